@@ -1,15 +1,14 @@
 """clients: every program of this package shows the token that a server wants."""
 
-import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
 
+from app_server.cli import serve as command_line
 from app_server.clients.bench.conversation import converse
 from app_server.clients.connection import NoAppServer, identify, open_client
 from app_server.clients.receiver.agent.app_connection import ConnectionLost, connect_app
@@ -127,29 +126,22 @@ async def test_a_receiver_reads_the_token_anew_for_each_connection(tmp_path: Pat
                 await made.surface.on_wrap(told_where)
 
 
-async def run(*words: str, variables: dict[str, str] | None = None) -> tuple[int | None, str, str]:
-    """Run a command of this package to its end."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app_server.cli.serve", *words),
-        env={**os.environ, **(variables or {})},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    with anyio.fail_after(2 * WAIT_S):
-        out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
-
-
-@pytest.mark.slow
-@pytest.mark.process
 @claim("listener:token-file")
-async def test_commands_take_the_file_from_an_option_or_a_variable(tmp_path: Path) -> None:
+async def test_commands_take_the_file_from_an_option_or_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(*words: str) -> tuple[int, str, str]:
+        status = await anyio.to_thread.run_sync(command_line.main, words)
+        return status, *capsys.readouterr()
+
+    monkeypatch.delenv(TOKEN_FILE_VARIABLE, raising=False)
     path = tmp_path / "token"
     async with serve(tmp_path / "home", guards=ListenerGuards(token_file=path)) as served:
         listing = ("signal", "--url", served.urls[0])
         assert await run(*listing, "--token-file", str(path), "list") == (0, "", "")
-        variables = {TOKEN_FILE_VARIABLE: str(path)}
-        assert await run(*listing, "list", variables=variables) == (0, "", "")
+        with monkeypatch.context() as patched:
+            patched.setenv(TOKEN_FILE_VARIABLE, str(path))
+            assert await run(*listing, "list") == (0, "", "")
         status, out, err = await run(*listing, "list")
         assert (status, out, err) == (
             1,
@@ -170,12 +162,15 @@ async def test_commands_take_the_file_from_an_option_or_a_variable(tmp_path: Pat
     )
 
 
-@pytest.mark.process
-async def test_a_bench_wants_a_file_for_each_server_or_one_for_all() -> None:
+def test_a_bench_wants_a_file_for_each_server_or_one_for_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     files = ("--token-file", "a", "--token-file", "b")
-    status, _, err = await run("bench", "ws://a:1", "ws://b:1", "ws://c:1", *files)
-    assert status == 2
-    assert "--token-file must be given once, or once for every URL in their order" in err
+    with pytest.raises(SystemExit) as ended:
+        command_line.main(["bench", "ws://a:1", "ws://b:1", "ws://c:1", *files])
+    assert ended.value.code == 2
+    wrong = "--token-file must be given once, or once for every URL in their order"
+    assert wrong in capsys.readouterr().err
 
 
 @pytest.mark.process

@@ -21,6 +21,7 @@ from app_server.host.exec.client.process import RemoteProcess
 from app_server.mcp.stdio import ServerProcess
 from protocol.exec_server import ProcessExitedParams
 from tests.support.harness import WAIT_S, WireClient, calls, claim, serve, stdio_server
+from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import EXECUTABLE, STUBBORN, Holders, exec_server
 from tests.support.paths import MCP_PEER
 from tests.support.processes import running
@@ -529,6 +530,26 @@ async def test_an_environment_that_is_added_anew_loses_what_ran_there(tmp_path: 
             await anyio.wait_readable(running_there)
         os.close(running_there)
         assert json.loads(await call(client, thread_id, "whoami"))[1] == "two"
+
+
+@claim("environment:children-end")
+@pytest.mark.process
+async def test_unloading_a_thread_lets_its_processes_elsewhere_end(tmp_path: Path) -> None:
+    config = stdio_server("raw", environment_id=FAR)
+    async with (
+        listening() as url,
+        serve(tmp_path, config=config) as served,
+        served.client() as client,
+    ):
+        await add(client, url)
+        thread_id = await client.start_thread()
+        pid, _ = json.loads(await call(client, thread_id, "whoami"))
+        running_there = os.pidfd_open(pid)
+        await client.call("thread/archive", {"threadId": thread_id})
+        with anyio.fail_after(WAIT_S):
+            await anyio.wait_readable(running_there)
+        os.close(running_there)
+        assert await status(client) == {"status": "ready"}
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from app_server.config.values import Config, ConfigError
+from app_server.telemetry import exporting
 from app_server.telemetry.settings import (
     MAX_ATTRIBUTES,
     Collector,
@@ -178,6 +179,19 @@ async def test_a_collector_that_is_not_there_holds_up_nothing(tmp_path: Path) ->
                 assert (await client.turn(thread_id, "x"))["status"] == "completed"
             log = await end(server)
     assert SECRET not in log
+
+
+@claim("telemetry:export")
+async def test_turns_end_where_nobody_collects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exporting, "EXPORT_S", 0.05)
+    endpoint = f"http://ann:{SECRET}@127.0.0.1:9/v1/traces"
+    config = f'[otel]\ntrace_exporter = {{ otlp-http = {{ endpoint = "{endpoint}" }} }}\n'
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        assert (await client.turn(thread_id, "x"))["status"] == "completed"
+    assert SECRET not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sys
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,35 @@ async def until_listed(client: WireClient, wanted: dict[str, str | None]) -> Non
             if {thread["id"]: thread["name"] for thread in threads} == wanted:
                 return
             await anyio.sleep(LOOK_S)
+
+
+@claim("threads:busy", "threads:take-over")
+async def test_another_server_reads_what_one_writes_and_takes_over_when_that_has_stopped(
+    tmp_path: Path,
+) -> None:
+    async with AsyncExitStack() as leaving:
+        first = await leaving.enter_async_context(serve(tmp_path))
+        client = await leaving.enter_async_context(first.client())
+        async with serve(tmp_path) as second, second.client() as other:
+            held = await client.start_thread()
+            await client.turn(held, "one")
+            await until_listed(other, {held: None})
+            read = await other.call("thread/read", {"threadId": held, "includeTurns": True})
+            assert [turn["status"] for turn in read["thread"]["turns"]] == ["completed"]
+            for method, params in WRITING.items():
+                error = await other.refusal(method, {"threadId": held, **params})
+                holder = error.data.pop("holder")
+                assert (error.code, error.message, error.data) == (
+                    -32600,
+                    f"thread {held} already has an active writer",
+                    {"code": "threadBusy", "threadId": held},
+                )
+                assert (holder["pid"], holder["address"]) == (os.getpid(), first.urls[0])
+            await client.call("thread/name/set", {"threadId": held, "name": "last words"})
+            await leaving.aclose()
+            await other.call("thread/resume", {"threadId": held})
+            assert (await other.turn(held, "two"))["status"] == "completed"
+            await until_listed(other, {held: "last words"})
 
 
 @pytest.mark.slow
@@ -122,6 +151,22 @@ def files_of(pid: int) -> set[str]:
         with suppress(FileNotFoundError):
             found.add(os.readlink(link))
     return found
+
+
+@claim("threads:no-leak")
+async def test_no_descriptor_of_the_home_is_inherited(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "one")
+        inherited = {}
+        for number in os.listdir("/proc/self/fd"):
+            # The one that lists them is closed again.
+            with suppress(FileNotFoundError):
+                path = os.readlink(f"/proc/self/fd/{number}")
+                if path.startswith(f"{tmp_path}/"):
+                    inherited[path] = os.get_inheritable(int(number))
+    assert any(thread_id in path for path in inherited)
+    assert set(inherited.values()) == {False}
 
 
 @pytest.mark.slow
