@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
 from app_server.cli.doctor import render
@@ -224,6 +225,28 @@ def test_an_index_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> No
     with pytest.raises(NoIndex, match="missing"):
         read_index(index_path(tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+@claim("doctor:beside")
+async def test_beside_a_server_it_leaves_what_that_holds_alone(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        held, free = await client.start_thread(), await client.start_thread()
+        await client.turn(held, "one")
+        await client.turn(free, "two")
+        await client.call("thread/archive", {"threadId": free})
+        change_row(tmp_path, f"UPDATE threads SET name = 'wrong' WHERE id = '{free}'")
+        rebuilt = await anyio.to_thread.run_sync(rebuild_index, tmp_path, quiet)
+        assert (rebuilt.status, rebuilt.details) == (
+            "ok",
+            ["1 threads are held by running processes, and left to them"],
+        )
+        checks = by_name(await anyio.to_thread.run_sync(examine, tmp_path, quiet))
+        assert {check.status for check in checks.values()} == {"ok"}
+        where = f"process {os.getpid()} at {served.urls[0]}"
+        assert checks["locks"].details == [f"{held} is held by {where}"]
+        (shown,) = (await client.call("thread/list", {"archived": True}))["data"]
+        assert (shown["id"], shown["name"]) == (free, None)
+        assert (await client.turn(held, "three"))["status"] == "completed"
 
 
 @pytest.mark.slow
