@@ -1,10 +1,11 @@
 """What the processes of the tests keep of what was freed (tests/support/memory.py)."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.memory import IS_GLIBC
 
 MIB = 1024 * 1024
 
@@ -14,7 +15,7 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="heaps of glibc")
+@pytest.mark.skipif(not IS_GLIBC, reason="other C libraries have other heaps")
 def test_large_blocks_go_back_though_small_ones_between_them_stay() -> None:
     blocks: list[bytes] = [b"x" * 8 * MIB]
     blocks.clear()

@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-import resource
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -14,21 +12,10 @@ import pytest
 from app_server.http.backlog import ASKED_BACKLOG
 from app_server.server import listeners
 from app_server.server.listeners import NOT_ACCEPTED, accept_failures_said_once
+from tests.support.descriptors import no_descriptor_left
 from tests.support.harness import WAIT_S, serve
 
 RETRY_S = 0.05
-
-
-@contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    """Let this process open nothing more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as newest:
-        taken = newest.fileno()
-    with ExitStack() as held:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (taken, hard))
-        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        yield
 
 
 async def test_connections_that_cannot_be_accepted_are_a_line_of_the_log(

@@ -25,10 +25,10 @@ LARGE_BYTES = 1024 * 1024
 """What is larger has pages of its own, given back when it is freed: no buffer of a socket has."""
 
 _libc = ctypes.CDLL(None)
-_is_glibc = sys.platform == "linux" and hasattr(_libc, "gnu_get_libc_version")
+IS_GLIBC = sys.platform == "linux" and hasattr(_libc, "gnu_get_libc_version")
 _teardowns = itertools.count(1)
 
-if _is_glibc:
+if IS_GLIBC:
     _libc.mallopt(M_ARENA_MAX, 1)
     # Otherwise it grows to the largest that was ever freed, up to 32 MiB.
     _libc.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
@@ -57,5 +57,5 @@ def pytest_runtest_teardown() -> None:
             gc.unfreeze()
         gc.collect()
         gc.freeze()
-    if _is_glibc and number % TESTS_PER_TRIM == 0:
+    if IS_GLIBC and number % TESTS_PER_TRIM == 0:
         _libc.malloc_trim(0)
