@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,23 +120,34 @@ async def test_a_link_counts_as_what_it_leads_to(project: Path) -> None:
     assert await found(project / "a.txt", **seen_through) == "a"
 
 
+def after_the_look(
+    monkeypatch: pytest.MonkeyPatch, happens: Mapping[str, Callable[[], None]]
+) -> None:
+    """Let something happen to a name once it was looked at, and before it is opened."""
+    real_open = os.open
+
+    def late_open(name: str, flags: int, **more: Any) -> int:
+        happens.get(name, lambda: None)()
+        return real_open(name, flags, **more)
+
+    monkeypatch.setattr(os, "open", late_open)
+
+
 @claim("apps:r3")
 def test_a_link_that_is_put_in_the_way_after_the_look_is_not_followed(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = readable(managed(entry("read", "project_roots")), str(project))
-    real_open = os.open
 
-    def swapped(name: str, flags: int, **more: Any) -> int:
-        if name == "a.txt":
-            (project / "a.txt").unlink()
-            (project / "a.txt").symlink_to(project.parent / "secret.txt")
-        if name == "sub":
-            (project / "sub").rename(project / "was")
-            (project / "sub").symlink_to(project.parent)
-        return real_open(name, flags, **more)
+    def swap_file() -> None:
+        (project / "a.txt").unlink()
+        (project / "a.txt").symlink_to(project.parent / "secret.txt")
 
-    monkeypatch.setattr(os, "open", swapped)
+    def swap_folder() -> None:
+        (project / "sub").rename(project / "was")
+        (project / "sub").symlink_to(project.parent)
+
+    after_the_look(monkeypatch, {"a.txt": swap_file, "sub": swap_folder})
     for path in ("a.txt", "sub/secret.txt"):
         with pytest.raises(FileRefused):
             open_file(str(project / path), rules.allows)
@@ -146,15 +158,12 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_refused_without_waiting(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = readable(managed(entry("read", "project_roots")), str(project))
-    real_open = os.open
 
-    def swapped(name: str, flags: int, **more: Any) -> int:
-        if name == "a.txt":
-            (project / "a.txt").unlink()
-            os.mkfifo(project / "a.txt")
-        return real_open(name, flags, **more)
+    def swap() -> None:
+        (project / "a.txt").unlink()
+        os.mkfifo(project / "a.txt")
 
-    monkeypatch.setattr(os, "open", swapped)
+    after_the_look(monkeypatch, {"a.txt": swap})
     with pytest.raises(FileRefused, match=r"^it is not a file$"):
         open_file(str(project / "a.txt"), rules.allows)
 

@@ -1,7 +1,8 @@
 """Reviews of code: what the reviewer is asked, what clients see, what the thread keeps."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -240,20 +241,30 @@ async def test_what_names_nothing_or_comes_too_early_is_refused(tmp_path: Path) 
         gate.opened.set()
 
 
-@claim("review:interrupt")
-async def test_an_interrupted_review_leaves_the_review_mode(tmp_path: Path) -> None:
-    async with serve(tmp_path) as served, served.client() as client:
+@asynccontextmanager
+async def waiting_review(
+    home: Path, verdict: str
+) -> AsyncIterator[tuple[Served, WireClient, dict[str, str], Gate]]:
+    """Begin a review whose model waits at a gate; gives the ids of the thread and the turn, too."""
+    async with serve(home) as served, served.client() as client:
         thread_id = await client.start_thread()
         gate = Gate()
-        served.model.scripts.append([gate, *says("late")])
+        served.model.scripts.append([gate, *says(verdict)])
         params = {"threadId": thread_id, "target": UNCOMMITTED}
         turn = (await client.call("review/start", params))["turn"]
         await gate.wait_until_reached()
+        yield served, client, {"threadId": thread_id, "turnId": turn["id"]}, gate
+
+
+@claim("review:interrupt")
+async def test_an_interrupted_review_leaves_the_review_mode(tmp_path: Path) -> None:
+    async with waiting_review(tmp_path, "late") as (served, client, ids, gate):
+        thread_id = ids["threadId"]
         said = [{"type": "text", "text": "hurry"}]
-        steer = {"threadId": thread_id, "expectedTurnId": turn["id"], "input": said}
+        steer = {"threadId": thread_id, "expectedTurnId": ids["turnId"], "input": said}
         error = await client.refusal("turn/steer", steer)
         assert error.message == "cannot steer a review turn"
-        await client.call("turn/interrupt", {"threadId": thread_id, "turnId": turn["id"]})
+        await client.call("turn/interrupt", ids)
         messages = await client.until("turn/completed")
         assert messages[-1]["params"]["turn"]["status"] == "interrupted"
         assert items(messages)[-2:] == [("exitedReviewMode", STOPPED), ("agentMessage", STOPPED)]
@@ -275,16 +286,10 @@ async def test_a_review_whose_model_fails_ends_the_review_mode_too(tmp_path: Pat
 
 @claim("review:input-meanwhile")
 async def test_what_comes_during_a_review_is_for_the_threads_own_model(tmp_path: Path) -> None:
-    async with serve(tmp_path) as served, served.client() as client:
-        thread_id = await client.start_thread()
-        gate = Gate()
-        served.model.scripts.append([gate, *says("fine")])
-        params = {"threadId": thread_id, "target": UNCOMMITTED}
-        turn = (await client.call("review/start", params))["turn"]
-        await gate.wait_until_reached()
+    async with waiting_review(tmp_path, "fine") as (served, client, ids, gate):
         said = [{"type": "text", "text": "and then?"}]
-        joined = await client.call("turn/start", {"threadId": thread_id, "input": said})
-        assert joined["turn"]["id"] == turn["id"]
+        joined = await client.call("turn/start", {"threadId": ids["threadId"], "input": said})
+        assert joined["turn"]["id"] == ids["turnId"]
         gate.opened.set()
         await client.wait_for("turn/completed")
         assert served.model.inputs() == [
