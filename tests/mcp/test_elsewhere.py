@@ -14,9 +14,10 @@ from app_server.host.exec.client import environment as remote_environment
 from app_server.mcp.tunnel import open_dial
 from app_server.mcp_wire.http import transport
 from tests.support.harness import WAIT_S, WireError, claim, serve
+from tests.support.host.elsewhere import add
 from tests.support.host.exec_peer import exec_here
 from tests.support.mcp_peers.calls import http_peer
-from tests.support.mcp_peers.elsewhere import add, certificate, settled
+from tests.support.mcp_peers.elsewhere import certificate, settled
 
 TOOL = {"server": "raw", "tool": "look"}
 
@@ -36,7 +37,7 @@ async def test_a_server_that_another_machine_has_for_itself_is_called_through_it
         served.client() as client,
     ):
         async with exec_here() as (address, far):
-            await add(client, address)
+            await add(client, address, "far")
             thread_id = await client.start_thread()
             assert await settled(client) == ("ready", None)
             assert far.running > 0
@@ -68,7 +69,7 @@ async def test_it_starts_when_its_environment_is_back(
     ):
         async with exec_here() as (address, _far):
             pass
-        await add(client, address)
+        await add(client, address, "far")
         await client.start_thread()
         status, error = await settled(client)
         assert status == "failed"
@@ -116,7 +117,7 @@ async def test_a_server_with_a_certificate_is_reached_by_name_if_that_is_trusted
         served.client() as client,
         exec_here() as (address, far),
     ):
-        await add(client, address)
+        await add(client, address, "far")
         thread_id = await client.start_thread()
         status, error = await settled(client)
         assert status == "failed"

@@ -8,10 +8,10 @@ from app_server.mcp import header_process
 from app_server.mcp.errors import HeaderCommandFailed
 from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_elsewhere
 from tests.support.harness import claim, serve
-from tests.support.host.elsewhere import machines, put
+from tests.support.host.elsewhere import add, machines, put
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders, exec_server
-from tests.support.mcp_peers.elsewhere import add, settled
+from tests.support.mcp_peers.elsewhere import settled
 from tests.support.mcp_peers.header_commands import FAILED, look, printing, runs, sent, server
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
 
@@ -31,7 +31,7 @@ async def test_the_command_runs_where_the_server_is_reached_from(tmp_path: Path)
         serve(tmp_path / "home", config=server(peer, command, THERE)) as served,
         served.client() as client,
     ):
-        await add(client, there.url)
+        await add(client, there.url, "far")
         thread_id = await client.start_thread()
         assert await settled(client) == ("ready", None)
         assert "result" in await look(client, thread_id)
@@ -49,7 +49,7 @@ async def test_a_command_that_fails_there_keeps_the_server_from_starting(tmp_pat
         serve(tmp_path / "home", config=server(peer, "exit 3", THERE)) as served,
         served.client() as client,
     ):
-        await add(client, url)
+        await add(client, url, "far")
         await client.start_thread()
         reason = "MCP HTTP headers helper exited with status 3"
         assert await settled(client) == ("failed", FAILED + reason)

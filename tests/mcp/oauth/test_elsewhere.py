@@ -19,9 +19,9 @@ from app_server.mcp.oauth.credentials import CredentialStore, credential_key
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from tests.support.harness import WAIT_S, WireClient, claim, serve
-from tests.support.host.elsewhere import machines, put
+from tests.support.host.elsewhere import add, machines, put
 from tests.support.host.exec_conversations import listening
-from tests.support.mcp_peers.elsewhere import add, certificate
+from tests.support.mcp_peers.elsewhere import certificate
 from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer
 from tests.support.mcp_peers.sign_in import (
     SOON,
@@ -56,7 +56,7 @@ async def signing_in(home: Path) -> AsyncIterator[tuple[OAuthPeer, WireClient]]:
         serve(home, config=table(peer, FAR)) as served,
         served.client() as client,
     ):
-        await add(client, url)
+        await add(client, url, "far")
         yield peer, client
 
 
@@ -93,7 +93,7 @@ async def test_a_token_of_the_same_address_here_is_not_sent_there(tmp_path: Path
             serve(tmp_path, config=table(peer, FAR)) as served,
             served.client() as client,
         ):
-            await add(client, url)
+            await add(client, url, "far")
             thread_id = await client.start_thread()
             assert (await settled(client))[0] == "failed"
             assert await auth_status(client, threadId=thread_id) == "notLoggedIn"
@@ -129,7 +129,7 @@ async def test_a_sign_in_through_an_environment_that_is_away_or_unknown_fails(
         assert error.message == ("failed to login to MCP server 'web': unknown environment `far`")
         async with listening() as url:
             pass
-        await add(client, url)
+        await add(client, url, "far")
         error = await client.refusal("mcpServer/oauth/login", {"name": "web"})
         assert error.message == (
             f"failed to login to MCP server 'web': cannot reach {peer.url}: ConnectError"

@@ -26,7 +26,7 @@ def entry(folder: Path, environment_id: str = THERE, **more: Any) -> dict[str, A
 async def add(client: WireClient, url: str, environment_id: str = THERE) -> None:
     """Make an exec server known."""
     params = {"environmentId": environment_id, "execServerUrl": url}
-    await client.call("environment/add", params)
+    assert await client.call("environment/add", params) == {}
 
 
 def facts(served: Served) -> list[str]:

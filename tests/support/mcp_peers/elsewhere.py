@@ -13,11 +13,6 @@ from cryptography.x509.oid import NameOID
 from tests.support.harness import WireClient
 
 
-async def add(client: WireClient, url: str) -> None:
-    params = {"environmentId": "far", "execServerUrl": url}
-    assert await client.call("environment/add", params) == {}
-
-
 async def settled(client: WireClient) -> Any:
     event = await client.wait_for(
         "mcpServer/startupStatus/updated", lambda p: p["status"] != "starting"

@@ -6,15 +6,10 @@ from typing import Any
 import pytest
 
 from tests.support.harness import claim
+from tests.support.host.elsewhere import add
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders
-from tests.support.turn_tools.turn_commands import Desk, Told, command, desk, stdin
-
-
-async def add(at: Desk, url: str) -> None:
-    """Make an exec server known as `there`."""
-    params = {"environmentId": "there", "execServerUrl": url}
-    await at.client.call("environment/add", params)
+from tests.support.turn_tools.turn_commands import Told, command, desk, stdin
 
 
 def there(cmd: str, folder: Path, **more: Any) -> dict[str, Any]:
@@ -29,7 +24,7 @@ async def test_a_command_runs_in_another_environment(tmp_path: Path) -> None:
             tool for tool in at.served.model.requests[-1]["tools"] if tool["name"] == "exec_command"
         ]
         assert "environment_id" not in declared["parameters"]["properties"]
-        await add(at, url)
+        await add(at.client, url)
         line = 'echo "$CODEX_THREAD_ID"; pwd; echo err >&2; exit 3'
         [told] = await at.told(there(line, tmp_path))
         assert (told.exit_code, told.output) == (3, f"{at.thread_id}\n{tmp_path}\nerr\n")
@@ -51,7 +46,7 @@ async def test_it_is_confined_there(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     async with listening() as url, desk(tmp_path / "at", "read-only") as at:
-        await add(at, url)
+        await add(at.client, url)
         [denied] = await at.told(there("touch made", work))
         assert (denied.exit_code, list(work.iterdir())) == (1, [])
         assert "Read-only file system" in denied.output
@@ -65,7 +60,7 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path, sandbox: str) -> None
         desk(tmp_path / "at", sandbox) as at,
         Holders(tmp_path).watch() as holders,
     ):
-        await add(at, url)
+        await add(at.client, url)
         line = f"exec 9>{holders.path}; printf x >&9; (setsid sleep 1000 &)\necho done"
         [told] = await at.told(there(line, tmp_path))
         assert told.output == "done\n"
@@ -77,7 +72,7 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path, sandbox: str) -> None
 @claim("commands:elsewhere")
 async def test_it_goes_on_behind_the_turn_at_a_terminal_and_takes_input(tmp_path: Path) -> None:
     async with listening() as url, desk(tmp_path / "at") as at:
-        await add(at, url)
+        await add(at.client, url)
         [first] = await at.told(there("stty size; cat", tmp_path, tty=True, yield_time_ms=2000))
         assert (first.exit_code, first.output) == (None, "24 80\r\n")
         [second] = await at.told(stdin(first.session, "hello\n", yield_time_ms=2000))
@@ -93,7 +88,7 @@ async def test_an_interrupt_ends_it_there(tmp_path: Path) -> None:
         desk(tmp_path / "at") as at,
         Holders(tmp_path).watch() as holders,
     ):
-        await add(at, url)
+        await add(at.client, url)
         line = f"exec 9>{holders.path}; printf x >&9; setsid sleep 1000 & sleep 1000"
         turn_id = await at.start(there(line, tmp_path, yield_time_ms=30_000))
         await holders.held(1)
@@ -106,7 +101,7 @@ async def test_an_interrupt_ends_it_there(tmp_path: Path) -> None:
 async def test_a_lost_connection_ends_it(tmp_path: Path) -> None:
     async with desk(tmp_path / "at") as at:
         async with listening() as url:
-            await add(at, url)
+            await add(at.client, url)
             await at.start(there("echo up; sleep 1000", tmp_path, yield_time_ms=30_000))
             await at.client.wait_for("item/commandExecution/outputDelta")
         await at.client.wait_for("turn/completed")
@@ -128,7 +123,7 @@ async def test_what_is_out_of_reach_is_told(
     async with desk(tmp_path / "at") as at:
         async with listening() as url:
             pass
-        await add(at, url)
+        await add(at.client, url)
         [output] = await at.turn(command("true", **arguments))
         assert output.startswith(text)
 
@@ -136,7 +131,7 @@ async def test_what_is_out_of_reach_is_told(
 @claim("commands:elsewhere")
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     async with listening() as url, desk(tmp_path / "at") as at:
-        await add(at, url)
+        await add(at.client, url)
         [output] = await at.turn(there("true", tmp_path / "none"))
         assert output.startswith("exec_command failed: ")
         assert "No such file" in output
