@@ -1,7 +1,9 @@
-"""The files of instructions that one loaded thread has read, and for which folder."""
+"""The files of instructions that one loaded thread has read, and for which folders."""
 
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
+
+import anyio
 
 from app_server.config.values import Config, ConfigError
 from app_server.host.environments import Environments
@@ -38,7 +40,7 @@ class ThreadInstructions:
         self._environments = environments
         self._settings = read_agents_settings(config)
         self._found = Instructions()
-        self._read_for: tuple[object, ...] = ()
+        self._read_for: Sequence[tuple[str, str, str | None]] | None = None
         self.timezone: str | None = None
         """As IANA names it; None while that is not known."""
 
@@ -58,18 +60,22 @@ class ThreadInstructions:
         return taken
 
     def are_of(self, settings: Settings) -> bool:
-        """Whether what was read last is of the folder that these settings have."""
-        return self._folder(settings) == self._read_for
+        """Whether what was read last is of the folders that these settings have."""
+        return self._folders(settings) == self._read_for
 
     async def read(self, settings: Settings) -> None:
         """Read the files; what does not answer in 2 s is left out, with a warning."""
-        self._read_for = self._folder(settings)
-        first = next(iter(settings.working_folders), None)
-        is_here = first is not None and first.environment_id == LOCAL
-        folder = settings.cwd if is_here else None
-        work = partial(read_instructions, self._home, folder, self._config, self._settings)
+        self._read_for = self._folders(settings)
+        folders = settings.working_folders
+        here = next((one.cwd for one in folders if one.environment_id == LOCAL), None)
+
+        def read_here() -> tuple[Instructions, Instructions, str | None]:
+            of_user = read_instructions(self._home, None, self._config, self._settings)
+            of_project = read_instructions(None, here, self._config, self._settings)
+            return of_user, of_project, timezone_name()
+
         try:
-            read = await self._reads.read(lambda: (work(), timezone_name()))
+            read = await self._reads.read(read_here)
         except ConfigError as exc:
             self._found = Instructions(warnings=[str(exc)])
             return
@@ -77,25 +83,77 @@ class ThreadInstructions:
             what = f"{settings.cwd} did not answer in {READ_S:g} s: its AGENTS.md was not read"
             self._found = Instructions(warnings=[what])
             return
-        self._found, self.timezone = read
-        if first is not None and not is_here and self._environments is not None:
-            await self._add_elsewhere(self._environments, first)
+        of_user, of_project, self.timezone = read
+        found = {LOCAL: of_project, **await self._read_elsewhere(folders)}
+        projects = [
+            (one, found[one.environment_id]) for one in folders if one.environment_id in found
+        ]
+        self._found = _together(of_user, projects, self._settings.max_bytes)
 
-    async def _add_elsewhere(self, environments: Environments, first: WorkingFolder) -> None:
-        """Add the files of another machine; if it is away, they are looked for again later."""
-        there, is_reached = await read_elsewhere(environments, first, self._settings)
-        texts = [text for text in (self._found.text, there.text) if text is not None]
-        self._found.text = SEPARATOR.join(texts) or None
-        self._found.sources += there.sources
-        self._found.warnings += there.warnings
-        if not is_reached:
-            self._read_for = ()
+    async def _read_elsewhere(self, folders: Sequence[WorkingFolder]) -> dict[str, Instructions]:
+        """Read the files of other machines, by environment.
 
-    def _folder(self, settings: Settings) -> tuple[object, ...]:
-        first = next(iter(settings.working_folders), None)
-        if first is None:
-            return settings.cwd, None, None
-        name, environments = first.environment_id, self._environments
-        # Another machine may have taken its name.
-        instance_id = None if environments is None else environments.instance_of(name)
-        return first.cwd, name, instance_id
+        If one is away, all are looked for again later.
+        """
+        environments = self._environments
+        found: dict[str, Instructions] = {}
+        if environments is None:
+            return found
+
+        async def read(machines: Environments, folder: WorkingFolder) -> None:
+            there, is_reached = await read_elsewhere(machines, folder, self._settings)
+            found[folder.environment_id] = there
+            if not is_reached:
+                self._read_for = None
+
+        async with anyio.create_task_group() as tasks:
+            for folder in folders:
+                if folder.environment_id != LOCAL:
+                    tasks.start_soon(read, environments, folder)
+        return found
+
+    def _folders(self, settings: Settings) -> Sequence[tuple[str, str, str | None]]:
+        environments = self._environments
+        # Another machine may have taken the name of an environment.
+        return [
+            (
+                one.environment_id,
+                one.cwd,
+                None if environments is None else environments.instance_of(one.environment_id),
+            )
+            for one in settings.working_folders
+        ]
+
+
+def _together(
+    of_user: Instructions, projects: Sequence[tuple[WorkingFolder, Instructions]], max_bytes: int
+) -> Instructions:
+    """Put instructions behind one another; projects after the first have what it has left."""
+    texts = [] if of_user.text is None else [of_user.text]
+    sources, warnings = [*of_user.sources], [*of_user.warnings]
+    left: int | None = None
+    for folder, found in projects:
+        sources += found.sources
+        warnings += found.warnings
+        if found.text is None:
+            continue
+        content = found.text.encode()
+        if left is not None and len(content) > left:
+            warnings.append(_shortened(folder, left, len(content), max_bytes))
+            content = content[:left]
+        left = max(0, (max_bytes if left is None else left) - len(content))
+        if text := content.decode(errors="ignore"):
+            texts.append(text if len(projects) == 1 else f"{_heading(folder)}\n\n{text}")
+    return Instructions(SEPARATOR.join(texts) or None, sources, warnings)
+
+
+def _heading(folder: WorkingFolder) -> str:
+    return f"Of the environment `{folder.environment_id}`, in {folder.cwd}:"
+
+
+def _shortened(folder: WorkingFolder, kept: int, size: int, max_bytes: int) -> str:
+    what = f"AGENTS.md in {folder.cwd} (`{folder.environment_id}`)"
+    first = (
+        f"the first {kept} of {size} bytes of {what} are read" if kept else f"{what} is left out"
+    )
+    return f"{first}: all projects have {max_bytes} bytes together (project_doc_max_bytes)"

@@ -36,7 +36,7 @@ async def started(client: WireClient, folder: Path) -> Any:
 
 
 @claim("environment:agents")
-async def test_instructions_are_those_of_the_first_environment(tmp_path: Path) -> None:
+async def test_instructions_are_those_of_the_environment(tmp_path: Path) -> None:
     work = project(tmp_path)
     home = tmp_path / "home"
     home.mkdir()
@@ -56,6 +56,86 @@ async def test_instructions_are_those_of_the_first_environment(tmp_path: Path) -
         shown = instructions(served)
         assert shown is not None
         assert ("PROJECT" in shown, "FOLDER" in shown) == (True, False)
+
+
+@claim("environment:agents")
+@pytest.mark.parametrize("places", [["there", "local"], ["local", "there"]])
+async def test_instructions_of_several_environments_come_in_their_order(
+    tmp_path: Path, places: list[str]
+) -> None:
+    far, near, home = project(tmp_path), tmp_path / "near", tmp_path / "home"
+    (near / ".git").mkdir(parents=True)
+    (near / ".git/HEAD").touch()
+    home.mkdir()
+    for folder, text in ((near, "NEAR"), (home, "USER")):
+        (folder / "AGENTS.md").write_text(text)
+    folders = {"there": far, "local": near}
+    parts = {
+        "there": f"Of the environment `there`, in {far}:\n\nPROJECT\n\nFOLDER",
+        "local": f"Of the environment `local`, in {near}:\n\nNEAR",
+    }
+    sources = {
+        "there": [f"{far.parent}/AGENTS.md", f"{far}/AGENTS.override.md"],
+        "local": [f"{near}/AGENTS.md"],
+    }
+    async with listening() as url, serve(home) as served, served.client() as client:
+        await add(client, url)
+        chosen = [entry(folders[place], place) for place in places]
+        result = await client.call("thread/start", {"environments": chosen})
+        assert result["instructionSources"] == [
+            f"{home}/AGENTS.md",
+            *(path for place in places for path in sources[place]),
+        ]
+        thread_id = result["thread"]["id"]
+        await client.turn(thread_id, "hi")
+        texts = "\n\n".join(["USER", *(parts[place] for place in places)])
+        assert instructions(served) == (
+            f'<project_instructions folder="{folders[places[0]]}">\n{texts}\n'
+            "</project_instructions>"
+        )
+        # The folder of one that is not the first is looked at as well.
+        chosen[1] = entry(tmp_path / "none", places[1])
+        await client.turn(thread_id, "hi", environments=chosen)
+        shown = instructions(served)
+        assert shown is not None
+        assert [parts[place] in shown for place in places] == [True, False]
+
+
+@claim("environment:agents", "agents:bounds")
+@pytest.mark.parametrize(
+    ("limit", "words", "warning"),
+    [
+        (10, "NE", "the first 2 of 4 bytes of AGENTS.md in {near} (`local`) are read"),
+        (8, None, "AGENTS.md in {near} (`local`) is left out"),
+    ],
+)
+async def test_projects_of_several_environments_share_one_bound(
+    tmp_path: Path, limit: int, words: str | None, warning: str
+) -> None:
+    far, near = tmp_path / "far", tmp_path / "near"
+    for folder, text in ((far, "FAR AWAY"), (near, "NEAR")):
+        folder.mkdir()
+        (folder / "AGENTS.md").write_text(text)
+    config = f"project_doc_max_bytes = {limit}\n"
+    async with (
+        listening() as url,
+        serve(tmp_path / "home", config=config) as served,
+        served.client() as client,
+    ):
+        await add(client, url)
+        chosen = [entry(far), entry(near, "local")]
+        result = await client.call("thread/start", {"environments": chosen})
+        wanted = warning.format(near=near)
+        rule = f"{wanted}: all projects have {limit} bytes together (project_doc_max_bytes)"
+        await client.wait_for("warning", lambda params: params["message"] == rule)
+        await client.turn(result["thread"]["id"], "hi")
+        texts = [f"Of the environment `there`, in {far}:\n\nFAR AWAY"]
+        if words is not None:
+            texts.append(f"Of the environment `local`, in {near}:\n\n{words}")
+        shown = "\n\n".join(texts)
+        assert instructions(served) == (
+            f'<project_instructions folder="{far}">\n{shown}\n</project_instructions>'
+        )
 
 
 @claim("environment:agents")
