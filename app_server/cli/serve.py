@@ -97,29 +97,11 @@ SWITCH_S = 0.001
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for command, module in LAZY_COMMANDS.items():
-        # Launchers put the name of the program in front.
-        if command in words[:2] and words[: words.index(command)] in ([], [PROGRAM]):
-            quiet_libraries()
-            status: int = importlib.import_module(module).main(words[words.index(command) + 1 :])
-            return status
+    if (status := _lazy_command(words)) is not None:
+        return status
     parser = make_parser()
-    named = parser.places(words)
-    if named and words[named[0]] == PROGRAM and len(named) > 1:
-        # One of the two is enough.
-        words.pop(named[0])
-        named = parser.places(words)
-    if named and words[named[0]] in GENERATE_COMMANDS:
-        command = words.pop(named[0])
-        generate = importlib.import_module("app_server.cli.schema").main
-        written: int = generate(command, words)
-        return written
-    parser.refuse_unknown(words)
-    if named and words[named[0]] in ("demo", MCP_SERVER) and {"-h", "--help"} & set(words):
-        importlib.import_module("app_server.cli.command_help").PARSERS[
-            words[named[0]]
-        ]().print_help()
-        return 0
+    if (status := _command_among_options(parser, words)) is not None:
+        return status
     options = parser.parse_args(words)
     try:
         set_up_logs(read_log_settings(os.environ, options.log_level, options.log_format))
@@ -156,6 +138,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return _run(lambda: serve_mcp(settings))
     return _run(lambda: _serve(settings), options.listen or [])
+
+
+def _lazy_command(words: Sequence[str]) -> int | None:
+    """Run one of LAZY_COMMANDS, which have options of their own; None for other words."""
+    # Launchers put the name of the program in front.
+    at = 1 if words[:1] == [PROGRAM] else 0
+    module = LAZY_COMMANDS.get(words[at]) if len(words) > at else None
+    if module is None:
+        return None
+    quiet_libraries()
+    status: int = importlib.import_module(module).main(words[at + 1 :])
+    return status
+
+
+def _command_among_options(parser: "_Parser", words: list[str]) -> int | None:
+    """Do what a command is for that may stand behind options; None leaves the words to the parser.
+
+    Where two commands are named, the name of the program is taken out of `words`.
+    """
+    named = parser.places(words)
+    if named and words[named[0]] == PROGRAM and len(named) > 1:
+        words.pop(named[0])
+        named = parser.places(words)
+    command = words[named[0]] if named else None
+    if command in GENERATE_COMMANDS:
+        words.pop(named[0])
+        written: int = importlib.import_module("app_server.cli.schema").main(command, words)
+        return written
+    parser.refuse_unknown(words)
+    if command in ("demo", MCP_SERVER) and {"-h", "--help"} & set(words):
+        importlib.import_module("app_server.cli.command_help").PARSERS[command]().print_help()
+        return 0
+    return None
 
 
 def quiet_libraries() -> None:
