@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pydantic_core import to_json
 
@@ -29,9 +29,8 @@ MAX_BATCH = 1000
 """Messages of one batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A call that gets exactly one answer."""
+class Request(NamedTuple):
+    """A call that gets exactly one answer; a frozen dataclass takes twice as long to make."""
 
     id: RequestId
     method: str

@@ -9,7 +9,7 @@ Source: docs/wire.md, "Framing", "Order", "Bounds".
 
 import asyncio
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -54,9 +54,6 @@ MANY_IN_FLIGHT = 8
 """Requests: the answers of so many go out together, in fewer writes."""
 BATCH_STEP = 16
 """Messages of a batch that are taken before others may run."""
-
-
-_ANY_TIME = nullcontext()
 
 
 class MessageStream(Protocol):
@@ -310,7 +307,7 @@ class RpcConnection:
             REQUEST.set(None)
         elif (lane := _lane(order, request)) is not None:
             place = self._queue.take_place(lane, order.access)
-            tasks.create_task(self._answer(request, chars, reply, read_at_s, place))
+            tasks.create_task(self._answer_in_lane(place, request, chars, reply, read_at_s))
         else:
             tasks.create_task(self._answer(request, chars, reply, read_at_s))
 
@@ -323,46 +320,45 @@ class RpcConnection:
             and self._in_flight_chars + chars <= limits.max_in_flight_chars
         )
 
-    async def _answer(
-        self,
-        request: Request,
-        chars: int,
-        reply: Reply,
-        read_at_s: float,
-        place: LanePlace | None = None,
+    async def _answer_in_lane(
+        self, place: LanePlace, request: Request, chars: int, reply: Reply, read_at_s: float
     ) -> None:
-        """Answer a request when its turn comes; without a place that is now."""
+        """Answer a request when its turn in its lane comes."""
+        async with place:
+            await self._answer(request, chars, reply, read_at_s)
+
+    async def _answer(self, request: Request, chars: int, reply: Reply, read_at_s: float) -> None:
+        """Answer a request now."""
         REQUEST.set((self._id, request.id, request.method))
-        async with _ANY_TIME if place is None else place:
-            context = RequestContext(
-                self._id,
-                request.method,
-                self._jsonrpc or (request.jsonrpc and request.method == "initialize"),
-                self.session,
-                self._open_session,
-                read_at_s,
-            )
+        context = RequestContext(
+            self._id,
+            request.method,
+            self._jsonrpc or (request.jsonrpc and request.method == "initialize"),
+            self.session,
+            self._open_session,
+            read_at_s,
+        )
+        try:
+            text = await self._requests.dispatch(context, request)
+        except BaseException:
+            context.answered()
+            raise
+        finally:
+            self._in_flight -= 1
+            self._in_flight_chars -= chars
+        is_alone = self._in_flight < MANY_IN_FLIGHT
+        if is_alone and reply == self._reply and self._outbox.claim():
             try:
-                text = await self._requests.dispatch(context, request)
-            except BaseException:
-                context.answered()
-                raise
+                await self._send_now(text)
             finally:
-                self._in_flight -= 1
-                self._in_flight_chars -= chars
-            is_alone = self._in_flight < MANY_IN_FLIGHT
-            if reply == self._reply and is_alone and self._outbox.claim():
-                try:
-                    await self._send_now(text)
-                finally:
-                    context.answered()
-            elif reply == self._reply and len(text) > MAX_ANSWER_CHARS:
-                try:
-                    await self._outbox.add_large(text)
-                finally:
-                    context.answered()
-            else:
-                reply(text, context.answered)
+                context.answered()
+        elif len(text) > MAX_ANSWER_CHARS and reply == self._reply:
+            try:
+                await self._outbox.add_large(text)
+            finally:
+                context.answered()
+        else:
+            reply(text, context.answered)
 
     async def _send_now(self, text: str) -> None:
         """Send without waking the write task; that saves a turn of the event loop an answer."""
