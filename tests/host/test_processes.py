@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from app_server.runtime.launch import Launch
+from tests.support.fifos import open_fifo_to_write
 from tests.support.harness import WAIT_S
 from tests.support.host.exec_conversations import PYTHON, processes, python
 from tests.support.host.exec_peer import HOLD, Holders
@@ -65,7 +66,7 @@ async def test_pipes_that_somebody_else_holds_do_not_keep_us(tmp_path: Path) -> 
     async with processes() as local:
         with anyio.fail_after(WAIT_S):
             async with local.run(python(code, str(fifo))) as child:
-                let_go = await anyio.to_thread.run_sync(os.open, fifo, os.O_WRONLY)
+                let_go = await open_fifo_to_write(fifo)
                 assert await child.stdout.readexactly(1) == b"x"
                 await child.ended.wait()
         assert child.returncode == 0

@@ -16,6 +16,7 @@ from app_server.mcp.errors import HeaderCommandFailed
 from app_server.mcp.header_command import HeaderCommand, parse_headers
 from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_here
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
+from tests.support.fifos import open_fifo
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
 from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.header_commands import FAILED, look, printing, runs, sent, server
@@ -156,13 +157,13 @@ async def test_nothing_of_a_command_is_left_behind(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             if cancelled:
-                reader = await anyio.to_thread.run_sync(pipe.open)
-                await anyio.to_thread.run_sync(reader.readline)
+                reader = await open_fifo(pipe)
+                await anyio.to_thread.run_sync(reader.readline, abandon_on_cancel=True)
                 tasks.cancel_scope.cancel()
             else:
-                reader = await anyio.to_thread.run_sync(pipe.open)
+                reader = await open_fifo(pipe)
         with reader:
-            await anyio.to_thread.run_sync(reader.read)
+            await anyio.to_thread.run_sync(reader.read, abandon_on_cancel=True)
     ended = command.endswith("& echo {}") and "/dev/null" in command
     if not cancelled:
         timed_out = "MCP HTTP headers helper timed out after 0.2 seconds"

@@ -12,6 +12,7 @@ from app_server.host.sandbox.linux import sealed as module
 from app_server.host.sandbox.linux.sealed import Sealed, sealed
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.runtime.secret_files import write_private
+from tests.support.fifos import read_fifo, write_fifo
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.sandboxes import make_victim, run_confined
 
@@ -43,13 +44,13 @@ async def test_a_secret_that_comes_while_a_command_runs_is_not_read(tmp_path: Pa
         run_confined(("/bin/sh", "-c", script), victim.work, victim.confinement())
     )
     with anyio.fail_after(WAIT_S):
-        await anyio.to_thread.run_sync((victim.work / "ready").read_text)
+        await read_fifo(victim.work / "ready")
         write_private(home / "auth.json", b"SECRET\n")
         write_private(home / ".credentials.json", b"SECRET\n")
         for name in ("auth.json.0f", "later"):
             (home / name).write_text("SECRET\n")
         (home / "skills" / "later").write_text("a skill\n")
-        await anyio.to_thread.run_sync((victim.work / "go").write_text, "\n")
+        await write_fifo(victim.work / "go", "\n")
         ended = await running
     seen = ended.out.splitlines()
     assert seen[:3] == ["settings", "a skill", "settings"]

@@ -19,6 +19,7 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.rollout import Settings
+from tests.support.fifos import read_fifo, write_fifo
 from tests.support.harness import (
     WAIT_S,
     Served,
@@ -275,10 +276,10 @@ async def running_call(thread: Thread, folder: Path, server: str) -> AsyncIterat
         "mcpServer/tool/call",
         {"threadId": thread.id, "server": server, "tool": "wait", "arguments": arguments},
     )
-    assert await anyio.to_thread.run_sync(reached.read_text) == "here"
+    assert await read_fifo(reached) == "here"
 
     async def let_end() -> None:
-        await anyio.to_thread.run_sync(opened.write_text, "go")
+        await write_fifo(opened, "go")
 
     yield request, let_end
 

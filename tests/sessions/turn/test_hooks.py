@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
 import pytest
 
 from app_server.hooks import running
+from tests.support.fifos import write_fifo
 from tests.support.harness import Served, WireClient, calls, claim, says, serve
 from tests.support.plugin_folders import write, write_plugin
 
@@ -127,7 +127,7 @@ async def test_what_a_refused_prompt_names_is_not_sent_with_the_input_that_follo
             await client.call("turn/start", {"threadId": thread_id, "input": asked})
             if said != "more":
                 await client.wait_for("hook/started")
-        await anyio.to_thread.run_sync(gate.write_text, "go\n")
+        await write_fifo(gate, "go\n")
         await client.wait_for("turn/completed")
         assert sent(served)[-1] == ("user", "more")
         assert "The user named the plugin" not in str(sent(served))

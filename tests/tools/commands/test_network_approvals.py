@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import anyio
-import anyio.to_thread
 import pytest
 
 from app_server.clients.mcp_front.approvals import command_params
@@ -22,6 +20,7 @@ from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from app_server.turns.model.prompt.surroundings import PROXIED
 from protocol.legacy import ExecCommandApprovalParams
+from tests.support.fifos import write_fifo
 from tests.support.harness import REQUIREMENTS, claim, says
 from tests.support.host.origin import origin
 from tests.support.turn_tools.turn_commands import Desk, command, desk, stdin
@@ -263,7 +262,7 @@ async def test_nobody_is_asked_when_no_turn_runs(tmp_path: Path, internet: None)
         line = "read x < go; curl -sS -o /dev/null -w '%{http_code}' http://a.example/"
         [told] = await at.told(command(line, yield_time_ms=250))
         assert told.session is not None
-        await anyio.to_thread.run_sync((at.folder / "go").write_text, "now\n")
+        await write_fifo(at.folder / "go", "now\n")
         completed = (await at.client.until("item/completed"))[-1]["params"]["item"]
         assert completed["aggregatedOutput"] == "403"
         [read] = await at.told(stdin(told.session))
