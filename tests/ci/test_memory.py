@@ -1,11 +1,11 @@
-"""What the processes of the tests keep of what was freed (tests/support/memory.py)."""
+"""What the processes of the tests keep of what was freed (pytest_plugins/memory.py)."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.support.memory import IS_GLIBC
+from tests.support.pytest_plugins.memory import IS_GLIBC
 
 MIB = 1024 * 1024
 

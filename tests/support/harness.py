@@ -1,8 +1,8 @@
 """What tests share: a server in this process, a client with a transcript, a scripted model.
 
 Every wait has a deadline; a failing test prints what was said on every connection
-(`tests/support/transcripts.py`). A message of the server's that does not fit its wire type
-fails the test.
+(`tests/support/pytest_plugins/transcripts.py`). A message of the server's that does not fit its
+wire type fails the test.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.prompt.surroundings import kind_of
 from tests.support.http_peer import HttpRequest, answering
 from tests.support.paths import MCP_PEER
-from tests.support.transcripts import TRANSCRIPTS
+from tests.support.pytest_plugins.transcripts import TRANSCRIPTS
 from tests.support.wire.schema_check import MessageCheck
 
 WAIT_S = 60.0

@@ -1,4 +1,4 @@
-"""Each module is compiled once for all processes of a run. A pytest plug-in, loaded before others.
+"""Each module is compiled once for all processes of a run. Loaded before others.
 
 Compiling is half of what collecting the tests costs, as pytest rewrites their assertions, and a
 third of what the start of a server costs. Images of containers set PYTHONDONTWRITEBYTECODE: then
@@ -19,7 +19,7 @@ import pytest
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""Examples of hypothesis have no deadline: the machine may be busy. A pytest plug-in."""
+"""Examples of hypothesis have no deadline: the machine may be busy."""
 
 import hypothesis
 

@@ -1,4 +1,4 @@
-"""What a test has freed goes back to the machine. A pytest plug-in.
+"""What a test has freed goes back to the machine.
 
 A process of the tests imports all that is tested, and then runs thousands of tests, some with
 megabytes of text. Without this it takes as much as its greediest test, several times over: pieces

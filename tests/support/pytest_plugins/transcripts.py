@@ -1,7 +1,4 @@
-"""What was said on the connections of a test that fails. A pytest plug-in.
-
-It imports nothing of the server: the process that hands out the tests loads plug-ins as well.
-"""
+"""What was said on the connections of a test that fails."""
 
 from collections.abc import Generator
 from typing import Any
