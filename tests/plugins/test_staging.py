@@ -2,7 +2,6 @@
 
 import errno
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -56,26 +55,23 @@ def test_a_killed_upgrade_leaves_the_old_marketplace_or_the_new_one(
     assert content(clones.folder("shop")) in ("old", "new")
 
 
-def test_who_looks_meanwhile_always_sees_a_plugin(tmp_path: Path) -> None:
+def test_who_looks_meanwhile_always_sees_a_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, plugin = PluginStore(tmp_path / "home"), PluginId("shop", "p")
     source = write_plugin(tmp_path / "source", "p")
     installed = store.install(source, plugin, None)
-    missed, is_over = [], threading.Event()
+    rename, seen = os.rename, []
 
-    def look() -> None:
-        while not is_over.is_set():
-            if not (installed / ".codex-plugin/plugin.json").exists():
-                missed.append(True)
+    def look_and_rename(old: Path, new: Path) -> None:
+        """Look before and after each step."""
+        seen.append((installed / ".codex-plugin/plugin.json").exists())
+        rename(old, new)
+        seen.append((installed / ".codex-plugin/plugin.json").exists())
 
-    watching = threading.Thread(target=look)
-    watching.start()
-    try:
-        for _ in range(50):
-            store.install(source, plugin, None)
-    finally:
-        is_over.set()
-        watching.join()
-    assert missed == []
+    monkeypatch.setattr(os, "rename", look_and_rename)
+    assert store.install(source, plugin, None) == installed
+    assert set(seen) <= {True}
 
 
 def cannot(number: int) -> Callable[[], staging.Exchange]:
