@@ -35,7 +35,7 @@ def test_a_token_is_renewed_before_it_expires_or_when_it_is_old(
     assert current.should_be_renewed(at_ms) is is_due
 
 
-async def test_what_cannot_be_renewed_here_is_not_tried() -> None:
+def test_what_cannot_be_renewed_here_is_not_tried() -> None:
     current = CurrentAccount()
     much_later_ms = NOW_MS + 2 * MAX_AGE_MS
 

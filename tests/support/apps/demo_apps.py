@@ -3,8 +3,6 @@
 from tests.support.harness import WireClient
 
 DEMO = "[apps_service]\ndemo = true\n"
-
-
 STARTED = "mcpServer/startupStatus/updated"
 
 

@@ -7,9 +7,7 @@ import pytest
 
 from app_server.clients.receiver.agent.history import Presence, find_in_log
 from app_server.clients.receiver.agent.item import line_holds, render_item
-from tests.support.receiver.peer import (
-    envelope,
-)
+from tests.support.receiver.peer import envelope
 
 
 @pytest.mark.parametrize("signal_id", ["s1", 'quo"ted', "grüße 🎈", "back\\slash"])

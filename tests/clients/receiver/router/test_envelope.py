@@ -9,10 +9,7 @@ from app_server.clients.receiver.router.envelope import (
     parse_envelope,
     render_body,
 )
-from tests.support.receiver.peer import (
-    envelope,
-    signal,
-)
+from tests.support.receiver.peer import envelope, signal
 
 
 def test_an_envelope_keeps_what_it_does_not_know_in_its_payload() -> None:
