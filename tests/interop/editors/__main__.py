@@ -1,15 +1,16 @@
 """Runs the samples of docs/editors.md in the editors themselves, on machines without a screen.
 
-python -m tests.interop.editors [--nvim PATH] [--emacs PATH] [--code-server PATH --vsix FILE]
-    [--jupyter PYTHON] [--acpx PATH]
+python -m tests.interop.editors [--nvim PATH] [--emacs PATH] [--jupyter PYTHON] [--acpx PATH]
+    [--code-server PATH] [--vsix FILE] [--acp-client FILE]
 
 Neovim and Emacs load the sample beside this file and ask a question, and then one whose answer
-needs a command that the user allows. So does code-server, which is VS Code in a browser, with the
-sample extension and with its own Codex agent; FILE is what `npm run package` makes in the folder
-`typescript`. PYTHON has nbclient, ipykernel and openai-codex, and runs the cells of the page. acpx
-is a client of the Agent Client Protocol; it starts `codex-acp`, which must be on PATH, and that
-starts this server. An editor that is not found is left out. Prints a line a check, `ok` or `FAIL`,
-and exits with 1 if there was a failure, with 2 where no editor was found.
+needs a command that the user allows. So does code-server, which is VS Code in a browser: with its
+own Codex agent, with the sample extension (`--vsix` names what `npm run package` makes in the
+folder `typescript`), and with the extension "ACP Client" (`--acp-client` names its file). PYTHON
+has nbclient, ipykernel and openai-codex, and runs the cells of the page. acpx and ACP Client are
+clients of the Agent Client Protocol; they start `codex-acp`, which must be on PATH, and that starts
+this server. An editor that is not found is left out. Prints a line a check, `ok` or `FAIL`, and
+exits with 1 if there was a failure, with 2 where no editor was found.
 Not part of the tests, which need no editor.
 Source: docs/editors.md.
 """
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import anyio
 
-from tests.interop.editors.vscode import codex_chat, sample_extension
+from tests.interop.editors.vscode import acp_client, codex_chat, sample_extension
 from tests.long.real_servers import Report
 from tests.support.harness import ScriptedModel, calls, environment_without, says, write_config
 
@@ -60,6 +61,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", default=shutil.which(program), metavar="PATH")
     parser.add_argument("--code-server", default=shutil.which("code-server"), metavar="PATH")
     parser.add_argument("--vsix", metavar="FILE")
+    parser.add_argument("--acp-client", metavar="FILE")
     options = parser.parse_args()
     if not any(vars(options).values()):
         print("no editor was found", file=sys.stderr)
@@ -96,6 +98,11 @@ async def _check_all(options: argparse.Namespace) -> int:
             with report.check("the Codex agent of VS Code asks, and asks the user about a command"):
                 assert await _in_codex_chat(options.code_server, work / "c") == "".join(ANSWER)
                 assert (work / "c" / "made").exists()
+        if options.code_server and options.acp_client:
+            with report.check("ACP Client asks, shows the answer, and asks about a command"):
+                shown = await _in_acp_client(options.code_server, options.acp_client, work / "p")
+                assert shown == "".join(ANSWER)
+                assert (work / "p" / "made").exists()
         if options.jupyter:
             with report.check("the cells of a notebook ask, and print the answer"):
                 assert await _in_jupyter(options.jupyter, work / "j") == "".join(ANSWER)
@@ -147,6 +154,19 @@ async def _in_codex_chat(program: str, work: Path) -> str:
         model.scripts.insert(0, says("Hello."))
         await chat.ask("Hello?")
         await chat.shows("Hello.")
+        await chat.ask(QUESTION)
+        await chat.allow()
+        return await chat.shows(ANSWER[-1])
+
+
+async def _in_acp_client(program: str, extension: str, work: Path) -> str:
+    work.mkdir()
+    async with (
+        _model(work / "home", allowed=work / "made"),
+        acp_client(program, extension, work) as chat,
+    ):
+        # In the mode that a session starts with, a reviewer is asked and not the user.
+        await chat.choose_mode("Workspace access")
         await chat.ask(QUESTION)
         await chat.allow()
         return await chat.shows(ANSWER[-1])

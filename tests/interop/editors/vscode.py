@@ -1,6 +1,7 @@
-"""VS Code, used by keyboard and mouse in a browser: the sample extension, and its Codex agent.
+"""VS Code, used by keyboard and mouse in a browser: its Codex agent, and extensions.
 
-code-server is VS Code with its window in a browser; it is built from the same source.
+The extensions are the sample, and "ACP Client", which starts agents that speak the Agent Client
+Protocol. code-server is VS Code with its window in a browser; it is built from the same source.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -112,6 +114,63 @@ class Chat:
         return text
 
 
+class AcpChat:
+    """A window whose extension "ACP Client" has started the agent `app-server`."""
+
+    def __init__(self, page: "Page") -> None:
+        self.page = page
+        # A view of an extension is a page of its own, in a frame of a frame.
+        self._view = page.frame_locator("iframe.webview.ready").frame_locator("#active-frame")
+
+    async def connect(self) -> None:
+        """Start the agent from the list of agents."""
+        await self.page.get_by_role("tab", name="ACP Client").click()
+        agent = self.page.get_by_role("treeitem", name="app-server")
+        await agent.hover()
+        await agent.get_by_role("button", name="Connect to Agent").click()
+        await self._view.locator("#sessionBanner").filter(has_text="Codex").wait_for()
+
+    async def choose_mode(self, name: str) -> None:
+        """Take another mode from the menu below the input."""
+        await self._view.locator("#modePickerBtn").click()
+        await self._view.locator("#modeDropdown").get_by_text(name, exact=True).click()
+
+    async def ask(self, question: str) -> None:
+        """Type a question, and send it."""
+        await self._view.locator("#promptInput").fill(question)
+        await self._view.locator("#promptInput").press("Enter")
+
+    async def allow(self) -> None:
+        """Take the first answer to the question whether a command may run."""
+        question = self.page.locator(".quick-input-widget").filter(has_text="Permission Request")
+        await question.get_by_text("Yes, proceed").click()
+
+    async def shows(self, answer: str) -> str:
+        """Wait for an answer that is complete and has this text, and return it."""
+        found = self._view.locator(".message.assistant.md-rendered").filter(has_text=answer)
+        await found.wait_for()
+        text: str = await found.inner_text()
+        return text
+
+
+@asynccontextmanager
+async def acp_client(program: str, extension: str, work: Path) -> AsyncIterator[AcpChat]:
+    """Open `work`/folder with the file of "ACP Client" installed, and `codex-acp` as an agent.
+
+    The extension looks for programs on the PATH of a login shell, so it gets the whole path.
+    """
+    adapter = shutil.which("codex-acp")
+    assert adapter is not None, "codex-acp is needed"
+    variables = {"CODEX_PATH": str(EXECUTABLE), "CODEX_HOME": str(work / "home")}
+    agents = {"app-server": {"command": adapter, "args": [], "env": variables}}
+    words = _words(program, work, {"acp.agents": agents, "chat.disableAIFeatures": True})
+    await _install(words, extension)
+    async with _window(words, work) as page:
+        chat = AcpChat(page)
+        await chat.connect()
+        yield chat
+
+
 @asynccontextmanager
 async def sample_extension(program: str, extension: str, work: Path) -> AsyncIterator[Sample]:
     """Open a folder with an extension's file installed, beside a server that wants a token.
@@ -122,10 +181,7 @@ async def sample_extension(program: str, extension: str, work: Path) -> AsyncIte
     async with running(work / "home", options=("--token-file", str(token))) as server:
         settings = {"appServer.url": server.urls[0], "appServer.tokenFile": str(token)}
         words = _words(program, work, settings | {"chat.disableAIFeatures": True})
-        installing = await asyncio.create_subprocess_exec(
-            *words, "--install-extension", extension, stdout=asyncio.subprocess.DEVNULL
-        )
-        assert await installing.wait() == 0
+        await _install(words, extension)
         async with _window(words, work) as page:
             yield Sample(page)
 
@@ -158,6 +214,13 @@ def _words(program: str, work: Path, settings: Mapping[str, object]) -> tuple[st
         (data / place / "settings.json").write_text(json.dumps({**SETTINGS, **settings}))
     folders = ("--user-data-dir", str(data), "--extensions-dir", str(work / "extensions"))
     return program, "--config", str(work / "code-server.yaml"), *folders
+
+
+async def _install(words: Sequence[str], extension: str) -> None:
+    installing = await asyncio.create_subprocess_exec(
+        *words, "--install-extension", extension, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert await installing.wait() == 0
 
 
 @asynccontextmanager
