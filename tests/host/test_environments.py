@@ -23,6 +23,7 @@ from protocol.exec_server import ProcessExitedParams
 from tests.support.harness import WAIT_S, WireClient, calls, claim, serve, stdio_server
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import EXECUTABLE, STUBBORN, Holders, exec_server
+from tests.support.mcp_peers.calls import settled
 from tests.support.paths import MCP_PEER
 from tests.support.processes import running
 
@@ -46,15 +47,6 @@ async def until(client: WireClient, wanted: str) -> Any:
         while (found := await status(client))["status"] != wanted:
             await anyio.lowlevel.checkpoint()
     return found
-
-
-async def settled(client: WireClient, name: str = "raw") -> tuple[str, str | None]:
-    """Wait until a start has been decided."""
-    event = await client.wait_for(
-        "mcpServer/startupStatus/updated",
-        lambda p: p["name"] == name and p["status"] != "starting",
-    )
-    return event["params"]["status"], event["params"]["error"]
 
 
 async def call(client: WireClient, thread_id: str, tool: str, **arguments: Any) -> Any:

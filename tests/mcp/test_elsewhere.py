@@ -16,8 +16,8 @@ from app_server.mcp_wire.http import transport
 from tests.support.harness import WAIT_S, WireError, claim, serve
 from tests.support.host.elsewhere import add
 from tests.support.host.exec_peer import exec_here
-from tests.support.mcp_peers.calls import http_peer
-from tests.support.mcp_peers.elsewhere import certificate, settled
+from tests.support.mcp_peers.calls import http_peer, settled
+from tests.support.mcp_peers.certificates import certificate
 
 TOOL = {"server": "raw", "tool": "look"}
 
@@ -73,7 +73,7 @@ async def test_it_starts_when_its_environment_is_back(
         await client.start_thread()
         status, error = await settled(client)
         assert status == "failed"
-        assert "exec-server connection attempt failed" in error
+        assert "exec-server connection attempt failed" in str(error)
         async with exec_here(int(address.rpartition(":")[2])):
             assert await settled(client) == ("ready", None)
 
@@ -121,7 +121,7 @@ async def test_a_server_with_a_certificate_is_reached_by_name_if_that_is_trusted
         thread_id = await client.start_thread()
         status, error = await settled(client)
         assert status == "failed"
-        assert "certificate verify failed" in error
+        assert "certificate verify failed" in str(error)
         monkeypatch.setattr(transport, "trusted_certificates", trust)
         thread_id = await client.start_thread()
         assert await settled(client) == ("ready", None)

@@ -11,7 +11,7 @@ from tests.support.harness import claim, serve
 from tests.support.host.elsewhere import add, machines, put
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders, exec_server
-from tests.support.mcp_peers.elsewhere import settled
+from tests.support.mcp_peers.calls import settled
 from tests.support.mcp_peers.header_commands import FAILED, look, printing, runs, sent, server
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
 

@@ -21,7 +21,8 @@ from app_server.mcp.oauth.tokens import TokenSource
 from tests.support.harness import WAIT_S, WireClient, claim, serve
 from tests.support.host.elsewhere import add, machines, put
 from tests.support.host.exec_conversations import listening
-from tests.support.mcp_peers.elsewhere import certificate
+from tests.support.mcp_peers.calls import settled
+from tests.support.mcp_peers.certificates import certificate
 from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer
 from tests.support.mcp_peers.sign_in import (
     SOON,
@@ -29,7 +30,6 @@ from tests.support.mcp_peers.sign_in import (
     come_back,
     completed,
     keep,
-    settled,
     stored,
     table,
 )
@@ -67,7 +67,7 @@ async def test_a_sign_in_goes_through_the_environment_and_the_browser_comes_back
 ) -> None:
     async with signing_in(tmp_path) as (peer, client):
         thread_id = await client.start_thread()
-        assert await settled(client) == (
+        assert await settled(client, "web") == (
             "failed",
             "The web MCP server is not logged in. Sign in with `mcpServer/oauth/login`.",
         )
@@ -75,7 +75,7 @@ async def test_a_sign_in_goes_through_the_environment_and_the_browser_comes_back
         answer = await client.call("mcpServer/oauth/login", {"name": "web"})
         assert (await come_back(peer, answer)).status == 200
         assert (await completed(client))["success"] is True
-        assert await settled(client) == ("ready", None)
+        assert await settled(client, "web") == ("ready", None)
         assert await auth_status(client, threadId=thread_id) == "oAuth"
         look = {"threadId": thread_id, "server": "web", "tool": "look"}
         assert (await client.call("mcpServer/tool/call", look))["content"][0]["text"] == "seen"
@@ -95,7 +95,7 @@ async def test_a_token_of_the_same_address_here_is_not_sent_there(tmp_path: Path
         ):
             await add(client, url, "far")
             thread_id = await client.start_thread()
-            assert (await settled(client))[0] == "failed"
+            assert (await settled(client, "web"))[0] == "failed"
             assert await auth_status(client, threadId=thread_id) == "notLoggedIn"
 
 

@@ -20,12 +20,12 @@ import app_server.handlers.mcp.oauth
 import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.oauth.credentials import CredentialStore
 from tests.support.harness import Gate, Served, WireClient, claim, serve
+from tests.support.mcp_peers.calls import settled
 from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer, query_of
 from tests.support.mcp_peers.sign_in import (
     auth_status,
     come_back,
     completed,
-    settled,
     stored,
     table,
     visit,
@@ -50,7 +50,7 @@ async def test_a_sign_in_makes_the_server_ready_and_no_secret_leaves(
     caplog.set_level(logging.DEBUG)
     async with signing_in(tmp_path) as (peer, served, client):
         thread_id = await client.start_thread()
-        assert await settled(client) == (
+        assert await settled(client, "web") == (
             "failed",
             "The web MCP server is not logged in. Run `codex mcp login web`.",
         )
@@ -92,7 +92,7 @@ async def test_a_sign_in_makes_the_server_ready_and_no_secret_leaves(
             "loginId": answer["loginId"],
             "success": True,
         }
-        assert await settled(client) == ("ready", None)
+        assert await settled(client, "web") == ("ready", None)
         assert await auth_status(client, threadId=thread_id) == "oAuth"
         called = await client.call(
             "mcpServer/tool/call", {"threadId": thread_id, "server": "web", "tool": "look"}
@@ -215,7 +215,7 @@ async def test_a_browser_that_never_comes_back_ends_the_sign_in(
 async def test_the_older_of_two_sign_ins_ends(tmp_path: Path) -> None:
     async with signing_in(tmp_path) as (peer, _, client):
         thread_id = await client.start_thread()
-        await settled(client)
+        await settled(client, "web")
         first = await client.call("mcpServer/oauth/login", {"name": "web"})
         second = await client.call("mcpServer/oauth/login", {"name": "web", "threadId": thread_id})
         assert await completed(client) == {

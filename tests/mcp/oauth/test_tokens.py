@@ -22,6 +22,7 @@ from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from tests.support.harness import WAIT_S, Gate, claim, serve
+from tests.support.mcp_peers.calls import settled
 from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer
 from tests.support.mcp_peers.sign_in import (
     SOON,
@@ -30,7 +31,6 @@ from tests.support.mcp_peers.sign_in import (
     completed,
     fresh_server,
     keep,
-    settled,
     stored,
     table,
 )
@@ -49,7 +49,7 @@ async def test_a_token_is_renewed_before_it_expires_and_after_a_401(tmp_path: Pa
         config = table(peer)
         async with serve(tmp_path, config=config) as served, served.client() as client:
             thread_id = await client.start_thread()
-            assert await settled(client) == ("ready", None)
+            assert await settled(client, "web") == ("ready", None)
             assert peer.posts("/as/token") == [
                 {
                     "grant_type": "refresh_token",
@@ -89,7 +89,7 @@ async def test_a_refresh_that_is_refused_needs_a_new_sign_in(
             assert len(peer.posts("/as/token")) == 1
             assert MARK not in "\n".join(client.transcript) + caplog.text
             await come_back(peer, await client.call("mcpServer/oauth/login", {"name": "web"}))
-            assert await settled(client) == ("ready", None)
+            assert await settled(client, "web") == ("ready", None)
 
 
 async def test_a_server_knows_whether_there_has_been_a_sign_in(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_a_sign_in_while_the_server_is_connected_is_taken_up(tmp_path: Pat
         keep(tmp_path, peer, peer.give())
         async with serve(tmp_path, config=table(peer)) as served, served.client() as client:
             thread_id = await client.start_thread()
-            assert await settled(client) == ("ready", None)
+            assert await settled(client, "web") == ("ready", None)
             call = {"threadId": thread_id, "server": "web", "tool": "look"}
             peer.tokens.clear()
             peer.refresh_tokens.clear()
@@ -259,6 +259,6 @@ async def test_a_header_of_its_own_wins_over_a_stored_token(tmp_path: Path) -> N
         config = table(peer, 'http_headers = { Authorization = "Bearer configured" }')
         async with serve(tmp_path, config=config) as served, served.client() as client:
             thread_id = await client.start_thread()
-            assert await settled(client) == ("ready", None)
+            assert await settled(client, "web") == ("ready", None)
             assert set(peer.mcp_tokens) == {"Bearer configured"}
             assert await auth_status(client, threadId=thread_id) == "bearerToken"

@@ -33,6 +33,15 @@ def read(servers: Any, **more: Any) -> Any:
     return read_mcp_settings(Config({"mcp_servers": servers, **more}))
 
 
+async def settled(client: WireClient, name: str = "raw") -> tuple[str, str | None]:
+    """Wait for the end of a server's start-up; gives its status and its error."""
+    message = await client.wait_for(
+        "mcpServer/startupStatus/updated",
+        lambda p: p["name"] == name and p["status"] != "starting",
+    )
+    return message["params"]["status"], message["params"]["error"]
+
+
 async def steps_until_settled(client: WireClient, *names: str) -> dict[str, list[Any]]:
     """Collect the start-up notifications until every named server has settled."""
     told: dict[str, list[Any]] = {name: [] for name in names}

@@ -66,14 +66,6 @@ async def completed(client: WireClient) -> Any:
     return (await client.wait_for("mcpServer/oauthLogin/completed"))["params"]
 
 
-async def settled(client: WireClient, name: str = "web") -> tuple[str, str | None]:
-    message = await client.wait_for(
-        "mcpServer/startupStatus/updated",
-        lambda p: p["name"] == name and p["status"] != "starting",
-    )
-    return message["params"]["status"], message["params"]["error"]
-
-
 async def auth_status(client: WireClient, **params: Any) -> str:
     wanted = {"detail": "toolsAndAuthOnly", **params}
     (entry,) = (await client.call("mcpServerStatus/list", wanted))["data"]

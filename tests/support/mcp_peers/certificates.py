@@ -1,23 +1,13 @@
-"""MCP servers that another machine has behind a URL."""
+"""Certificates of servers that nobody has signed."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-
-from tests.support.harness import WireClient
-
-
-async def settled(client: WireClient) -> Any:
-    event = await client.wait_for(
-        "mcpServer/startupStatus/updated", lambda p: p["status"] != "starting"
-    )
-    return event["params"]["status"], event["params"]["error"]
 
 
 def certificate(folder: Path) -> Path:
