@@ -1,16 +1,17 @@
 """Runs the samples of docs/editors.md in the editors themselves, on machines without a screen.
 
 python -m tests.interop.editors [--nvim PATH] [--emacs PATH] [--jupyter PYTHON] [--acpx PATH]
-    [--code-server PATH] [--vsix FILE] [--acp-client FILE]
+    [--code-server PATH] [--vsix FILE] [--acp-client FILE] [--acp-nvim DIR]
 
 Neovim and Emacs load the sample beside this file and ask a question, and then one whose answer
 needs a command that the user allows. So does code-server, which is VS Code in a browser: with its
 own Codex agent, with the sample extension (`--vsix` names what `npm run package` makes in the
 folder `typescript`), and with the extension "ACP Client" (`--acp-client` names its file). PYTHON
-has nbclient, ipykernel and openai-codex, and runs the cells of the page. acpx and ACP Client are
-clients of the Agent Client Protocol; they start `codex-acp`, which must be on PATH, and that starts
-this server. An editor that is not found is left out. Prints a line a check, `ok` or `FAIL`, and
-exits with 1 if there was a failure, with 2 where no editor was found.
+has nbclient, ipykernel and openai-codex, and runs the cells of the page. acpx, ACP Client and
+acp.nvim (a plugin for Neovim in the folder DIR) are clients of the Agent Client Protocol; they
+start `codex-acp`, which must be on PATH, and that starts this server. An editor that is not found
+is left out. Prints a line a check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2
+where no editor was found.
 Not part of the tests, which need no editor.
 Source: docs/editors.md.
 """
@@ -62,6 +63,7 @@ def main() -> int:
     parser.add_argument("--code-server", default=shutil.which("code-server"), metavar="PATH")
     parser.add_argument("--vsix", metavar="FILE")
     parser.add_argument("--acp-client", metavar="FILE")
+    parser.add_argument("--acp-nvim", metavar="DIR")
     options = parser.parse_args()
     if not any(vars(options).values()):
         print("no editor was found", file=sys.stderr)
@@ -81,6 +83,11 @@ async def _check_all(options: argparse.Namespace) -> int:
                     "completed"
                 )
                 assert (work / "n2" / "made").exists()
+        if options.nvim and options.acp_nvim:
+            with report.check("acp.nvim asks, asks about a command, and shows the answer"):
+                shown = await _in_acp_nvim(options.nvim, options.acp_nvim, work / "n3")
+                assert shown == "".join(ANSWER)
+                assert (work / "n3" / "made").exists()
         if options.emacs:
             with report.check("Emacs asks, and shows the answer"):
                 assert await _in_emacs(options.emacs, work / "e1") == _shown("completed")
@@ -123,6 +130,18 @@ async def _in_neovim(program: str, work: Path, *, allows: bool = False) -> str:
     words += ["-c", f"AppServerAsk {QUESTION}", "-c", WAIT_IN_LUA, "-c", "w! shown", "-c", "qa!"]
     await _run(words, work, allows=allows)
     return (work / "shown").read_text().rstrip("\n")
+
+
+async def _in_acp_nvim(program: str, plugin: str, work: Path) -> str:
+    words = [program, "--headless", "--clean", "--cmd", f"set runtimepath+={plugin}"]
+    words += ["-S", str(HERE / "acp_chat.lua"), "-c", f"AcpChat {QUESTION}"]
+    words += ["-c", "call writefile(getline(1, '$'), 'shown')", "-c", "qa!"]
+    # In the mode that a session starts with otherwise, a reviewer is asked and not the user.
+    variables = {"CODEX_PATH": str(SERVER), "INITIAL_AGENT_MODE": "workspace-write"}
+    await _run(words, work, allows=True, variables=variables)
+    answer = (work / "shown").read_text().split("[Permission granted: Yes, proceed]\n")[1]
+    # The prompt is a mark for terminals.
+    return answer.split("\n\x1b")[0]
 
 
 async def _in_emacs(program: str, work: Path, *, allows: bool = False) -> str:
