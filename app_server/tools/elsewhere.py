@@ -13,8 +13,12 @@ from app_server.host.exec.client.remote_file import read_beginning
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
 from protocol.exec_server import ExecGrant, WorkPolicy
-from protocol.policy import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, SandboxPolicy
-from protocol.rollout import StoredProfile
+from protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
 
 READ_S = 60.0
 """For a file to be read."""
@@ -24,18 +28,24 @@ UNCONFINED_WORK = WorkPolicy(sandbox_policy=DangerFullAccessSandboxPolicy())
 
 
 def work_policy(environments: TurnEnvironments, found: FoundEnvironment) -> WorkPolicy:
-    """Say what confines the turn on another machine."""
+    """Say what confines the turn on another machine.
+
+    The proxy is of this machine: what has its network through it has none there.
+    """
     confinement = environments.confinement(found)
     grant = environments.confinements.granted(found.id)
-    # Whoever has the proxy has a network: what it keeps away was kept away on purpose.
-    has_network = grant.network and confinement.proxy is None
-    settings = environments.turn.settings
+    settings, network = environments.turn.settings, confinement.network
+    profile = settings.profile_in_force
+    if profile is not None:
+        profile = profile.model_copy(update={"proxied": None, "network": network})
     return WorkPolicy(
-        sandbox_policy=_nearest(settings.sandbox_policy, confinement),
-        permission_profile=_without_proxy(settings.profile_in_force),
+        sandbox_policy=_policy_there(settings.sandbox_policy, confinement),
+        permission_profile=profile,
         roots=found.folder.roots,
         folder=found.folder.cwd,
-        granted=ExecGrant(read=list(grant.read), write=list(grant.write), network=has_network),
+        granted=ExecGrant(
+            read=list(grant.read), write=list(grant.write), network=grant.network and network
+        ),
     )
 
 
@@ -66,24 +76,13 @@ def start_patch(
     return _machines(environments).start_patch(found.id, cwd, policy)
 
 
-def _nearest(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
-    """Return the policy for another machine that comes nearest to what confines a tool."""
-    if not confinement.is_confined:
-        return DangerFullAccessSandboxPolicy()
-    if not confinement.writable:
-        # Narrower than the thread's own policy, as in plan mode.
-        return ReadOnlySandboxPolicy(network_access=confinement.network)
-    if confinement.proxy is not None:
-        # The proxy is of this machine: on another one there is no network then.
-        return policy.model_copy(update={"network_access": False})
-    return policy
-
-
-def _without_proxy(profile: StoredProfile | None) -> StoredProfile | None:
-    """Return a profile for a machine that has not our proxy: there is no network then."""
-    if profile is None or profile.proxied is None:
-        return profile
-    return profile.model_copy(update={"proxied": None, "network": False})
+def _policy_there(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
+    match policy:
+        case ReadOnlySandboxPolicy() | WorkspaceWriteSandboxPolicy():
+            return policy.model_copy(update={"network_access": confinement.network})
+        case _:
+            # Somebody else's sandbox is around this machine alone; there nothing confines.
+            return DangerFullAccessSandboxPolicy()
 
 
 def _machines(environments: TurnEnvironments) -> Environments:

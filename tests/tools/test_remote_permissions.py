@@ -12,7 +12,7 @@ from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
 from tests.support.turn_tools.patches import Workspace, patch_of, workspace, workspace_there
 from tests.support.turn_tools.permission_requests import METHOD, ON, READ_ONLY, granting, writing
-from tests.support.turn_tools.turn_commands import Desk, command
+from tests.support.turn_tools.turn_commands import Desk, Told, command
 
 NO_TMP = {
     "type": "workspaceWrite",
@@ -111,18 +111,24 @@ async def test_nothing_granted_there_holds_in_plan_mode(tmp_path: Path) -> None:
 
 
 @claim("environment:permissions")
-async def test_a_network_can_be_granted_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("config", "printed"), [(ON, "in\n"), (f"{ON}network_proxy = true\n", "out\n")]
+)
+async def test_a_network_can_be_granted_there_unless_it_is_the_proxy_of_this_machine(
+    tmp_path: Path, config: str, printed: str
+) -> None:
     options: dict[str, Any] = {"sandbox_policy": READ_ONLY, "approvalPolicy": "on-request"}
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        line = command(f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{listener.getsockname()[1]}'")
-        async with workspace_there(tmp_path, ON, **options) as work:
+        port = listener.getsockname()[1]
+        line = command(f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' && echo in || echo out")
+        async with workspace_there(tmp_path, config, **options) as work:
             grant = {"permissions": {"network": {"enabled": True}}, "scope": "turn"}
             wanted = {"network": {"enabled": True}}
             await ask(work, grant, calls(line), permissions=wanted)
-            assert "exited with code 0" in work.output()
+            assert Told(work.output()).output.endswith(printed)
             await work.client.call(
                 "thread/settings/update", {"threadId": work.thread_id, "approvalPolicy": "never"}
             )
             at = Desk(work.served, work.client, work.thread_id, work.folder)
             [after] = await at.told(line)
-            assert after.exit_code == 1
+            assert after.output.endswith("out\n")

@@ -314,11 +314,42 @@ async def test_a_profile_of_the_configuration_holds_for_its_folders_there(tmp_pa
                 command("touch docs/b"),
                 command("cat secret.env"),
                 command(f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'"),
+                # Nor does it get a proxy of that machine.
+                command("env | grep ^CODEX_NETWORK_PROXY_ACTIVE="),
             )
-            assert [one.exit_code for one in told] == [0, 1, 1, 1]
+            assert [one.exit_code for one in told] == [0, 1, 1, 1, 1]
             assert (told[0].output, (at.folder / "made").read_text()) == ("text", "made\n")
             assert "secret\n" not in told[2].output
             [patched] = await at.turn({"name": "apply_patch", "arguments": {"input": INTO_SECRET}})
             assert patched.endswith(
                 f"Failed to read file to update {at.folder}/secret.env: not allowed by the sandbox"
             )
+
+
+OPEN = """
+[permissions.open]
+extends = ":workspace"
+network = { enabled = true }
+"""
+PROXIED = "[features]\nnetwork_proxy = true\n"
+
+
+@claim("environment:threads")
+@pytest.mark.parametrize(
+    ("config", "settings", "exit_code"),
+    [
+        ("", {"sandboxPolicy": {"type": "workspaceWrite", "networkAccess": True}}, 0),
+        (PROXIED, {"sandboxPolicy": {"type": "workspaceWrite", "networkAccess": True}}, 1),
+        (OPEN, {"permissions": "open"}, 0),
+        (OPEN + PROXIED, {"permissions": "open"}, 1),
+    ],
+)
+async def test_what_has_its_network_through_the_proxy_here_has_none_there(
+    tmp_path: Path, config: str, settings: dict[str, Any], exit_code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connecting = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{listener.getsockname()[1]}'"
+        async with desk_there(tmp_path, config=config) as at:
+            await at.client.call("thread/settings/update", {"threadId": at.thread_id, **settings})
+            [told] = await at.told(command(connecting))
+            assert told.exit_code == exit_code
