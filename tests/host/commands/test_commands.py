@@ -19,9 +19,8 @@ from tests.support.host.exec_peer import Holders
 
 
 async def test_a_command_has_pipes_a_folder_its_environment_and_a_session(tmp_path: Path) -> None:
-    line = (
-        'echo "$PWD $GIVEN"; echo err >&2; cat; ps -o sid= -p $$ | tr -d " "; env | wc -l; exit 3'
-    )
+    session_id = f"{sys.executable} -ISc 'import os; print(os.getsid(0))'"
+    line = f'echo "$PWD $GIVEN"; echo err >&2; cat; {session_id}; env | wc -l; exit 3'
     async with commands() as local:
         printed = Printed()
         launch = sh(line, {"GIVEN": "g"}, str(tmp_path), merges_stderr=False, has_stdin=False)
