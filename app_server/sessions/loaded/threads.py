@@ -33,6 +33,11 @@ class LoadedThreads:
     def __iter__(self) -> "Iterator[ThreadSession]":
         return iter(list(self._sessions.values()))
 
+    @property
+    def ids(self) -> list[str]:
+        """Of all loaded threads, in the order in which they were loaded."""
+        return list(self._sessions)
+
     def find(self, thread_id: str) -> "ThreadSession | None":
         """Return a loaded thread, or None."""
         return self._sessions.get(thread_id)

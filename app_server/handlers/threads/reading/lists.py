@@ -106,7 +106,7 @@ class ThreadListHandlers:
         self, context: RequestContext, params: ThreadLoadedListParams
     ) -> ThreadLoadedListResponse:
         """Page through the ids of loaded threads."""
-        ids = [session.thread.id for session in self._sessions]
+        ids = self._sessions.ids
         if params.cursor is not None:
             if params.cursor not in ids:
                 raise invalid_request(
