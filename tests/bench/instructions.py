@@ -6,7 +6,7 @@ A TREE is a folder with this repository (default: this one), so that a change ca
 the state before. Its server runs in valgrind's callgrind, some fifty times slower, and is counted
 once it is warm. Rows are those of `app-server bench`; a slow row makes fewer steps. What the kernel
 and other processes do is not counted, and a client finds so slow a server always busy: requests in
-flight come in one read. These are figures to look at, not tests.
+flight come in one or two reads. These are figures to look at, not tests.
 """
 
 import argparse
@@ -28,7 +28,7 @@ WARM_UP = 10
 """Steps before those that are counted."""
 
 
-class Counter:
+class InstructionCounter:
     """Counts the instructions of a process that runs in callgrind."""
 
     def __init__(self, pid: int, file: Path) -> None:
@@ -55,7 +55,7 @@ class Counter:
 
 
 async def count(
-    url: str, counter: Counter, config: dict[str, Any], rows: list[Row], steps: int
+    url: str, counter: InstructionCounter, config: dict[str, Any], rows: list[Row], steps: int
 ) -> None:
     """Print the instructions of a call of each row."""
     async with converse(url) as server:
@@ -98,7 +98,13 @@ def main() -> None:
             with started(shlex.join(command), config, starts=1) as target:
                 assert target.pid is not None
                 asyncio.run(
-                    count(target.url, Counter(target.pid, file), config, rows, options.steps)
+                    count(
+                        target.url,
+                        InstructionCounter(target.pid, file),
+                        config,
+                        rows,
+                        options.steps,
+                    )
                 )
 
 
