@@ -92,7 +92,15 @@ class _File:
 
 
 async def open_stdio() -> StdioStream:
-    """Take over stdin and stdout as a MessageStream."""
+    """Take over stdin and stdout as a MessageStream.
+
+    Raises:
+        OSError: one of them is closed, or cannot be used.
+    """
+    for name in ("stdin", "stdout"):
+        # That is how Python has what was closed before its start.
+        if getattr(sys, name) is None:
+            raise OSError(f"{name} is closed, and stdio:// needs it")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     source = sys.stdin.buffer if _is_waited_for(sys.stdin.buffer) else _as_pipe(sys.stdin.buffer)

@@ -47,5 +47,23 @@ def test_requests_of_a_file_are_answered_into_a_file(tmp_path: Path, last: str) 
     assert converse(tmp_path, asked) == {1, 2, 3}
 
 
+@pytest.mark.parametrize(("number", "name"), [(0, "stdin"), (1, "stdout")])
+def test_one_that_is_closed_is_named(tmp_path: Path, number: int, name: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$0" --home "$1" {number}>&-', str(EXECUTABLE), str(tmp_path)],
+        env=environment_without("OPENAI_API_KEY"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr.splitlines()) == (
+        1,
+        ["listening on: stdio://", f"app-server: {name} is closed, and stdio:// needs it"],
+    )
+
+
 def test_a_client_that_says_nothing_ends_the_conversation(tmp_path: Path) -> None:
     assert converse(tmp_path, Path("/dev/null")) == set()
