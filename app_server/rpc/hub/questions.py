@@ -117,10 +117,10 @@ class Questions:
     def left(self, connection_id: ConnectionId) -> None:
         """Expect no answer of a client any more: it has gone."""
         for question in self._open.values():
-            if connection_id in question.asked:
-                question.asked.remove(connection_id)
-                question.passed.pop(connection_id, None)
-                self._refuse_if_passed(question)
+            question.asked.discard(connection_id)
+            question.passed.pop(connection_id, None)
+            # Also where it was about to be asked.
+            self._refuse_if_passed(question)
 
     def unsubscribed(self, thread_id: ThreadId) -> None:
         """Look again at what is open about a thread that a client no longer listens to."""

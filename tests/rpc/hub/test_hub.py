@@ -201,14 +201,20 @@ async def test_a_client_that_does_not_know_a_question_leaves_it_to_the_others() 
 
 
 @claim("questions:unknown-method")
-@pytest.mark.parametrize("way", ["disconnects", "unsubscribes"])
+@pytest.mark.parametrize("way", ["disconnects", "unsubscribes", "was to be asked later"])
 async def test_a_question_that_one_passed_on_is_refused_when_the_other_leaves(way: str) -> None:
     hub = Hub(lambda: 7)
     stays = Listener(session())
     with hub.connect(stays) as a:
         hub.subscribe(a, "t")
+        hub.open_stream("t")
         with hub.connect(Listener(session())) as b:
-            hub.subscribe(b, "t")
+            if way == "was to be asked later":
+                position = hub.streams.position("t")
+                assert position is not None
+                hub.hold(b, "t", position)
+            else:
+                hub.subscribe(b, "t")
             asking = asyncio.create_task(hub.ask_by_name("t", ASK, question()))
             other = asyncio.create_task(hub.ask("elsewhere", ASK, question()))
             await asyncio.sleep(0)
