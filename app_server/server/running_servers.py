@@ -148,7 +148,10 @@ def _read(path: Path) -> FoundServer | None:
         return None
     try:
         is_running = not _try_lock(file, fcntl.LOCK_SH)
-        entry = _parse(os.pread(file, MAX_FILE_BYTES, 0))
+        entry = _parse(os.read(file, MAX_FILE_BYTES))
+    except OSError:
+        # No server writes into a pipe, or makes a folder.
+        return None
     finally:
         os.close(file)
     return None if entry is None else FoundServer(entry, is_running)
@@ -165,7 +168,7 @@ def _parse(content: bytes) -> ServerEntry | None:
             addresses=members["addresses"],
             token_file=members["token_file"],
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     numbers = isinstance(entry.pid, int) and isinstance(entry.started_at, int)
     lists = isinstance(entry.addresses, list) and all(

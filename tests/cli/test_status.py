@@ -140,12 +140,15 @@ def test_a_draft_that_was_taken_for_one_of_the_dead_is_written_again(
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "5", "{}", '{"pid": "9"}', "\0" * 70_000, json.dumps({
+    ["", "[]", "5", "{}", '{"pid": "9"}', "\0" * 70_000, "[" * 60_000, json.dumps({
         "pid": 9, "version": 1, "started_at": NOW, "addresses": "ws://", "token_file": None,
     })],
 )  # fmt: skip
 def test_a_file_that_no_server_wrote_is_passed_over(tmp_path: Path, content: str) -> None:
     left_behind(tmp_path, content)
+    # To open it would wait for somebody who writes into it.
+    os.mkfifo(tmp_path / "servers" / "pipe.json")
+    (tmp_path / "servers" / "folder.json").mkdir()
     assert servers_of(tmp_path) == []
 
 

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from app_server.host.files.reading import read_base64
 from app_server.host.files.trees import copy
 from app_server.host.files.work import Stop
 from app_server.host.files.writing import write_file
-from app_server.runtime.sqlite import connect
+from app_server.runtime.sqlite import connect, connect_to_read
 
 LOCK = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
 
@@ -68,6 +69,13 @@ def test_a_folder_with_one_is_not_copied(database: Path, tmp_path: Path) -> None
     with pytest.raises(PathRefused):
         copy(database.parent, tmp_path / "copy", recursive=True, stop=Stop())
     assert others_are_locked_out(database)
+
+
+def test_one_that_is_only_read_is_left_alone_too(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite3"
+    sqlite3.connect(path).close()
+    with closing(connect_to_read(path)), pytest.raises(PathRefused):
+        read_base64(path, Stop())
 
 
 def test_databases_of_others_are_files_like_others(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """rpc: one answer to each request, also in batches and at the end."""
 
-import anyio
+import json
 
-from app_server.rpc.connection import RpcConnection
+import anyio
+import anyio.lowlevel
+
+from app_server.rpc.connection import JOINED_CHARS, RpcConnection
 from app_server.rpc.context import RequestContext
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
@@ -155,19 +158,38 @@ async def test_a_conversation_ends_when_nothing_can_be_sent_though_the_client_ma
         async def send(self, *texts: str) -> None:
             raise anyio.BrokenResourceError
 
-    work = Work()
+        async def aclose(self, code: int = 1000, reason: str = "") -> None:
+            self._to_client.close()
+
+    work, left = Work(), anyio.Event()
     stream, hub = HalfClosed(), Hub(lambda: 7)
-    gone: list[int] = []
-    connection = RpcConnection(stream, work, hub, ConnectionLimits())
-    work.let(1)
-    stream.say(request(1, thread=None))
+    connection = RpcConnection(stream, work, hub, ConnectionLimits(finish_s=WAIT_S))
+    stream.say(request(1, thread=None), request(2, thread=None))
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
-            await work.until_started(1)
-            hub.connections.when_gone(connection.load.id, gone.append)
-    assert gone == [connection.load.id]
+            await work.until_started(1, 2)
+            hub.connections.when_gone(connection.load.id, lambda _: left.set())
+            work.let(1)
+            # At once: the other request is still worked on.
+            await left.wait()
+            assert connection.load.in_flight == 1
+            work.let(2)
     stream.drop()
+
+
+async def test_after_its_end_each_write_to_a_client_has_its_own_bound() -> None:
+    async with conversation(Work(), window=0) as (stream, connection, _):
+        for number in range(3):
+            # Too large for one write.
+            connection.post(json.dumps({"number": number, "padding": "x" * JOINED_CHARS}))
+        stream.finish()
+        with anyio.fail_after(WAIT_S):
+            while not connection._outbox.is_closed:
+                await anyio.lowlevel.checkpoint()
+        before = connection._writing.deadline
+        assert [message["number"] for message in await stream.hear(3)] == [0, 1, 2]
+        assert connection._writing.deadline > before
 
 
 async def test_finishing_from_our_side_answers_what_was_read() -> None:

@@ -53,7 +53,7 @@ async def test_a_new_token_holds_at_once_and_clients_stay(
             client = WireClient(pipe)
             await client.initialize()
             # Of the same length, as tokens are.
-            replace(file, "new")
+            replace(file, "new\n")
             assert [await status(url, token) for token in ("old", "new")] == [401, 101]
             assert await client.call("thread/loaded/list", {}) == {"data": [], "nextCursor": None}
 
