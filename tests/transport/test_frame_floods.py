@@ -24,7 +24,7 @@ REQUEST = (
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
-TEXT, PING, PONG = 1, 9, 10
+TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 
 
 def frame(opcode: int, payload: bytes = b"") -> bytes:
@@ -150,6 +150,34 @@ async def test_a_client_that_reads_no_pongs_is_not_read_until_it_does() -> None:
             tasks.start_soon(read)
             assert await stream.receive() == "behind"
             tasks.cancel_scope.cancel()
+
+
+async def test_frames_of_one_step_are_answered_in_one_write_and_the_end_of_sending_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = b"\x03\xe8"
+    pings = [frame(PING, str(number).encode()) for number in range(3)]
+    pongs = [bytes([0x80 | PONG, 1]) + str(number).encode() for number in range(3)]
+    written: list[bytes] = []
+    with anyio.fail_after(WAIT_S):
+        async with accepted() as (stream, reader, writer):
+            transport = stream._socket.transport
+            write, write_eof = transport.write, transport.write_eof
+
+            def note(data: bytes) -> None:
+                written.append(data)
+                write(data)
+
+            def note_end() -> None:
+                written.append(b"end")
+                write_eof()
+
+            monkeypatch.setattr(transport, "write", note)
+            monkeypatch.setattr(transport, "write_eof", note_end)
+            writer.write(b"".join(pings) + frame(CLOSE, code))
+            received = await reader.read()
+    answers = b"".join(pongs) + bytes([0x80 | CLOSE, len(code)]) + code
+    assert (written, received) == ([answers, b"end"], answers)
 
 
 async def test_frames_that_follow_the_request_at_once_are_taken() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -9,8 +11,8 @@ import anyio.lowlevel
 import pytest
 
 from app_server.http.loopback_server import serve_on_loopback
-from app_server.transport.address import TcpAddress
-from app_server.transport.websocket import WebSocketLimits, listen_tcp
+from app_server.transport.address import TcpAddress, UnixAddress
+from app_server.transport.websocket import WebSocketLimits, listen_tcp, listen_unix
 from tests.support.descriptors import no_descriptor_left
 from tests.support.harness import WAIT_S
 
@@ -58,6 +60,28 @@ async def test_a_connection_that_no_descriptor_is_left_for_waits(
         for client in clients:
             client.close()
     assert answers == [b"HTTP/1.1 200 OK"] * 20
+
+
+async def test_many_connections_wait_until_they_are_accepted(tmp_path: Path) -> None:
+    limits, count = WebSocketLimits(), 100
+    async with (
+        listen_tcp(TcpAddress("127.0.0.1", 0), _nobody, limits) as tcp,
+        listen_unix(UnixAddress(tmp_path / "s"), _nobody, limits),
+    ):
+        port = int(tcp.url.rpartition(":")[2])
+        for family, address in (
+            (socket.AF_INET, ("127.0.0.1", port)),
+            (socket.AF_UNIX, str(tmp_path / "s")),
+        ):
+            with ExitStack() as held:
+                clients = [held.enter_context(socket.socket(family)) for _ in range(count)]
+                # Nobody is accepted meanwhile: the event loop does not run.
+                for client in clients:
+                    client.settimeout(WAIT_S)
+                    client.connect(address)
+                    client.setblocking(False)
+                answers = [await answer_at(client, port) for client in clients]
+                assert answers == [b"HTTP/1.1 200 OK"] * count
 
 
 async def _nobody(stream: object) -> None:
