@@ -21,6 +21,7 @@ from tests.support.harness import (
     claim,
 )
 from tests.support.issuer_peer import make_id_token
+from tests.support.large import Case, made
 from tests.support.mcp_peers.sign_in import FakeKeyring
 
 
@@ -38,17 +39,18 @@ from tests.support.mcp_peers.sign_in import FakeKeyring
         ('{"tokens": 5}', None),
         ("[]", None),
         ("{broken", None),
-        ("{" + " " * 1_048_577 + "}", None),
+        (lambda: "{" + " " * 1_048_577 + "}", None),
     ],
 )
 @claim("account:file")
 async def test_a_file_that_makes_no_sense_is_nobody_and_is_left_alone(
-    tmp_path: Path, content: str, kind: str | None
+    tmp_path: Path, content: Case[str], kind: str | None
 ) -> None:
-    (tmp_path / "auth.json").write_text(content)
+    written = made(content)
+    (tmp_path / "auth.json").write_text(written)
     found = (await accounts(tmp_path).load()).credentials
     assert (None if found is None else found.kind) == kind
-    assert (tmp_path / "auth.json").read_text() == content
+    assert (tmp_path / "auth.json").read_text() == written
 
 
 async def test_the_store_is_a_file_the_keyring_or_memory(

@@ -13,6 +13,7 @@ from tests.support.accounts import keep, stored
 from tests.support.apps.chatgpt_peer import Asked, ChatgptPeer
 from tests.support.harness import WireClient, claim, serve
 from tests.support.issuer_peer import IssuerPeer, make_jwt
+from tests.support.large import Case, made
 
 THREAD = "01a20303-9216-7750-834d-70cf19703048"
 USAGE, CREDITS, PROFILE = "wham/usage", "wham/rate-limit-reset-credits", "wham/profiles/me"
@@ -265,14 +266,14 @@ async def test_use_of_tokens_is_that_of_the_hosted_backend(
             "the hosted backend's answer makes no sense: `additional_rate_limits`: List should "
             "have at most 64 items after validation, not 65",
         ),
-        (b" " * (256 * 1024 + 1), "an answer is larger than 262144 bytes"),
+        (lambda: b" " * (256 * 1024 + 1), "an answer is larger than 262144 bytes"),
     ],
 )
 async def test_an_answer_that_is_none_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Case[Any], problem: str
 ) -> None:
     async with signed_in(tmp_path, monkeypatch) as (peer, _, client):
-        peer.answers[USAGE] = [answer]
+        peer.answers[USAGE] = [made(answer)]
         refused = await client.refusal("account/rateLimits/read")
         assert (refused.code, refused.data) == (-32603, {"code": "backendFailed"})
         assert refused.message.startswith(f"failed to fetch codex rate limits: {problem}")

@@ -29,6 +29,7 @@ from protocol.policy import (
 )
 from protocol.rollout import Settings
 from tests.support.harness import REQUIREMENTS, WireClient, claim, serve, stdio_server
+from tests.support.large import Case, made
 from tests.support.mcp_peers.calls import steps_until_settled
 
 FIXED = Requirements(
@@ -163,13 +164,13 @@ def test_demands_that_make_no_sense_are_named(tmp_path: Path, text: str, detail:
 
 @pytest.mark.parametrize(
     ("content", "detail"),
-    [(b"#" * (1024 * 1024 + 1), "larger than 1048576 bytes"), (b"# \xff", "not UTF-8")],
+    [(lambda: b"#" * (1024 * 1024 + 1), "larger than 1048576 bytes"), (b"# \xff", "not UTF-8")],
 )
 def test_the_file_has_the_bounds_of_the_configuration(
-    tmp_path: Path, content: bytes, detail: str
+    tmp_path: Path, content: Case[bytes], detail: str
 ) -> None:
     file = tmp_path / REQUIREMENTS
-    file.write_bytes(content)
+    file.write_bytes(made(content))
     with pytest.raises(ConfigError) as caught:
         read_requirements(file)
     assert str(caught.value) == f"failed to parse requirements layer {file}: {detail}"

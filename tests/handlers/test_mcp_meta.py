@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from app_server.sessions.errors import McpMetaTooLarge
 from app_server.sessions.input.mcp_meta import MAX_META_BYTES, check_mcp_meta
 from tests.support.harness import Gate, WireError, claim, says, serve
+from tests.support.large import Case, made
 
 RULE = "must be at most 262144 bytes for one turn"
 
@@ -23,26 +24,26 @@ def meta(size: int) -> dict[str, Any]:
     ("known", "more", "fits"),
     [
         ({}, {}, True),
-        ({}, meta(MAX_META_BYTES), True),
-        ({}, meta(MAX_META_BYTES + 1), False),
+        ({}, lambda: meta(MAX_META_BYTES), True),
+        ({}, lambda: meta(MAX_META_BYTES + 1), False),
         # Every one of these characters takes six bytes.
         ({}, {"s": {"k": "\x01" * (MAX_META_BYTES // 6)}}, False),
         ({}, {"s": {"k": [["x" * 1000] * 10] * 30}}, False),
-        ({}, {"s": {"k" * 200_000: 1, "l" * 100_000: [None, True, 1.5]}}, False),
+        ({}, lambda: {"s": {"k" * 200_000: 1, "l" * 100_000: [None, True, 1.5]}}, False),
         # What is replaced does not count any more.
-        (meta(MAX_META_BYTES), meta(5_000), True),
-        (meta(MAX_META_BYTES), {"t": {}}, False),
-        (meta(MAX_META_BYTES), {}, True),
+        (lambda: meta(MAX_META_BYTES), meta(5_000), True),
+        (lambda: meta(MAX_META_BYTES), {"t": {}}, False),
+        (lambda: meta(MAX_META_BYTES), {}, True),
     ],
 )
 def test_entries_of_a_turn_are_bounded_together(
-    known: dict[str, Any], more: dict[str, Any], fits: bool
+    known: Case[dict[str, Any]], more: Case[dict[str, Any]], fits: bool
 ) -> None:
     if fits:
-        check_mcp_meta(known, more)
+        check_mcp_meta(made(known), made(more))
     else:
         with pytest.raises(McpMetaTooLarge):
-            check_mcp_meta(known, more)
+            check_mcp_meta(made(known), made(more))
 
 
 def refused(error: WireError) -> None:

@@ -18,6 +18,7 @@ from app_server.mcp.bounds import MAX_DECLARED_BYTES, MAX_LIST_BYTES, MAX_LISTED
 from app_server.mcp.servers.status import NOT_SHOWN
 from app_server.views import mcp_servers as mcp_rows
 from tests.support.harness import Served, WireClient, claim, serve, stdio_server
+from tests.support.large import Case, made
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 PATIENT = "mcp_optional_startup_grace_ms = 30000\n"
@@ -62,10 +63,9 @@ def shown_by(request: Any) -> dict[str, int]:
     return {t["name"]: len(t["tools"]) for t in request["tools"] if t["type"] == "namespace"}
 
 
-ONE_TOO_LARGE = {
-    "name": "t",
-    "inputSchema": {"properties": {"e": {"enum": ["x" * 100] * 90_000}}},
-}
+def one_too_large() -> list[dict[str, Any]]:
+    schema = {"properties": {"e": {"enum": ["x" * 100] * 90_000}}}
+    return [{"name": "t", "inputSchema": schema}]
 
 
 @pytest.mark.process
@@ -73,17 +73,17 @@ ONE_TOO_LARGE = {
 @pytest.mark.parametrize(
     ("listed", "error"),
     [
-        (tools(MAX_LISTED + 1), f"the server lists more than {MAX_LISTED} tools"),
+        (lambda: tools(MAX_LISTED + 1), f"the server lists more than {MAX_LISTED} tools"),
         (
-            [ONE_TOO_LARGE],
+            one_too_large,
             f"the server's list of tools has more than {MAX_LIST_BYTES} bytes",
         ),
     ],
 )
 async def test_a_server_that_lists_too_much_fails_and_says_so_and_others_go_on(
-    tmp_path: Path, listed: Any, error: str
+    tmp_path: Path, listed: Case[Any], error: str
 ) -> None:
-    config = answering(tmp_path, "bad", tools_list={"tools": listed}) + stdio_server("good")
+    config = answering(tmp_path, "bad", tools_list={"tools": made(listed)}) + stdio_server("good")
     async with serving(tmp_path, config) as (served, client):
         thread_id = await client.start_thread()
         assert (await client.turn(thread_id, "hi"))["status"] == "completed"

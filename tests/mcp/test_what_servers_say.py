@@ -29,7 +29,7 @@ from tests.support.paths import MCP_PEER
 
 HOSTILE = MCP_PEER.with_name("hostile_peer.py")
 DONE = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "done"}]}}\n'
-LARGE = "x" * 3_000_000
+LARGE_CHARS = 3_000_000
 
 
 def line(message: Any) -> str:
@@ -95,7 +95,8 @@ async def test_an_answer_that_is_none_fails_its_call_at_once(tmp_path: Path, ans
 async def test_what_a_server_says_of_a_failure_is_cut_for_clients_and_models(
     tmp_path: Path,
 ) -> None:
-    error = {"code": 10**12, "message": LARGE, "data": {"more": LARGE}}
+    large = "x" * LARGE_CHARS
+    error = {"code": 10**12, "message": large, "data": {"more": large}}
     _, item, output = await called(tmp_path, line({"id": 0, "error": error}))
     assert item["error"]["message"].startswith("tool call error: tool call failed for `evil/act`")
     assert len(item["error"]["message"]) < MAX_CAUSE_BYTES + 200
@@ -108,8 +109,9 @@ async def test_progress_that_is_long_is_cut_and_a_flood_of_it_is_thinned_out(
     tmp_path: Path,
 ) -> None:
     """All of it would cut off a client that reads more slowly than a server writes."""
+    large = "x" * LARGE_CHARS
     progress = [
-        {"progressToken": 0, "progress": number, "message": LARGE if number == 1 else "m"}
+        {"progressToken": 0, "progress": number, "message": large if number == 1 else "m"}
         for number in range(1, 20_000)
     ]
     said = "".join(
@@ -122,7 +124,7 @@ async def test_progress_that_is_long_is_cut_and_a_flood_of_it_is_thinned_out(
         for message in messages
         if message.get("method") == "item/mcpToolCall/progress"
     ]
-    assert passed_on[0] == shortened(LARGE)
+    assert passed_on[0] == shortened(large)
     assert MAX_AT_ONCE <= len(passed_on) < 2_000
     assert set(passed_on[1:]) == {"m"}
 
@@ -148,7 +150,7 @@ async def test_a_question_that_no_client_could_read_is_not_asked(tmp_path: Path)
     form = {"requestedSchema": {"type": "object", "properties": {}}}
     said = "".join(
         line({"id": f"q{n}", "method": "elicitation/create", "params": {**form, "message": text}})
-        for n, text in enumerate([LARGE, "x" * MAX_QUESTION_BYTES])
+        for n, text in enumerate(["x" * LARGE_CHARS, "x" * MAX_QUESTION_BYTES])
     )
     messages, item, _ = await called(tmp_path, said + DONE, approvalPolicy="on-request")
     assert item["status"] == "completed"
@@ -157,11 +159,12 @@ async def test_a_question_that_no_client_could_read_is_not_asked(tmp_path: Path)
 
 def test_the_question_about_a_call_fits_into_a_message_whatever_the_tool_says() -> None:
     raw = RawName("evil", "act")
+    large = "x" * LARGE_CHARS
     definition: dict[str, Any] = {
         "name": "act",
-        "title": LARGE,
-        "description": LARGE,
-        "annotations": {"title": LARGE, "readOnlyHint": True},
+        "title": large,
+        "description": large,
+        "annotations": {"title": large, "readOnlyHint": True},
     }
     config = ServerConfig("evil", StdioTransport("evil"))
     tool = Tool(raw, VisibleName("mcp__evil", "act"), definition, config)

@@ -17,6 +17,7 @@ from app_server.plugins.marketplace import find_marketplaces, read_marketplace
 from app_server.plugins.store import PluginId, PluginStore
 from app_server.runtime.contained_files import MAX_FILE_BYTES, BrokenFiles
 from app_server.skills.reading import Skill
+from tests.support.large import Case, made
 from tests.support.plugin_folders import server, write, write_marketplace, write_plugin
 
 ID = PluginId("shop", "alpha")
@@ -86,14 +87,14 @@ def test_servers_of_the_manifest_stand_in_for_the_file(tmp_path: Path) -> None:
         ("[" * 100_000, "failed to parse plugin.json: "),
         ('{"name": "\\ud800"}', "failed to parse plugin.json: "),
         ('{"name": NaN}', "failed to parse plugin.json: "),
-        (" " * (MAX_FILE_BYTES + 1), f"plugin.json is larger than {MAX_FILE_BYTES} bytes"),
+        (lambda: " " * (MAX_FILE_BYTES + 1), f"plugin.json is larger than {MAX_FILE_BYTES} bytes"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused(
-    tmp_path: Path, content: str | None, text: str
+    tmp_path: Path, content: Case[str] | None, text: str
 ) -> None:
     if content is not None:
-        write(tmp_path / ".codex-plugin/plugin.json", content)
+        write(tmp_path / ".codex-plugin/plugin.json", made(content))
     with pytest.raises(BrokenFiles) as failure:
         read_plugin(tmp_path)
     assert str(failure.value).startswith(text)

@@ -20,6 +20,7 @@ from protocol.items import (
     InputTextDynamicToolCallOutputContentItem,
 )
 from tests.support.harness import COMPLETED, Gate, Served, WireClient, calls, claim, says, serve
+from tests.support.large import Case, made
 
 Content: TypeAlias = list[DynamicToolCallOutputContentItem]
 
@@ -250,14 +251,14 @@ async def test_the_tools_of_a_thread_outlive_the_server_and_are_those_of_its_for
         ([group("ns", tool()), group("ns", tool("b"))], "[1].name", "`ns` is there twice"),
         ([group("ns", tool(), tool())], "[0].tools[1].name", "`plain` is there twice"),
         ([tool(f"t{n}") for n in range(MAX_TOOLS + 1)], "", f"has more than {MAX_TOOLS} tools"),
-        ([tool(description="x" * MAX_BYTES)], "", f"has more than {MAX_BYTES} bytes"),
+        (lambda: [tool(description="x" * MAX_BYTES)], "", f"has more than {MAX_BYTES} bytes"),
     ],
 )
 async def test_a_tool_that_cannot_be_declared_is_named(
-    tmp_path: Path, specs: list[Any], field: str, rule: str
+    tmp_path: Path, specs: Case[list[Any]], field: str, rule: str
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        error = await client.refusal("thread/start", {"dynamicTools": specs})
+        error = await client.refusal("thread/start", {"dynamicTools": made(specs)})
         named = f"dynamicTools{field}"
         assert (error.code, error.message) == (-32602, f"Invalid params: `{named}` {rule}")
         assert error.data == {"code": "invalidParams", "field": named, "rule": rule}

@@ -9,6 +9,7 @@ from app_server.clients.receiver.router.envelope import (
     parse_envelope,
     render_body,
 )
+from tests.support.large import Case, made
 from tests.support.receiver.peer import envelope, signal
 
 
@@ -49,14 +50,14 @@ def test_an_envelope_keeps_what_it_does_not_know_in_its_payload() -> None:
         ({**signal("s1"), "from": 5}, "`from` must be a string"),
         (signal("s1", created_at="now"), "`created_at` must be a number of seconds"),
         (signal("s1", ttl_s=-1), "`ttl_s` must be a number of seconds"),
-        (signal("s1", payload="x" * 262_143), "`payload` is larger than 262144 bytes"),
+        (lambda: signal("s1", payload="x" * 262_143), "`payload` is larger than 262144 bytes"),
     ],
 )
 def test_what_is_no_signal_is_refused_by_the_member_that_is_wrong(
-    value: object, problem: str
+    value: Case[object], problem: str
 ) -> None:
     with pytest.raises(BadEnvelope) as caught:
-        parse_envelope(value)
+        parse_envelope(made(value))
 
     assert str(caught.value) == problem
 

@@ -19,6 +19,7 @@ from app_server.runtime.launch import Launch
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.exec_conversations import listening
 from tests.support.host.played_exec_server import address_of, connected, playing, welcome
+from tests.support.large import Case, made
 
 
 async def _speaks_version_2(socket: ServerConnection) -> None:
@@ -300,7 +301,7 @@ async def test_everything_that_waits_fails_when_the_connection_is_lost() -> None
         ("{", "a text frame that is no message"),
         (b"\1", "a binary frame without a head"),
         (b"\0\0\0\0\1", "input from an exec server"),
-        (b"\2\0\0\0\1" + b"x" * (1024 * 1024 - 5), "more output than was credited"),
+        (lambda: b"\2\0\0\0\1" + b"x" * (1024 * 1024 - 5), "more output than was credited"),
         ('{"method": "process/exited", "params": {}}', "bad parameters of process/exited"),
         (
             '{"method": "process/credit", "params": {"processId": 1, "stream": "stdin", '
@@ -310,7 +311,7 @@ async def test_everything_that_waits_fails_when_the_connection_is_lost() -> None
     ],
 )
 async def test_an_exec_server_that_breaks_the_protocol_is_left(
-    said: str | bytes, reason: str
+    said: Case[Any], reason: str
 ) -> None:
     async def play(socket: ServerConnection) -> None:
         await welcome(socket)
@@ -319,7 +320,7 @@ async def test_an_exec_server_that_breaks_the_protocol_is_left(
         # What is said of processes that nobody knows is late, and nothing else.
         await socket.send(b"\1\0\0\0\7x")
         for _ in range(2):
-            await socket.send(said)
+            await socket.send(made(said))
         await socket.wait_closed()
 
     async with playing(play) as url, connected(url) as connection:
