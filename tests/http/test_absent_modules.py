@@ -1,5 +1,6 @@
 """Modules that are not installed are looked for once, and those that are can be imported."""
 
+import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_one_that_is_not_installed_is_looked_for_once(looked_for: list[str]) -> 
     name = "not_installed_anywhere"
     try:
         for _ in range(2):
-            note_absent((name,))
+            note_absent((name,), ())
             with pytest.raises(ModuleNotFoundError):
                 __import__(name)
     finally:
@@ -42,9 +43,19 @@ def test_one_that_is_not_installed_is_looked_for_once(looked_for: list[str]) -> 
 
 def test_one_that_is_installed_stays_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "this", raising=False)
-    note_absent(("this", "sys"))
+    note_absent(("this", "sys"), ("sys",))
     assert "this" not in sys.modules
     assert __import__("sys") is sys
+
+
+@pytest.mark.process
+def test_httpx_comes_without_its_command_line() -> None:
+    code = (
+        "import sys; from app_server.http.absent_modules import note_absent; note_absent(); "
+        "import httpx; httpx.AsyncClient; print([n for n in ('click', 'rich') if n in sys.modules])"
+    )
+    argv = [sys.executable, "-c", code]
+    assert subprocess.run(argv, capture_output=True, check=True, text=True).stdout == "[]\n"
 
 
 async def test_turns_look_for_none_of_them(tmp_path: Path, looked_for: list[str]) -> None:

@@ -8,7 +8,6 @@ import anyio
 from app_server.accounts.accounts import Accounts
 from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
-from app_server.http.absent_modules import note_absent
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.mcp.loading import load_sdk
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S
@@ -23,7 +22,6 @@ async def warm_up(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
     What fails is tried again, after RETRY_FIRST_S and then twice as long each time up to
     RETRY_MOST_S; whoever needs it sooner has it tried at once.
     """
-    note_absent()
     wait_s = RETRY_FIRST_S
     while parts := [part for part in parts if not await _succeeds(part)]:
         await anyio.sleep(wait_s)

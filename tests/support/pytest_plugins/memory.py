@@ -14,6 +14,8 @@ import sys
 
 import pytest
 
+from app_server.http.absent_modules import note_absent
+
 TESTS_PER_COLLECTION = 20
 TESTS_PER_TRIM = 100
 TESTS_PER_WHOLE_COLLECTION = 400
@@ -23,6 +25,9 @@ M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
 LARGE_BYTES = 1024 * 1024
 """What is larger has pages of its own, given back when it is freed: no buffer of a socket has."""
+
+# As in a server; otherwise the tests import 90 modules for the command line of httpx.
+note_absent()
 
 _libc = ctypes.CDLL(None)
 IS_GLIBC = sys.platform == "linux" and hasattr(_libc, "gnu_get_libc_version")
