@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import calls, claim
+from tests.support.harness import calls, claim, says
 from tests.support.turn_tools.patches import Workspace, answer_of, custom_call, patch_of, workspace
 from tests.support.turn_tools.permission_requests import METHOD, ON, READ_ONLY, granting, writing
+from tests.support.turn_tools.turn_commands import Told, command
 from tests.support.turns import start_turn
 
 NONE = {"permissions": {"network": None, "file_system": None}, "scope": "turn"}
@@ -173,3 +174,21 @@ async def test_without_the_feature_there_is_no_such_tool(tmp_path: Path) -> None
         assert work.output() == "unsupported call: request_permissions"
         declared = [tool.get("name") for tool in work.served.model.requests[0]["tools"]]
         assert "request_permissions" not in declared
+
+
+@claim("permissions:scope")
+async def test_nothing_granted_holds_in_a_review_of_code(tmp_path: Path) -> None:
+    outside = tmp_path.resolve() / "outside"
+    outside.mkdir()
+    async with workspace(tmp_path, ON, sandbox_policy=READ_ONLY) as work:
+        granted = granting(str(outside), scope="session")
+        await ask(work, granted, says("done"), permissions=writing(str(outside)))
+        for name, begin in (("made", "turn/start"), ("reviewed", "review/start")):
+            work.served.model.scripts += [calls(command(f"touch {outside}/{name}")), says("done")]
+            target = {"target": {"type": "uncommittedChanges"}}
+            said = {"input": [{"type": "text", "text": "go"}]}
+            params = target if begin == "review/start" else said
+            await work.client.call(begin, {"threadId": work.thread_id, **params})
+            await work.client.wait_for("turn/completed")
+        assert Told(work.output()).exit_code == 1
+        assert [path.name for path in outside.iterdir()] == ["made"]

@@ -155,6 +155,21 @@ async def test_what_makes_no_command_is_refused(
 
 
 @claim("environment:threads")
+@pytest.mark.parametrize(("allowed", "printed"), [("true", "[yes]\n"), ("false", "[]\n")])
+async def test_its_shell_there_reads_a_profile_if_the_settings_allow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str, printed: str
+) -> None:
+    (tmp_path / ".profile").write_text("export FROM_PROFILE=yes\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    async with desk_there(tmp_path, config=f"allow_login_shell = {allowed}\n") as at:
+        await shell(at, 'echo "[$FROM_PROFILE]"')
+        at.messages = await at.client.until("turn/completed")
+        [completed] = at.items("item/completed")
+        assert completed["aggregatedOutput"] == printed
+
+
+@claim("environment:threads")
 async def test_it_runs_in_the_first_environment(tmp_path: Path) -> None:
     async with desk_there(tmp_path, "read-only") as at:
         await shell(at, "pwd; touch made")

@@ -73,6 +73,7 @@ async def test_a_file_that_nobody_takes_waits_and_can_be_let_go(tmp_path: Path) 
         ("", errno.EINVAL, "it is not a file"),
         ("pipe", errno.EINVAL, "it is not a file"),
         ("secret/auth.json", None, "not allowed by the sandbox"),
+        ("real/auth.json", None, "not allowed by the sandbox"),
         ("link", None, "not allowed by the sandbox"),
     ],
 )
@@ -80,7 +81,8 @@ async def test_what_may_not_be_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int | None, message: str
 ) -> None:
     monkeypatch.setenv("APP_SERVER_HOME", f"{tmp_path}/secret")
-    (tmp_path / "secret").mkdir()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "secret").symlink_to("real")
     (tmp_path / "secret/auth.json").write_text("{}")
     (tmp_path / "link").symlink_to("secret/auth.json")
     os.mkfifo(tmp_path / "pipe")
