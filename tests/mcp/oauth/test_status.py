@@ -1,5 +1,6 @@
 """oauth: the status of a sign-in, and its settings."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,18 @@ async def test_the_status_says_whether_there_is_a_sign_in(
         assert await probe.status(server) == "notLoggedIn"
         (tmp_path / ".credentials.json").write_text("[")
         assert await probe.status(server) == "unsupported"
+
+
+async def test_the_same_address_is_another_server_in_another_environment(tmp_path: Path) -> None:
+    async with OAuthPeer().serve() as peer:
+        probe = AuthProbe(NoProcesses())
+        here = server_of(peer, tmp_path)
+        assert await probe.status(here) == "notLoggedIn"
+        there = server_of(peer, tmp_path)
+        there.config = replace(there.config, environment_id="there")
+        assert await probe.status(there) == "unsupported"
+        keep(tmp_path, peer, {"access_token": "a"})
+        assert [await probe.status(one) for one in (here, there)] == ["oAuth", "unsupported"]
 
 
 async def test_answers_are_remembered_for_so_many_servers(

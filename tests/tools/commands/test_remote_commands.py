@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import claim
-from tests.support.host.elsewhere import add
+from tests.support.harness import claim, methods_of
+from tests.support.host.elsewhere import add, desk_there
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders
 from tests.support.turn_tools.turn_commands import Told, command, desk, stdin
+
+QUESTION = "item/commandExecution/requestApproval"
 
 
 def there(cmd: str, folder: Path, **more: Any) -> dict[str, Any]:
@@ -135,3 +137,17 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         [output] = await at.turn(there("true", tmp_path / "none"))
         assert output.startswith("exec_command failed: ")
         assert "No such file" in output
+
+
+@claim("commands:elsewhere")
+async def test_its_folder_is_one_of_the_thread_if_it_is_one_of_its_environment(
+    tmp_path: Path,
+) -> None:
+    # A repository elsewhere may name programs to run, so `git` is asked about there.
+    async with desk_there(tmp_path, policy="untrusted") as at:
+        await at.turn(command("git status"))
+        assert QUESTION not in methods_of(at.messages)
+        await at.start(command("git status", workdir=str(tmp_path)))
+        question = await at.client.wait_for(QUESTION)
+        await at.client.send({"id": question["id"], "result": {"decision": "decline"}})
+        await at.client.until("turn/completed")

@@ -198,6 +198,28 @@ async def test_a_patch_names_one_of_several_environments(tmp_path: Path) -> None
 
 
 @claim("environment:patches")
+async def test_what_was_allowed_for_the_session_is_allowed_on_that_machine_alone(
+    tmp_path: Path,
+) -> None:
+    async with listening() as url, workspace(tmp_path, approvalPolicy="untrusted") as work:
+        await add(work.client, url)
+        # Both machines have a folder of that path.
+        chosen = [entry(work.folder), entry(work.folder, "local")]
+        await work.client.call(
+            "thread/settings/update", {"threadId": work.thread_id, "environments": chosen}
+        )
+        await work.begin(EDIT)
+        assert (await work.answer("acceptForSession"))["reason"] == "in environment `there`"
+        await work.rest()
+        back = ("*** Update File: a.txt", "@@", "-goodbye", "+hello")
+        assert (await work.apply(patch_of(*back)))[-1] == END
+        assert (work.folder / "a.txt").read_text() == "hello\n"
+        await work.begin(patch_of("*** Environment ID: local", *EDIT.splitlines()[1:-1]))
+        assert (await work.answer("decline"))["reason"] is None
+        assert (await work.rest())[-2][1][0] == "declined"
+
+
+@claim("environment:patches")
 async def test_a_patch_of_an_environment_that_is_away_fails(tmp_path: Path) -> None:
     async with workspace_there(tmp_path) as work:
         async with listening() as url:
