@@ -44,6 +44,9 @@ GIVE_UP_S = 5.0
 MAX_ASKED = 64
 """Requests of the server that are being answered; those above it are refused."""
 
+MAX_REPORTING = 1000
+"""Pieces of progress that are being passed on; those above it are dropped."""
+
 MAX_ID_DIGITS = 18
 """Of an id of ours; what is longer is none."""
 
@@ -98,6 +101,8 @@ class Dispatcher:
         self._answering = 0
         """Requests of the server, also those with an id that another one has, and those whose
         answer waits for a server that does not read."""
+        self._reporting = 0
+        """Pieces of progress whose callers have not taken them yet."""
         self._is_over = False
 
     async def run(
@@ -233,9 +238,24 @@ class Dispatcher:
         elif message.method == PROGRESS:
             token, progress = params.get("progressToken"), params.get("progress")
             waiter = self._waiting.get(_our_id(token)) if isinstance(token, str | int) else None
-            if waiter is not None and waiter.on_progress is not None and _is_number(progress):
-                tasks.start_soon(_report_progress, waiter.on_progress, params)
+            callback = None if waiter is None else waiter.on_progress
+            if callback is not None and _is_number(progress) and self._reporting < MAX_REPORTING:
+                self._reporting += 1
+                tasks.start_soon(self._report, callback, params)
         on_notification(message.method)
+
+    async def _report(self, on_progress: ProgressCallback, params: JsonObject) -> None:
+        total, message = params.get("total"), params.get("message")
+        try:
+            await on_progress(
+                float(params["progress"]),
+                float(total) if total is not None and _is_number(total) else None,
+                message if isinstance(message, str) else None,
+            )
+        except Exception:
+            logger.exception("progress of a call was not passed on")
+        finally:
+            self._reporting -= 1
 
     async def _answer(
         self, request: JSONRPCRequest, answer: Answer, scope: anyio.CancelScope
@@ -269,18 +289,6 @@ class Dispatcher:
             if self._asked.get(request.id) is scope:
                 del self._asked[request.id]
         return reply
-
-
-async def _report_progress(on_progress: ProgressCallback, params: JsonObject) -> None:
-    total, message = params.get("total"), params.get("message")
-    try:
-        await on_progress(
-            float(params["progress"]),
-            float(total) if total is not None and _is_number(total) else None,
-            message if isinstance(message, str) else None,
-        )
-    except Exception:
-        logger.exception("progress of a call was not passed on")
 
 
 def _request(request_id: int, method: str, params: JsonObject) -> JSONRPCRequest:

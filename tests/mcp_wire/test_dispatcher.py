@@ -86,6 +86,38 @@ async def test_progress_is_that_of_its_call() -> None:
     assert talk.heard == ["notifications/progress"] * 6
 
 
+async def test_progress_that_cannot_be_passed_on_is_dropped_above_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher_module, "MAX_REPORTING", 2)
+    outcome: list[Any] = []
+    begun: list[float] = []
+    taken = anyio.Event()
+
+    async def on_progress(progress: float, *_: Any) -> None:
+        begun.append(progress)
+        await taken.wait()
+
+    async def report(progress: int) -> None:
+        params = {"progressToken": 1, "progress": progress}
+        await talk.say(method="notifications/progress", params=params)
+
+    async with conversing() as talk, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: call(talk, outcome, on_progress=on_progress))
+        await talk.next()
+        for progress in range(4):
+            await report(progress)
+        await talk.say(id=9, method="echo")
+        await talk.next()
+        assert begun == [0, 1]
+        taken.set()
+        await talk.say(id=9, method="echo")
+        await talk.next()
+        await report(5)
+        await talk.say(id=1, result={})
+    assert begun == [0, 1, 5]
+
+
 @pytest.mark.parametrize("may_cancel", [True, False])
 async def test_a_call_that_takes_too_long_is_given_up(may_cancel: bool) -> None:
     outcome: list[Any] = []
