@@ -59,17 +59,23 @@ class FileText(WireModel):
 
 
 class PlannedFile(WireModel):
-    """One file that a patch changes; paths are absolute, places without links."""
+    """One file that a patch changes; a place is where an absolute path leads to, without links."""
 
     kind: Literal["add", "delete", "update"]
     named: str
+    """Its path as the patch has it; of a move the new one."""
     path: str
+    """The absolute one."""
     place: str
     before: FileText | None
+    """Null: there is no file yet."""
     after: str | None
+    """The text that it becomes; null: it goes."""
     move_path: str | None = None
+    """The absolute path of the new name; null: it keeps its name."""
     move_place: str | None = None
     replaced: FileText | None = None
+    """What has the new name so far."""
 
 
 class PatchPlanned(WireModel):
@@ -83,6 +89,7 @@ class PatchPlanned(WireModel):
     outside: dict[str, str] = {}
     """Places that the policy does not let be written, each with the path that leads there."""
     locked: list[str] = []
+    """Paths of files that nobody may write, by their rights; empty where nothing is confined."""
 
 
 class PatchAllowed(WireModel):

@@ -21,7 +21,7 @@ class LogClosed(OSError):
     """The thread was unloaded, and its log is perhaps somebody else's by now."""
 
     def __init__(self, thread_id: str) -> None:
-        super().__init__(errno.EBADF, "the thread was put away", thread_id)
+        super().__init__(errno.EBADF, "the thread was unloaded", thread_id)
 
 
 def _nothing(state: ThreadState) -> None:
