@@ -133,8 +133,12 @@ asyncio.run(ConfigFile(home).write(["model"], "new"))
 """
 
 READ_ONLY = """
+import tempfile
 if os.geteuid() == 0:
-    # The superuser may write what is read-only.
+    # The superuser may write what is read-only. Others may not read what is imported late, if this
+    # checkout is in the superuser's home.
+    with tempfile.TemporaryDirectory() as other:
+        asyncio.run(ConfigFile(Path(other)).write(["model"], "new"))
     os.setuid(65534)
 try:
     asyncio.run(ConfigFile(home).write(["model"], "new"))

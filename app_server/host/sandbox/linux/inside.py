@@ -71,7 +71,10 @@ def main() -> None:
     for number in (SIGPIPE, SIGXFSZ):
         LIBC.signal(number, SIG_DFL)
     pipes = ["--info-fd", str(info_writer), "--block-fd", str(held)]
-    os.execve(line[0], [line[0], *pipes, *line[1:]], first_environment())  # noqa: S606
+    try:
+        os.execve(line[0], [line[0], *pipes, *line[1:]], first_environment())  # noqa: S606
+    except OSError as exc:
+        sys.exit(str(exc))
 
 
 def first_environment() -> dict[bytes, bytes]:
