@@ -34,8 +34,9 @@ _SET = re.compile(
     \\.                                             # an escaped letter, which begins no set
     | \[ (?P<negated>[!^]?+)
       (?P<inside>
-        (?> \[:[^]/]*:\] | \\[^/] | [^\\/] )        # the first one may be a bracket
-        (?> \[:[^]/]*:\] | \\[^/] | [^]\\/] )*+
+        # The first letter may be a bracket. One that ends a range begins no class.
+        (?> \[:[^]/]*:\] | (?:\\[^/]|[^\\/])  (?:-(?:\\[^/]|[^]\\/]))? )
+        (?> \[:[^]/]*:\] | (?:\\[^/]|[^]\\/]) (?:-(?:\\[^/]|[^]\\/]))? )*+
       ) \]
     | (?P<open>\[)
     """,

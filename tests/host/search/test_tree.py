@@ -205,7 +205,7 @@ SETS = r"""
 [[:alpha:]] [![:alnum:]] [[:digit:]-] [[:punct:][:space:]] [[:graph:]] [[:print:]] [[:xdigit:]]
 [[:upper:]a] [[:lower:]] [[:cntrl:]] [[:blank:]] [[:] [[:nothing:]] [:alpha:] [[:alpha:] [[:alpha:
 [\]b] [\\] [a\-z] [\a-\b] [a-] [-a] []a] [!]a] [^a] [a^] [[a] [[] [!a] [a&&b] [a||b] [a~~b]
-[z-a] [!-~] [a--] [0-9a-b] [a [] [!] [ \[a] [a\]
+[z-a] [!-~] [a--] [0-9a-b] [a [] [!] [ \[a] [a\] [:-[::] []-a] [a-\]] [[:digit:]--a] [a-b-~] [[-:]
 """
 
 
