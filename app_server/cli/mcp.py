@@ -6,10 +6,10 @@ import json
 import re
 import sys
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -32,10 +32,12 @@ from app_server.mcp.catalog.config import (
 )
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import CredentialStore
-from app_server.mcp.oauth.login import Login, LoginWishes
-from app_server.mcp.oauth.target import SignInTarget
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.store import PluginStore
+from app_server.runtime.loader import LoadFailed, load
+
+if TYPE_CHECKING:
+    from app_server.mcp.oauth.login import Login
 
 TABLE = "mcp_servers"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -83,7 +85,9 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("add takes either --url URL, or -- and a command")
     try:
         return asyncio.run(_run(options))
-    except (Failed, ConfigError, NotRecorded, OAuthFailed, ServerUnavailable) as exc:
+    except (
+        Failed, ConfigError, LoadFailed, NotRecorded, OAuthFailed, ServerUnavailable,
+    ) as exc:  # fmt: skip
         print(f"app-server mcp: {exc}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -276,8 +280,22 @@ async def _login(options: argparse.Namespace, server: ServerConfig) -> None:
         if not options.no_browser:
             webbrowser.open(url)
 
-    await Login(SignInTarget(server.name, transport), store, LoginWishes(scopes=scopes)).run(show)
+    login = await load(_login_of)
+    await login(server.name, transport, store, scopes).run(show)
     print(f"Signed in to MCP server `{server.name}`.")
+
+
+def _login_of() -> "Callable[..., Login]":
+    # It takes the MCP SDK, two thirds of what a command would import that only reads settings.
+    from app_server.mcp.oauth.login import Login, LoginWishes
+    from app_server.mcp.oauth.target import SignInTarget
+
+    def make(
+        name: str, transport: HttpTransport, store: CredentialStore, scopes: list[str] | None
+    ) -> Login:
+        return Login(SignInTarget(name, transport), store, LoginWishes(scopes=scopes))
+
+    return make
 
 
 async def _logout(server: ServerConfig) -> None:

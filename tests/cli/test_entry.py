@@ -48,6 +48,14 @@ import app_server.server.core
 print(json.dumps(sorted(sys.modules)))
 """
 
+MCP = """
+import json, sys
+from app_server.cli import mcp
+
+mcp.main(["list", "--home", sys.argv[1]])
+print(json.dumps(sorted(sys.modules)))
+"""
+
 MOST_TO_LISTEN = 314
 """Modules until clients can connect, those of the standard library and of other packages too."""
 
@@ -107,6 +115,11 @@ def test_clients_can_connect_before_the_server_is_imported(tmp_path: Path) -> No
     assert {name for name in modules if name.startswith("app_server.rpc.")} <= light
     assert {*NEVER, "jsonrpcserver", "protocol", "pydantic", "sqlite3"} & set(packages) == set()
     assert len(modules) <= MOST_TO_LISTEN
+
+
+def test_a_command_that_reads_settings_imports_no_mcp_sdk(tmp_path: Path) -> None:
+    *_, modules = run(MCP, str(tmp_path)).splitlines()
+    assert set(packages_of(json.loads(modules))) & {*NEVER, "cryptography"} == set()
 
 
 def test_the_first_request_waits_for_no_more_modules_than_it_did() -> None:
