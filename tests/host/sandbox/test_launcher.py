@@ -300,7 +300,8 @@ async def test_somebody_without_rights_is_confined_and_bounded_too(
     monkeypatch.setattr(linux, "limiting_program", lambda: (program, "--nproc=60:60", "--"))
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     os.chown(victim.work, 65534, 65534)
-    sandbox = Bubblewrap(working_launcher().sandbox().program)
+    # That of the package is where this checkout is, which others may not be able to read.
+    sandbox = Bubblewrap(str(shutil.copy(working_launcher().sandbox().program, visible)))
     sandbox.pid_max = None
     launcher = SandboxLauncher(sandbox)
     script = (
