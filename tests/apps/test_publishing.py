@@ -1,12 +1,18 @@
 """What is published of an account: one inventory after the other, and its end."""
 
+import threading
 from typing import Any
 
 import anyio
+import anyio.to_thread
+import pytest
 
+from app_server.apps.errors import AppsUnavailable
 from app_server.apps.presentation import ApprovalTemplates
+from app_server.apps.published import Published
 from app_server.apps.publishing import Publishing
 from app_server.apps.routes.generation import Generation
+from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from tests.support.apps.inventories import listed
 from tests.support.apps.peer import FakePool, Guard
 from tests.support.harness import WAIT_S
@@ -53,3 +59,39 @@ async def test_the_pool_is_closed_with_the_last_generation_that_somebody_uses() 
             lease.release()
             await pool.shut.wait()
         assert served == set()
+
+
+async def test_what_was_being_made_at_the_end_is_not_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def make_ready(*_: Any) -> None:
+        begun.set()
+        assert ended.wait(WAIT_S)
+
+    async def refresh() -> None:
+        raise AssertionError("nobody signed in")
+
+    monkeypatch.setattr(Published, "make_ready", make_ready)
+    pool: Any = ClosedPool()
+    served: set[Generation] = set()
+    refused: list[str] = []
+    async with anyio.create_task_group() as tasks:
+        publishing = Publishing(
+            tasks, pool, Guard(), None, ApprovalTemplates.load(), served, refresh
+        )
+
+        async def publish() -> None:
+            try:
+                await publishing.publish([listed("look")])
+            except AppsUnavailable as exc:
+                refused.append(str(exc))
+
+        tasks.start_soon(publish)
+        assert await anyio.to_thread.run_sync(begun.wait, WAIT_S)
+        publishing.end()
+        ended.set()
+        with anyio.fail_after(WAIT_S):
+            await pool.shut.wait()
+        assert (publishing.current, served, refused) == (None, set(), [SIGN_IN_CHANGED])
