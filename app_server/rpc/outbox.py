@@ -100,9 +100,10 @@ class Outbox:
         return True
 
     def release(self) -> None:
-        """Give the right to send back."""
+        """Give the right to send back; whoever waits in `take` is woken if there is need."""
         self._claimed = False
-        self._added.set()
+        if self._waiting or self._closed:
+            self._added.set()
 
     def _merge(self, delta: Delta) -> int:
         last = self._waiting[-1]

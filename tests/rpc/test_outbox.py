@@ -106,6 +106,20 @@ async def test_a_message_of_its_own_is_sent_at_once_only_when_nothing_is_on_its_
         await taking
 
 
+async def test_who_takes_is_not_woken_for_a_message_that_was_sent_at_once() -> None:
+    outbox = Outbox(OutboxLimits())
+    taking = outbox.take()
+    woken = taking.send(None)
+    assert outbox.claim()
+    outbox.release()
+    assert not woken.done()
+    outbox.add("waits")
+    assert woken.done()
+    with pytest.raises(StopIteration) as taken:
+        taking.send(None)
+    assert taken.value.value == "waits"
+
+
 async def test_answers_of_many_requests_go_out_together_and_of_one_at_once() -> None:
     class Counting(MemoryStream):
         def __init__(self) -> None:
