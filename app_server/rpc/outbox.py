@@ -5,6 +5,7 @@ is given up: nothing more is taken, and its connection closes with 1013.
 Source: docs/wire.md, "Bounds".
 """
 
+import asyncio
 from collections import deque
 from dataclasses import dataclass
 
@@ -50,8 +51,9 @@ class Outbox:
         self._closed = False
         self._claimed = False
         self.overflowed = False
-        self._added = anyio.Event()
-        self._taken = anyio.Event()
+        # asyncio's events can be used again; a new one of anyio for each wait takes 1.5 µs.
+        self._added = asyncio.Event()
+        self._taken = asyncio.Event()
 
     @property
     def messages(self) -> int:
@@ -141,7 +143,7 @@ class Outbox:
         while self._claimed or not self._waiting:
             if self._closed and not self._claimed:
                 raise anyio.EndOfStream
-            self._added = anyio.Event()
+            self._added.clear()
             await self._added.wait()
         self._claimed = True
         self._taken.set()
@@ -175,8 +177,7 @@ class Outbox:
             await self._next_taken()
 
     async def _next_taken(self) -> None:
-        if self._taken.is_set():
-            self._taken = anyio.Event()
+        self._taken.clear()
         await self._taken.wait()
 
 
