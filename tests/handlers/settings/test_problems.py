@@ -7,8 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.values import ConfigError, read_config
 from app_server.handlers.settings.check import REFUSED, wrong_values
+from app_server.handlers.settings.problems import ConfigProblems
 from tests.support.harness import WAIT_S, Served, WireError, claim, serve
 from tests.support.processes import run_cli, running
 
@@ -295,6 +297,16 @@ async def test_a_start_logs_each_value_that_does_not_fit_and_what_happens_now(
     assert [f"{one['summary']} {one['details']}" for one in told[:-1]] == expected[:-1]
     # Who comes makes no second line of it.
     assert "WARNING" not in rest
+
+
+async def test_the_look_of_a_start_takes_no_news_from_clients(tmp_path: Path) -> None:
+    configuration = Configuration(ConfigSources(tmp_path, tmp_path, tmp_path / "requirements.toml"))
+    problems = ConfigProblems(configuration)
+    assert list((await problems.find()).all) == []
+    (tmp_path / "config.toml").write_text("modell = 1\n")
+    await problems.find_at_start()
+    (new,) = (await problems.find()).new
+    assert new.summary.startswith("Ignoring 1 unrecognized configuration setting")
 
 
 async def test_what_is_said_of_wrong_values_is_what_happens(tmp_path: Path) -> None:
