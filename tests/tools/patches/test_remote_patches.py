@@ -45,6 +45,9 @@ EDITED = [update("@@ -1 +1 @@\n-hello\n+goodbye\n")]
 
 @claim("environment:patches")
 async def test_a_patch_changes_files_there_and_is_shown_as_one_here(tmp_path: Path) -> None:
+    # A repository of this machine is none of the other one's.
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/main\n")
     async with workspace_there(tmp_path) as work:
         assert await work.apply(ADD) == [
             *sent(ADDED),
