@@ -265,7 +265,7 @@ async def test_signing_in_makes_openai_the_default_and_chatgpt_goes_to_its_own_p
 
 
 @claim("account:other-process")
-async def test_what_another_process_signed_in_is_used_at_once_and_told(
+async def test_a_sign_in_of_another_process_is_used_at_once_and_notified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app_server.accounts.accounts.LOOK_MS", 0)

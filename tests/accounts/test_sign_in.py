@@ -65,7 +65,7 @@ async def test_an_api_key_is_kept_in_codex_s_file_and_forgotten_by_a_sign_out(
 
 
 @claim("account:browser")
-async def test_a_browser_signs_in_and_the_tokens_are_kept_before_it_is_told(
+async def test_a_browser_signs_in_and_the_tokens_are_stored_before_it_is_notified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with server(tmp_path, monkeypatch) as (issuer, _, client):

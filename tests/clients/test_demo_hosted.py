@@ -297,7 +297,7 @@ async def test_a_resource_is_listed_and_read() -> None:
     assert caught.value.code == -32002
 
 
-async def test_a_client_that_cannot_be_asked_is_told_so() -> None:
+async def test_a_client_that_cannot_be_asked_gets_an_error() -> None:
     async with (
         serve_hosted() as hosted,
         open_session(hosted.target(), ElicitationBridge()) as session,

@@ -175,7 +175,7 @@ def test_a_bench_wants_a_file_for_each_server_or_one_for_all(
 
 @pytest.mark.process
 @claim("listener:token-file")
-async def test_a_launcher_starts_its_server_with_a_token_and_tells_the_agent(
+async def test_a_launcher_starts_its_server_with_a_token_and_gives_it_to_the_agent(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "token"

@@ -145,7 +145,7 @@ async def test_a_thread_is_summarized_by_its_id_and_its_file(tmp_path: Path) -> 
 
 
 @claim("legacy:auth-status")
-async def test_a_client_is_told_how_the_server_signs_in(
+async def test_the_auth_status_is_how_the_server_signs_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve(tmp_path / "other") as served, served.client() as client:

@@ -182,7 +182,7 @@ async def test_a_collaboration_mode_sets_model_effort_and_instructions(tmp_path:
 
 
 @claim("settings:personality")
-async def test_a_personality_is_told_to_the_model(tmp_path: Path) -> None:
+async def test_a_personality_is_sent_to_the_model(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread(personality="friendly")
         await client.turn(thread_id, "one")

@@ -612,7 +612,7 @@ async def test_processes_elsewhere_do_not_outlive_either_end_that_was_killed(
 
 
 @pytest.mark.process
-async def test_an_exec_server_that_is_told_to_stop_ends_its_processes_first(
+async def test_an_exec_server_ends_its_processes_first_on_sigterm(
     tmp_path: Path,
 ) -> None:
     config = stdio_server("raw", environment_id=FAR)

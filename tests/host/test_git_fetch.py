@@ -63,7 +63,7 @@ async def test_the_files_of_a_revision_are_fetched_without_git_s_own(
         assert files(folder) == ALL
 
 
-async def test_a_revision_that_has_moved_is_told_and_an_old_commit_can_still_be_had(
+async def test_a_revision_that_has_moved_is_found_and_an_old_commit_can_still_be_fetched(
     tmp_path: Path,
 ) -> None:
     async with peer_of(tmp_path) as (git, peer, repository, folder):

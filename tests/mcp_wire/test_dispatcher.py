@@ -142,7 +142,9 @@ async def test_the_server_is_notified_of_a_caller_that_was_cancelled() -> None:
     assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", 1)
 
 
-async def test_telling_that_a_call_is_given_up_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sending_the_cancellation_of_a_call_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dispatcher_module, "GIVE_UP_S", 0.01)
 
     class Stuck:

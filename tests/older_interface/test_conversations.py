@@ -504,7 +504,7 @@ async def test_the_mcp_server_speaks_it_too(tmp_path: Path) -> None:
 
 
 @claim("older:accounts")
-async def test_who_signs_in_and_out_is_told_in_the_older_form_too(
+async def test_signing_in_and_out_is_notified_in_the_older_form_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app_server.accounts.login.browser.PORTS", (0,))

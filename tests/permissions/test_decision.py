@@ -176,7 +176,7 @@ async def test_without_a_sandbox_there_is_nothing_to_leave(
     assert decided == WITHOUT_SANDBOX[command][policy]
 
 
-async def test_what_the_model_says_is_told_where_there_is_no_sandbox_too() -> None:
+async def test_the_question_has_the_justification_where_there_is_no_sandbox_too() -> None:
     facts = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
     decided = await decision("make", "untrusted", UNCONFINED, **facts)
     assert decided == Ask(True, "May I?", ("make",))

@@ -92,7 +92,7 @@ def profile(name: str, text: str = ALL) -> StoredProfile:
     ],
 )
 @claim("permissions:own")
-def test_what_clients_are_told_of_a_profile(
+def test_what_clients_get_of_a_profile(
     name: str, extends: str | None, policy: SandboxPolicy
 ) -> None:
     found = profile(name)

@@ -34,7 +34,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
 
 @pytest.mark.process
 @claim("service:notify")
-async def test_systemd_is_told_that_the_server_is_ready_lives_and_stops(tmp_path: Path) -> None:
+async def test_systemd_is_notified_that_the_server_is_ready_lives_and_stops(tmp_path: Path) -> None:
     with listening(tmp_path / "notify") as receiver:
 
         async def next_state() -> str:

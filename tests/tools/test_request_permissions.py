@@ -36,7 +36,7 @@ def adding(path: Path) -> Any:
 
 
 @claim("permissions:question")
-async def test_the_user_is_asked_and_the_model_told_what_is_granted(tmp_path: Path) -> None:
+async def test_the_user_is_asked_and_the_model_gets_what_is_granted(tmp_path: Path) -> None:
     outside = tmp_path.resolve() / "outside"
     (outside / "sub").mkdir(parents=True)
     async with workspace(tmp_path, ON, sandbox_policy=READ_ONLY) as work:

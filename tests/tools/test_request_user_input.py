@@ -120,7 +120,7 @@ async def test_outside_of_plan_mode_nobody_is_asked_unless_the_settings_say_so(
         ("x", "questions: "),
     ],
 )
-async def test_questions_that_make_no_sense_are_told_the_model(
+async def test_the_model_gets_an_error_for_questions_that_make_no_sense(
     tmp_path: Path, questions: Any, named: str
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:

@@ -38,7 +38,7 @@ def outputs(served: Served) -> list[str]:
 
 
 @claim("plan:updated")
-async def test_clients_are_told_of_a_plan(tmp_path: Path) -> None:
+async def test_clients_are_notified_of_a_plan(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         first = {
             "plan": [step("a", "completed"), step("b", "in_progress"), step("c")],

@@ -128,7 +128,7 @@ async def test_wrong_arguments_are_named(
         assert output(served) == f"failed to parse function arguments: {problem}"
 
 
-async def test_a_model_without_images_is_told_so(
+async def test_a_model_without_images_gets_an_error(
     tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = ScriptedModel()

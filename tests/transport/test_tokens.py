@@ -86,7 +86,7 @@ async def _is_served(pipe: SocketPipe) -> None:
 
 
 @claim("listener:capability-token", "listener:health")
-async def test_health_is_told_without_a_token(tmp_path: Path) -> None:
+async def test_health_is_answered_without_a_token(tmp_path: Path) -> None:
     async with serve(tmp_path, guards=CAPABILITY) as served:
         for path in ("/readyz", "/healthz"):
             assert await handshake(served.urls[0], path=path, upgrade=()) == Answer(200, "ok\n", {})

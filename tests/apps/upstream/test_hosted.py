@@ -471,7 +471,7 @@ async def test_results_pass_as_they_are() -> None:
         assert await on.call("test_look") == result
 
 
-async def test_progress_of_a_call_is_told() -> None:
+async def test_progress_of_a_call_is_forwarded() -> None:
     told: list[Any] = []
 
     async def walk(call: Call) -> JsonObject:

@@ -174,12 +174,12 @@ async def test_a_message_of_ten_megabytes_passes() -> None:
             assert await socket.recv() == text
 
 
-async def test_the_page_is_told_that_no_server_answers() -> None:
+async def test_the_close_code_says_that_no_server_answers() -> None:
     async with serve_inspector(NOWHERE) as inspector, page_socket(inspector) as socket:
         assert await closed(socket) == (4001, "no server answers")
 
 
-async def test_the_page_is_told_that_the_server_has_gone() -> None:
+async def test_the_close_code_says_that_the_server_has_gone() -> None:
     async def leave(socket: ServerConnection) -> None:
         await socket.close(1001, "the server stops")
 
@@ -189,7 +189,7 @@ async def test_the_page_is_told_that_the_server_has_gone() -> None:
             assert await closed(socket) == (4002, "1001 the server stops")
 
 
-async def test_the_page_is_told_that_the_server_refuses() -> None:
+async def test_the_close_code_says_that_the_server_refuses() -> None:
     def refuse(connection: ServerConnection, request: Request) -> Response:
         return connection.respond(401, "no\n")
 

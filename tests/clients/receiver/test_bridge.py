@@ -207,7 +207,7 @@ async def test_an_item_that_was_written_before_the_connection_broke_is_not_shown
         assert server.ids() == ["s1"]
 
 
-async def test_where_no_log_can_be_read_the_agent_is_told_that_it_may_have_seen_a_signal(
+async def test_where_no_log_can_be_read_a_signal_is_marked_as_perhaps_seen(
     tmp_path: Path,
 ) -> None:
     async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:

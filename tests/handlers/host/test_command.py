@@ -167,7 +167,7 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
 
 
 @claim("command-exec:stream")
-async def test_output_is_told_as_it_comes_and_before_the_answer(tmp_path: Path) -> None:
+async def test_output_is_sent_as_it_comes_and_before_the_response(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         streamed = {"processId": "p", "streamStdoutStderr": True}
         assert await run(client, "sh", "-c", "echo out; echo err >&2", **streamed) == (0, "", "")

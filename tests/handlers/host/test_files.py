@@ -393,7 +393,7 @@ def test_removing_and_copying_stop_in_the_middle(tmp_path: Path) -> None:
 
 
 @claim("files:cancelled")
-async def test_work_that_nobody_waits_for_is_told_so() -> None:
+async def test_work_that_nobody_waits_for_stops_at_its_next_check() -> None:
     work, begun, ended = FileWork(), anyio.Event(), anyio.Event()
 
     def without_end(stop: Stop) -> None:

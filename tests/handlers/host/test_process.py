@@ -46,7 +46,7 @@ def ended(code: int, stdout: str = "", stderr: str = "", **more: Any) -> dict[st
 
 
 @claim("process:spawn")
-async def test_a_program_runs_and_its_end_is_told(tmp_path: Path) -> None:
+async def test_a_program_runs_and_its_exit_is_sent(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         await spawn(client, "p", "sh", "-c", "echo out; echo err >&2; exit 3")
         assert await end_of(client, "p") == ([], ended(3, "out\n", "err\n"))

@@ -92,7 +92,7 @@ async def test_a_link_is_watched_as_what_it_points_to(tmp_path: Path) -> None:
 
 
 @claim("watch:merged")
-async def test_many_changes_are_told_as_one_of_the_folder(tmp_path: Path) -> None:
+async def test_many_changes_are_sent_as_one_of_the_folder(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     done, told = anyio.Event(), list[str]()

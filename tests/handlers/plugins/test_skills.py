@@ -240,7 +240,7 @@ def told(request: dict[str, Any]) -> list[str]:
 
 
 @claim("turns:skills-told")
-async def test_the_model_is_told_of_skills_and_again_when_they_change(tmp_path: Path) -> None:
+async def test_the_model_is_sent_the_skills_and_again_when_they_change(tmp_path: Path) -> None:
     one = write(tmp_path / "skills" / "one", D)
     write(tmp_path / "skills" / "off", D)
     config = '[[skills.config]]\nname = "off"\nenabled = false\n'
@@ -279,7 +279,7 @@ async def test_a_skill_that_a_text_names_is_read_to_the_model_once(tmp_path: Pat
     assert turns == [1, 2]
 
 
-def test_of_too_many_skills_the_names_are_told() -> None:
+def test_of_too_many_skills_only_the_names_are_listed() -> None:
     def found(count: int, chars: int) -> list[Found]:
         return [
             Found("user", Skill(f"s{number:04}", "d" * chars, Path(f"/{number:04}")))

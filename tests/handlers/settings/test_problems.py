@@ -31,7 +31,7 @@ def at(line: int, column: int) -> dict[str, Any]:
 
 
 @claim("config:unknown-keys")
-async def test_a_client_that_comes_is_told_of_unknown_keys_and_of_those_without_effect(
+async def test_a_new_client_is_warned_of_unknown_keys_and_of_those_without_effect(
     tmp_path: Path,
 ) -> None:
     async with serve(tmp_path, config="[features]\nbogus = true\n[agents]\n") as served:
@@ -58,7 +58,7 @@ async def test_a_client_that_comes_is_told_of_unknown_keys_and_of_those_without_
 
 
 @claim("config:unknown-keys")
-async def test_a_client_that_comes_is_told_of_an_unknown_key_of_the_command_line(
+async def test_a_new_client_is_warned_of_an_unknown_key_of_the_command_line(
     tmp_path: Path,
 ) -> None:
     async with serve(tmp_path, overrides={"features.bogus": 1, "notify": ["x"]}) as served:
@@ -70,7 +70,7 @@ async def test_a_client_that_comes_is_told_of_an_unknown_key_of_the_command_line
     }
 
 
-async def test_a_client_that_comes_is_told_of_a_value_that_does_not_fit(tmp_path: Path) -> None:
+async def test_a_new_client_is_warned_of_a_value_that_does_not_fit(tmp_path: Path) -> None:
     async with serve(tmp_path, config='sandbox_mode = "sometimes"\n') as served:
         (wrong,) = await told(served, 1)
     file = tmp_path / "config.toml"
@@ -84,7 +84,7 @@ async def test_a_client_that_comes_is_told_of_a_value_that_does_not_fit(tmp_path
     }
 
 
-async def test_a_file_that_is_no_toml_is_told_with_its_place(tmp_path: Path) -> None:
+async def test_the_warning_of_a_file_that_is_no_toml_has_its_place(tmp_path: Path) -> None:
     async with serve(tmp_path) as served:
         file = tmp_path / "config.toml"
         file.write_text("model =\n")
@@ -107,7 +107,7 @@ async def test_a_changed_file_is_looked_at_again(tmp_path: Path) -> None:
 
 
 @claim("config:unknown-keys")
-async def test_unknown_keys_of_a_request_and_of_a_project_are_told_to_who_starts_the_thread(
+async def test_the_client_that_starts_a_thread_is_warned_of_unknown_keys_of_request_and_project(
     tmp_path: Path,
 ) -> None:
     project = tmp_path / "project"

@@ -88,7 +88,7 @@ async def test_requirements_hold_from_the_next_turn_on(tmp_path: Path) -> None:
 
 
 @claim("config:edited")
-async def test_all_clients_are_told_of_what_an_edit_has_broken(tmp_path: Path) -> None:
+async def test_all_clients_are_warned_of_what_an_edit_has_broken(tmp_path: Path) -> None:
     async with (
         serve(tmp_path, config="[agents]\n") as served,
         served.client() as one,

@@ -107,7 +107,7 @@ async def test_a_server_that_cannot_be_reached_when_it_is_called_fails_the_call(
 
 
 @claim("extensions:manifest")
-async def test_another_way_to_the_same_server_is_told_to_nobody(tmp_path: Path) -> None:
+async def test_another_way_to_the_same_server_sends_no_notification(tmp_path: Path) -> None:
     async with open_shop(tmp_path) as shop, WebPeer(tools=[tool()]).serve() as other:
         shop.shelf.publish(with_manifest(shop.peer, shop.owner, "look"))
         thread_id = await shop.thread()

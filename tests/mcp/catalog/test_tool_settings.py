@@ -36,7 +36,7 @@ PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
 
 
 @claim("mcp:sandbox-state")
-async def test_a_server_that_asks_for_it_is_told_of_the_sandbox(tmp_path: Path) -> None:
+async def test_a_server_that_asks_for_it_gets_the_sandbox_state(tmp_path: Path) -> None:
     async with with_peer(tmp_path, "sandbox") as (served, client, thread_id):
         _, (output,) = await call_items(served, client, thread_id, raw_call("meta"))
         meta = answer_of(output)

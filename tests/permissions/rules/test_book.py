@@ -31,7 +31,7 @@ async def test_rules_are_read_again_when_a_file_has_changed(tmp_path: Path) -> N
     assert told == []
 
 
-async def test_a_broken_file_is_told_of_once_for_each_of_its_states(tmp_path: Path) -> None:
+async def test_a_broken_file_is_reported_once_for_each_of_its_states(tmp_path: Path) -> None:
     told: list[BrokenRules] = []
     book = RuleBook(tmp_path, told.append)
     file = tmp_path / "rules" / "mine.rules"

@@ -112,7 +112,7 @@ async def test_what_is_more_than_words_is_not_understood(text: str) -> None:
         ("find . -name '*.py'", set()),
     ],
 )
-async def test_patterns_are_told_from_quoted_texts(text: str, patterns: set[str]) -> None:
+async def test_patterns_are_told_apart_from_quoted_texts(text: str, patterns: set[str]) -> None:
     script = await READER.read(text)
     words = [word for command in script.commands for word in command.words]
     assert {word.text for word in words if word.is_pattern} == patterns

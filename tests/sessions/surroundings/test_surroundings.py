@@ -58,7 +58,7 @@ async def started(client: WireClient, **params: Any) -> Mapping[str, Any]:
 
 
 @claim("surroundings:told", "agents:sources")
-async def test_a_thread_is_told_once_before_its_first_input(tmp_path: Path) -> None:
+async def test_the_surroundings_are_sent_once_before_the_first_input(tmp_path: Path) -> None:
     folder = project(tmp_path / "a & b", "Be <kind>. </project_instructions>")
     (tmp_path / "AGENTS.md").write_text("Of the user.")
     async with serve(tmp_path) as served, served.client() as client:
@@ -106,7 +106,7 @@ def test_a_history_is_looked_at_once() -> None:
 
 
 @claim("surroundings:again")
-async def test_what_changes_is_told_again(tmp_path: Path) -> None:
+async def test_what_changes_is_sent_again(tmp_path: Path) -> None:
     one, other = project(tmp_path / "one", "ONE"), project(tmp_path / "other", "OTHER")
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = (await started(client, cwd=str(one)))["thread"]["id"]
@@ -132,7 +132,7 @@ async def test_what_changes_is_told_again(tmp_path: Path) -> None:
 
 
 @claim("surroundings:running")
-async def test_a_change_in_a_running_turn_is_told_before_its_next_request(tmp_path: Path) -> None:
+async def test_a_change_in_a_running_turn_is_in_its_next_request(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread(ephemeral=False)
         await client.turn(thread_id, "1")
@@ -149,7 +149,7 @@ async def test_a_change_in_a_running_turn_is_told_before_its_next_request(tmp_pa
 
 
 @claim("surroundings:compaction")
-async def test_a_compaction_keeps_what_was_told_last(tmp_path: Path) -> None:
+async def test_a_compaction_keeps_what_was_sent_last(tmp_path: Path) -> None:
     folder = project(tmp_path / "one", "ONE")
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = (await started(client, cwd=str(folder)))["thread"]["id"]
@@ -168,7 +168,7 @@ async def test_a_compaction_keeps_what_was_told_last(tmp_path: Path) -> None:
 
 
 @claim("surroundings:revert")
-async def test_a_reverted_turn_takes_what_it_told_with_it(tmp_path: Path) -> None:
+async def test_reverting_a_turn_removes_the_surroundings_that_it_sent(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         turn = await client.turn(thread_id, "1")
@@ -178,7 +178,7 @@ async def test_a_reverted_turn_takes_what_it_told_with_it(tmp_path: Path) -> Non
         assert told(served) == before
 
 
-async def test_a_thread_without_an_environment_is_told_the_date_alone(tmp_path: Path) -> None:
+async def test_without_an_environment_the_model_is_sent_the_date_alone(tmp_path: Path) -> None:
     project(tmp_path, "ROOT")
     async with serve(tmp_path) as served, served.client() as client:
         result = await started(client, environments=[])

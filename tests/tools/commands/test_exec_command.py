@@ -56,7 +56,7 @@ async def test_a_command_is_an_item_that_begins_prints_and_ends(tmp_path: Path) 
         ("no-such-program-here", 127, None, "failed", None),
     ],
 )
-async def test_how_a_command_ends_is_told(
+async def test_clients_and_the_model_get_how_a_command_ends(
     tmp_path: Path, line: str, code: int, output: str | None, status: str, aggregated: str | None
 ) -> None:
     async with desk(tmp_path) as at:
@@ -125,7 +125,7 @@ async def test_a_command_goes_on_behind_its_turn_and_completes_its_item(tmp_path
 
 
 @claim("commands:stdin")
-async def test_what_is_written_to_a_terminal_is_told_to_clients(tmp_path: Path) -> None:
+async def test_what_is_written_to_a_terminal_is_sent_to_clients(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
         first = await at.run("stty size; cat", tty=True, yield_time_ms=1000)
         assert (first.exit_code, first.output) == (None, "24 80\r\n")

@@ -159,7 +159,7 @@ async def test_what_was_allowed_for_the_session_is_not_asked_about_again(
 
 
 @claim("network:questions")
-async def test_a_refused_host_is_told_to_the_command_and_to_the_model(
+async def test_a_refused_host_is_reported_to_the_command_and_to_the_model(
     tmp_path: Path, internet: None
 ) -> None:
     async with proxied(tmp_path) as at:

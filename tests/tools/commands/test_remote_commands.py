@@ -119,7 +119,7 @@ async def test_a_lost_connection_ends_it(tmp_path: Path) -> None:
         ({"environment_id": "there"}, "exec_command failed: environment `there`: "),
     ],
 )
-async def test_what_is_out_of_reach_is_told(
+async def test_an_environment_out_of_reach_fails_the_call(
     tmp_path: Path, arguments: dict[str, Any], text: str
 ) -> None:
     async with desk(tmp_path / "at") as at:

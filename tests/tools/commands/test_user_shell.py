@@ -24,7 +24,7 @@ def told(at: Desk) -> list[str]:
 
 
 @claim("commands:of-user")
-async def test_a_command_of_the_user_is_a_turn_of_its_own_and_the_model_is_told(
+async def test_a_command_of_the_user_is_a_turn_of_its_own_and_the_model_gets_its_result(
     tmp_path: Path,
 ) -> None:
     async with desk(tmp_path, "read-only") as at:

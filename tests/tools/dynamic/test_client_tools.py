@@ -184,7 +184,7 @@ async def test_a_refusal_or_nonsense_fails_the_call_and_the_turn_goes_on(
 
 
 @claim("dynamic:nobody")
-async def test_without_a_client_the_model_is_told_so(tmp_path: Path) -> None:
+async def test_without_a_client_the_model_gets_an_error(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread(dynamicTools=[tool()])
         gate = Gate()

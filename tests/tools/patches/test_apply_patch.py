@@ -107,7 +107,7 @@ async def test_every_kind_of_change_is_shown(
 
 
 @claim("patch:order")
-async def test_changes_are_shown_by_path_and_told_by_kind(tmp_path: Path) -> None:
+async def test_clients_get_changes_by_path_and_the_model_by_kind(tmp_path: Path) -> None:
     async with workspace(tmp_path) as work:
         (work.folder / "d.txt").write_text("del\n")
         patch = patch_of(
@@ -120,7 +120,7 @@ async def test_changes_are_shown_by_path_and_told_by_kind(tmp_path: Path) -> Non
 
 
 @claim("patch:turn-diff")
-async def test_the_diff_of_a_turn_is_told_once_a_change(tmp_path: Path) -> None:
+async def test_the_diff_of_a_turn_is_sent_once_per_change(tmp_path: Path) -> None:
     back = patch_of("*** Update File: a.txt", "-goodbye", "+hello")
     same = patch_of("*** Update File: a.txt", "-hello", "+hello")
     async with workspace(tmp_path) as work:

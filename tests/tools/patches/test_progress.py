@@ -63,5 +63,5 @@ async def test_the_first_comes_with_the_first_file_and_the_last_has_all(tmp_path
     [("", streamed(PATCH, 5)), (ON, [*streamed(PATCH, 5)[:1], *streamed(PATCH, 5)[-2:]])],
     ids=["the feature is off", "the model sends no pieces"],
 )
-async def test_else_nothing_is_told_early(tmp_path: Path, config: str, answer: list[Any]) -> None:
+async def test_else_nothing_is_sent_early(tmp_path: Path, config: str, answer: list[Any]) -> None:
     assert await progress(tmp_path, config, answer) == []

@@ -215,7 +215,7 @@ TABLE: dict[str, tuple[Says, list[Any]]] = {
 @claim("chat:same")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", TABLE)
-async def test_clients_are_told_the_same(tmp_path: Path, name: str, wire: str) -> None:
+async def test_clients_get_the_same(tmp_path: Path, name: str, wire: str) -> None:
     says, expected = TABLE[name]
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [script(wire, says)]

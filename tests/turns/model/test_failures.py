@@ -231,7 +231,7 @@ async def test_a_model_that_never_stops_calling_is_stopped(
         assert len(served.model.requests) == 3
 
 
-async def test_a_bug_in_a_turn_ends_it_and_tells_nobody_why(
+async def test_a_bug_in_a_turn_ends_it_and_its_cause_is_only_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:

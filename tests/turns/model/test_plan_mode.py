@@ -233,7 +233,9 @@ async def test_outside_of_plan_mode_the_lines_are_text(tmp_path: Path) -> None:
 
 
 @claim("plan:told", "plan:read-only")
-async def test_a_turn_in_plan_mode_writes_nothing_and_is_told_so(tmp_path: Path) -> None:
+async def test_a_turn_in_plan_mode_is_read_only_and_the_model_is_instructed_so(
+    tmp_path: Path,
+) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread(sandbox="danger-full-access")
         await client.turn(thread_id, "plan", **mode("plan"))
@@ -317,7 +319,7 @@ async def test_the_mode_of_a_thread_is_there_after_a_restart(tmp_path: Path) -> 
 
 
 @claim("plan:approved")
-async def test_an_approved_plan_is_told_to_the_model_or_is_a_file(tmp_path: Path) -> None:
+async def test_an_approved_plan_is_sent_to_the_model_or_is_a_file(tmp_path: Path) -> None:
     file = tmp_path / "plan.md"
     file.write_text("# Plan")
     async with serve(tmp_path) as served, served.client() as client:

@@ -102,7 +102,7 @@ async def told_in_turn(client: WireClient, thread_id: str) -> list[tuple[str, An
     ]
 
 
-async def test_clients_of_the_thread_are_told_after_the_tokens(tmp_path: Path) -> None:
+async def test_rate_limits_are_sent_after_the_token_usage(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         served.model.response_headers = {**PRIMARY, "x-codex-fox-primary-used-percent": "2"}
@@ -126,13 +126,13 @@ async def test_clients_of_the_thread_are_told_after_the_tokens(tmp_path: Path) -
         }
 
 
-async def test_a_response_without_such_headers_tells_nothing(tmp_path: Path) -> None:
+async def test_a_response_without_such_headers_sends_no_limits(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         told = await told_in_turn(client, await client.start_thread())
         assert [method for method, _ in told] == ["thread/tokenUsage/updated"]
 
 
-async def test_a_refusal_tells_them_before_its_error(tmp_path: Path) -> None:
+async def test_the_limits_of_a_refusal_are_sent_before_its_error(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         body = {"error": {"type": "usage_limit_reached", "message": "no more"}}
         reached = {**PRIMARY, "x-codex-rate-limit-reached-type": "rate_limit_reached"}
@@ -142,7 +142,7 @@ async def test_a_refusal_tells_them_before_its_error(tmp_path: Path) -> None:
         assert told[0][1]["rateLimitReachedType"] == "rate_limit_reached"
 
 
-async def test_compaction_tells_them_too(tmp_path: Path) -> None:
+async def test_the_limits_of_a_compaction_are_sent_too(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         await client.turn(thread_id, "one")

@@ -60,7 +60,7 @@ async def test_a_process_that_is_killed_says_by_which_signal() -> None:
         assert "result" in await client.call("environment/info")
 
 
-async def test_a_stream_that_ends_before_its_process_is_told() -> None:
+async def test_the_end_of_a_stream_is_sent_while_its_process_runs() -> None:
     code = "import os, signal; os.write(1, b'x'); os.close(1); signal.pause()"
     async with listening() as url, exec_client(url) as client:
         await start(client, 1, code)
@@ -148,7 +148,7 @@ async def a_number_twice(client: ExecClient) -> None:
         (lambda c: c.write(1, b"x" * 1024 * 1024), 1009, ""),
     ],
 )
-async def test_who_breaks_the_protocol_is_disconnected_and_told_why(
+async def test_who_breaks_the_protocol_is_disconnected_with_the_reason(
     breaking: Callable[[ExecClient], Awaitable[None]], code: int, reason: str
 ) -> None:
     async with listening() as url, exec_client(url) as client:

@@ -176,7 +176,7 @@ def test_every_recording_is_read() -> None:
     assert {path.stem for path in STREAMS.iterdir()} == {*RECORDED, "vllm_error"}
 
 
-def test_an_error_in_a_recorded_stream_is_told_after_what_came_before_it() -> None:
+def test_an_error_in_a_recorded_stream_is_raised_after_what_came_before_it() -> None:
     reader = ChatReader(NAMES)
     first, second, error, _ = recorded("vllm_error")
     assert [*reader.read(first), *reader.read(second)] == [
