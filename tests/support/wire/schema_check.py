@@ -28,7 +28,6 @@ _V2 = "v2/"
 """Begins the names of most types in references: their definitions are a table in the table."""
 
 
-@cache
 def load_bundle(variant: str) -> Any:
     """Read a committed bundle: `stable` or `experimental`."""
     return from_json((SCHEMA / variant / BUNDLE).read_bytes())
