@@ -12,7 +12,7 @@ from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
 from tests.support.turn_tools.patches import Workspace, patch_of, workspace, workspace_there
 from tests.support.turn_tools.permission_requests import METHOD, ON, READ_ONLY, granting, writing
-from tests.support.turn_tools.turn_commands import Desk, Told, command
+from tests.support.turn_tools.turn_commands import CommandResult, Desk, command
 
 NO_TMP = {
     "type": "workspaceWrite",
@@ -60,7 +60,9 @@ async def test_what_is_granted_there_can_be_written_there(tmp_path: Path, policy
         await work.client.call(
             "thread/settings/update", {"threadId": work.thread_id, "approvalPolicy": "never"}
         )
-        [protected] = await at.told(command(f"mkdir -p {outside}/.git && touch {outside}/.git/x"))
+        [protected] = await at.run_calls(
+            command(f"mkdir -p {outside}/.git && touch {outside}/.git/x")
+        )
         assert protected.exit_code == 1
 
 
@@ -87,7 +89,7 @@ async def test_a_grant_holds_in_its_environment_alone(tmp_path: Path) -> None:
             "thread/settings/update", {"threadId": work.thread_id, "approvalPolicy": "never"}
         )
         at = Desk(work.served, work.client, work.thread_id, work.folder)
-        here, there = await at.told(
+        here, there = await at.run_calls(
             command(f"touch {outside}/here"),
             command(f"touch {outside}/there", environment_id="there"),
         )
@@ -125,10 +127,10 @@ async def test_a_network_can_be_granted_there_unless_it_is_the_proxy_of_this_mac
             grant = {"permissions": {"network": {"enabled": True}}, "scope": "turn"}
             wanted = {"network": {"enabled": True}}
             await ask(work, grant, calls(line), permissions=wanted)
-            assert Told(work.output()).output.endswith(printed)
+            assert CommandResult(work.output()).output.endswith(printed)
             await work.client.call(
                 "thread/settings/update", {"threadId": work.thread_id, "approvalPolicy": "never"}
             )
             at = Desk(work.served, work.client, work.thread_id, work.folder)
-            [after] = await at.told(line)
+            [after] = await at.run_calls(line)
             assert after.output.endswith("out\n")

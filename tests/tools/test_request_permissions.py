@@ -9,7 +9,7 @@ import pytest
 from tests.support.harness import calls, claim, says
 from tests.support.turn_tools.patches import Workspace, answer_of, custom_call, patch_of, workspace
 from tests.support.turn_tools.permission_requests import METHOD, ON, READ_ONLY, granting, writing
-from tests.support.turn_tools.turn_commands import Told, command
+from tests.support.turn_tools.turn_commands import CommandResult, command
 from tests.support.turns import start_turn
 
 NONE = {"permissions": {"network": None, "file_system": None}, "scope": "turn"}
@@ -190,5 +190,5 @@ async def test_nothing_granted_holds_in_a_review_of_code(tmp_path: Path) -> None
             params = target if begin == "review/start" else said
             await work.client.call(begin, {"threadId": work.thread_id, **params})
             await work.client.wait_for("turn/completed")
-        assert Told(work.output()).exit_code == 1
+        assert CommandResult(work.output()).exit_code == 1
         assert [path.name for path in outside.iterdir()] == ["made"]

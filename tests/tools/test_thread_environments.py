@@ -10,7 +10,7 @@ from tests.support.harness import Gate, calls, claim, says, serve
 from tests.support.host.elsewhere import add, desk_there, entry, facts
 from tests.support.host.exec_conversations import listening
 from tests.support.turn_tools.patches import patch_of
-from tests.support.turn_tools.turn_commands import Desk, Told, command, desk
+from tests.support.turn_tools.turn_commands import CommandResult, Desk, command, desk
 
 INTO_SECRET = patch_of("*** Update File: secret.env", "-secret", "+known")
 INTO_SETTINGS = patch_of("*** Add File: .codex/config.toml", "+x")
@@ -39,7 +39,7 @@ async def environments(at: Desk) -> Any:
 async def test_commands_of_a_thread_run_in_its_first_environment(tmp_path: Path) -> None:
     async with desk_there(tmp_path) as at:
         (at.folder / "sub").mkdir()
-        whole, below = await at.told(command("pwd"), command("pwd", workdir="sub"))
+        whole, below = await at.run_calls(command("pwd"), command("pwd", workdir="sub"))
         assert (whole.output, below.output) == (f"{at.folder}\n", f"{at.folder}/sub\n")
         assert sorted(item["cwd"] for item in at.items("item/completed")) == [
             str(at.folder),
@@ -75,8 +75,10 @@ async def test_a_thread_has_this_machine_and_others_in_the_order_of_the_client(
             "thread/settings/update",
             {"threadId": at.thread_id, "environments": [entry(far), here]},
         )
-        told = await at.told(command("pwd"), command("pwd", environment_id="local"), command("pwd"))
-        assert [one.output for one in told] == [f"{far}\n", f"{at.folder}\n", f"{far}\n"]
+        results = await at.run_calls(
+            command("pwd"), command("pwd", environment_id="local"), command("pwd")
+        )
+        assert [one.output for one in results] == [f"{far}\n", f"{at.folder}\n", f"{far}\n"]
         assert exec_parameters(at)["environment_id"]["enum"] == ["there", "local"]
         ids = [one["environmentId"] for one in await environments(at)]
         assert ids == ["there", "local"]
@@ -84,8 +86,8 @@ async def test_a_thread_has_this_machine_and_others_in_the_order_of_the_client(
         await at.client.turn(at.thread_id, "home", environments=[here])
         assert [one["environmentId"] for one in await environments(at)] == ["local"]
         assert "<environments>" not in facts(at.served)[-1]
-        [told_here] = await at.told(command("pwd"))
-        assert told_here.output == f"{at.folder}\n"
+        [result] = await at.run_calls(command("pwd"))
+        assert result.output == f"{at.folder}\n"
 
 
 @claim("environment:threads")
@@ -124,14 +126,14 @@ async def test_only_its_own_folders_are_writable_there(tmp_path: Path) -> None:
     async with desk_there(tmp_path, "workspace-write", config=config) as at:
         other = tmp_path / "other"
         other.mkdir()
-        inside, outside = await at.told(
+        inside, outside = await at.run_calls(
             command("touch made"), command("touch made", workdir=str(other))
         )
         assert (inside.exit_code, outside.exit_code) == (0, 1)
         assert ([*at.folder.iterdir()], [*other.iterdir()]) == ([at.folder / "made"], [])
         await at.client.turn(at.thread_id, "roots", runtimeWorkspaceRoots=[str(other)])
         assert await environments(at) == [entry(at.folder, runtimeWorkspaceRoots=[str(other)])]
-        [now] = await at.told(command("touch made", workdir=str(other)))
+        [now] = await at.run_calls(command("touch made", workdir=str(other)))
         assert (now.exit_code, [*other.iterdir()]) == (0, [other / "made"])
 
 
@@ -155,9 +157,9 @@ async def test_a_turn_goes_elsewhere_while_it_runs(tmp_path: Path) -> None:
         assert await at.client.call("turn/settings/update", change) == {"status": "applied"}
         gate.opened.set()
         await at.client.wait_for("turn/completed")
-        told = [Told(text).output for text in at.outputs(2)]
-        assert told == [f"{at.folder}\n", f"{far}\n"]
-        [after] = await at.told(command("pwd"))
+        outputs = [CommandResult(text).output for text in at.outputs(2)]
+        assert outputs == [f"{at.folder}\n", f"{far}\n"]
+        [after] = await at.run_calls(command("pwd"))
         assert after.output == f"{at.folder}\n"
 
 
@@ -185,8 +187,8 @@ async def test_environments_are_stored_with_the_thread(tmp_path: Path) -> None:
                 in (facts(served)[-1])
             )
             await add(client, url)
-            [told] = await at.told(command("pwd"))
-            assert told.output == f"{far}\n"
+            [result] = await at.run_calls(command("pwd"))
+            assert result.output == f"{far}\n"
             assert "<shell>sh</shell>" in facts(served)[-1]
             forked = await client.call("thread/fork", {"threadId": thread_id})
             assert forked["thread"]["environments"] == [shown]
@@ -265,9 +267,9 @@ async def test_settings_of_programs_are_protected_down_to_its_folder(tmp_path: P
             command("mkdir sub/.codex/y", workdir=".."),
             {"name": "apply_patch", "arguments": {"input": INTO_SETTINGS}},
         )
-        assert (Told(kept).exit_code, Told(above).exit_code) == (1, 1)
+        assert (CommandResult(kept).exit_code, CommandResult(above).exit_code) == (1, 1)
         assert patch_output.startswith("patch rejected: writing outside of the project")
-        [made] = await at.told(command("touch ../made made"))
+        [made] = await at.run_calls(command("touch ../made made"))
         assert made.exit_code == 0
 
 
@@ -279,8 +281,8 @@ async def test_a_folder_without_environments_means_this_machine(tmp_path: Path) 
         await at.client.turn(at.thread_id, "go home", cwd=str(here))
         shown = {**entry(here, "local"), "runtimeWorkspaceRoots": [str(here)]}
         assert await environments(at) == [shown]
-        [told] = await at.told(command("pwd"))
-        assert told.output == f"{here}\n"
+        [result] = await at.run_calls(command("pwd"))
+        assert result.output == f"{here}\n"
 
 
 PROFILE = """
@@ -309,7 +311,7 @@ async def test_a_profile_of_the_configuration_holds_for_its_folders_there(tmp_pa
             await at.client.call(
                 "thread/settings/update", {"threadId": at.thread_id, "permissions": "careful"}
             )
-            told = await at.told(
+            results = await at.run_calls(
                 command("echo made >made; cat docs/a"),
                 command("touch docs/b"),
                 command("cat secret.env"),
@@ -317,9 +319,9 @@ async def test_a_profile_of_the_configuration_holds_for_its_folders_there(tmp_pa
                 # Nor does it get a proxy of that machine.
                 command("env | grep ^CODEX_NETWORK_PROXY_ACTIVE="),
             )
-            assert [one.exit_code for one in told] == [0, 1, 1, 1, 1]
-            assert (told[0].output, (at.folder / "made").read_text()) == ("text", "made\n")
-            assert "secret\n" not in told[2].output
+            assert [one.exit_code for one in results] == [0, 1, 1, 1, 1]
+            assert (results[0].output, (at.folder / "made").read_text()) == ("text", "made\n")
+            assert "secret\n" not in results[2].output
             [patched] = await at.turn({"name": "apply_patch", "arguments": {"input": INTO_SECRET}})
             assert patched.endswith(
                 f"Failed to read file to update {at.folder}/secret.env: not allowed by the sandbox"
@@ -351,5 +353,5 @@ async def test_what_has_its_network_through_the_proxy_here_has_none_there(
         connecting = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{listener.getsockname()[1]}'"
         async with desk_there(tmp_path, config=config) as at:
             await at.client.call("thread/settings/update", {"threadId": at.thread_id, **settings})
-            [told] = await at.told(command(connecting))
-            assert told.exit_code == exit_code
+            [result] = await at.run_calls(command(connecting))
+            assert result.exit_code == exit_code

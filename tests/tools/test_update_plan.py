@@ -1,4 +1,4 @@
-"""The plan that a model keeps: clients are told, and what makes no sense is refused."""
+"""The plan that a model keeps: clients are notified, and what makes no sense is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ def step(text: str, status: str = "pending") -> dict[str, str]:
     return {"step": text, "status": status}
 
 
-async def told(served: Served, client: WireClient, *plans: Any, **options: Any) -> list[Any]:
-    """Run a turn with these calls; returns what clients were told of plans."""
+async def plan_updates(
+    served: Served, client: WireClient, *plans: Any, **options: Any
+) -> list[Any]:
+    """Run a turn with these calls; returns the updates of the plan that clients got."""
     made = [{"name": "update_plan", "arguments": plan} for plan in plans]
     served.model.scripts += [calls(*made), says("done")]
     thread_id = await client.start_thread()
@@ -44,7 +46,7 @@ async def test_clients_are_notified_of_a_plan(tmp_path: Path) -> None:
             "plan": [step("a", "completed"), step("b", "in_progress"), step("c")],
             "explanation": "why",
         }
-        assert await told(served, client, first, {"plan": []}) == [
+        assert await plan_updates(served, client, first, {"plan": []}) == [
             {
                 "explanation": "why",
                 "plan": [
@@ -74,12 +76,12 @@ async def test_a_plan_that_makes_no_sense_is_refused(
     tmp_path: Path, plan: Any, problem: str
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        assert await told(served, client, plan) == []
+        assert await plan_updates(served, client, plan) == []
         [text] = outputs(served)
         assert text.startswith(f"failed to parse function arguments: {problem}")
 
 
 async def test_in_plan_mode_the_plan_is_what_is_written(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        assert await told(served, client, {"plan": [step("a")]}, **PLAN_MODE) == []
+        assert await plan_updates(served, client, {"plan": [step("a")]}, **PLAN_MODE) == []
         assert outputs(served) == [NOT_IN_PLAN_MODE]

@@ -27,7 +27,7 @@ def views(**arguments: Any) -> list[Any]:
 
 
 async def turn(served: Served, client: WireClient, **arguments: Any) -> list[Any]:
-    """Run a turn with one view; returns what clients were told of items of tools."""
+    """Run a turn with one view; returns the items of tools that clients got."""
     served.model.scripts += [views(**arguments), says("done")]
     thread_id = await client.start_thread(cwd=str(served.home / "work"))
     said = [{"type": "text", "text": "go"}]

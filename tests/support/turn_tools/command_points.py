@@ -90,7 +90,7 @@ async def reach(client: WireClient, point: int) -> list[dict[str, Any]]:
 
 
 def one_end(messages: list[dict[str, Any]], turn_id: str) -> str:
-    """Give how the turn ended, which clients were told once; and each item's end at most once."""
+    """Give how the turn ended, which clients got once; and each item's end at most once."""
     ends = [
         message["params"]["turn"]["status"]
         for message in messages

@@ -23,7 +23,7 @@ INSIDE_ONLY = {
 }
 """Lets the folder of the thread be written and nothing else."""
 
-TOLD = ("item/started", "item/completed", "turn/diff/updated", QUESTION)
+WATCHED = ("item/started", "item/completed", "turn/diff/updated", QUESTION)
 
 
 def patch_of(*lines: str) -> str:
@@ -70,7 +70,7 @@ class Workspace:
         return await start_turn(self.client, self.thread_id, "go")
 
     async def rest(self) -> list[tuple[str, Any]]:
-        """Return what clients are told of files until the turn's end, and the end."""
+        """Return what clients get of files until the turn's end, and the end."""
         messages = await self.client.until("turn/completed")
         return [self._shown(message) for message in messages if self._is_shown(message)]
 
@@ -101,7 +101,7 @@ class Workspace:
     def _is_shown(self, message: dict[str, Any]) -> bool:
         item = message.get("params", {}).get("item", {"type": "fileChange"})
         method = message.get("method")
-        return method == "turn/completed" or (method in TOLD and item["type"] == "fileChange")
+        return method == "turn/completed" or (method in WATCHED and item["type"] == "fileChange")
 
     def _shown(self, message: dict[str, Any]) -> tuple[str, Any]:
         params = json.loads(json.dumps(message["params"]).replace(str(self.folder), "WS"))

@@ -16,8 +16,8 @@ TEXT = re.compile(
 )
 
 
-class Told:
-    """What the model was told of one command."""
+class CommandResult:
+    """What the model got back of one call of `exec_command` or `write_stdin`."""
 
     def __init__(self, text: str) -> None:
         found = TEXT.fullmatch(text)
@@ -52,7 +52,7 @@ class Desk:
         self.thread_id = thread_id
         self.folder = folder
         self.messages: list[dict[str, Any]] = []
-        """What the client was told in the last turn."""
+        """What the client was sent in the last turn."""
 
     async def start(self, *functions: dict[str, Any]) -> str:
         """Begin a turn whose model makes these calls; gives its id."""
@@ -81,14 +81,14 @@ class Desk:
         ]
         return found[-count:]
 
-    async def told(self, *functions: dict[str, Any]) -> list[Told]:
-        """Run a turn of commands; gives what the model was told of each."""
-        return [Told(text) for text in await self.turn(*functions)]
+    async def run_calls(self, *functions: dict[str, Any]) -> list[CommandResult]:
+        """Run a turn of commands; gives what the model got back of each."""
+        return [CommandResult(text) for text in await self.turn(*functions)]
 
-    async def run(self, cmd: str, **arguments: Any) -> Told:
+    async def run(self, cmd: str, **arguments: Any) -> CommandResult:
         """Run a turn with one command."""
-        [told] = await self.told(command(cmd, **arguments))
-        return told
+        [result] = await self.run_calls(command(cmd, **arguments))
+        return result
 
     def items(self, method: str) -> list[dict[str, Any]]:
         """Give the command items of the last turn's messages."""

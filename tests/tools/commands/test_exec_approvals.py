@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.harness import claim
 from tests.support.host.exec_peer import Holders
-from tests.support.turn_tools.turn_commands import Desk, Told, command, desk
+from tests.support.turn_tools.turn_commands import CommandResult, Desk, command, desk
 
 ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
 
@@ -35,14 +35,14 @@ async def test_a_command_is_confined_to_what_its_thread_may_do(tmp_path: Path) -
     outside = tmp_path / "outside"
     async with desk(tmp_path, "workspace-write") as at:
         line = f"touch inside; echo $?; touch .git/x; echo $?; touch {outside}; echo $?"
-        told = await at.run(line)
-        inside, git, other = [part for part in told.output.split() if part.isdigit()]
+        result = await at.run(line)
+        inside, git, other = [part for part in result.output.split() if part.isdigit()]
         # The folder of the test is in /tmp, which is a root of its own.
         assert (inside, git, other) == ("0", "1", "0")
         assert (at.folder / "inside").exists()
     async with desk(tmp_path / "b", "read-only") as at:
-        told = await at.run("cat /etc/hostname > /dev/null && touch inside; echo $?")
-        assert told.output.endswith("Read-only file system\n1\n")
+        result = await at.run("cat /etc/hostname > /dev/null && touch inside; echo $?")
+        assert result.output.endswith("Read-only file system\n1\n")
         assert list(at.folder.iterdir()) == []
 
 
@@ -59,8 +59,8 @@ async def test_what_the_sandbox_laid_over_a_folder_is_gone_afterwards(tmp_path: 
 @pytest.mark.parametrize("leave", ["setsid sleep 1000 &", "(setsid sleep 1000 &)"])
 async def test_nothing_of_a_confined_command_is_left(tmp_path: Path, leave: str) -> None:
     async with desk(tmp_path / "at", "workspace-write") as at, Holders(tmp_path).watch() as holders:
-        told = await at.run(f"exec 9>{holders.path}; printf x >&9; {leave}\necho done")
-        assert told.output == "done\n"
+        result = await at.run(f"exec 9>{holders.path}; printf x >&9; {leave}\necho done")
+        assert result.output == "done\n"
         await holders.held(1)
         await holders.ended()
 
@@ -69,7 +69,7 @@ async def test_nothing_of_a_confined_command_is_left(tmp_path: Path, leave: str)
 async def test_a_command_that_wants_to_leave_the_sandbox_is_asked_about(tmp_path: Path) -> None:
     async with desk(tmp_path, "read-only", "on-request") as at:
         [text] = await decided(at, "accept", command("touch c; echo ok", **ESCALATED))
-        assert (Told(text).exit_code, Told(text).output) == (0, "ok\n")
+        assert (CommandResult(text).exit_code, CommandResult(text).output) == (0, "ok\n")
         assert (at.folder / "c").exists()
         asked = question(at)
         [started], [completed] = at.items("item/started"), at.items("item/completed")
@@ -118,7 +118,7 @@ async def test_a_cancelled_command_ends_the_turn(tmp_path: Path) -> None:
 async def test_what_the_sandbox_denied_is_asked_about_once_and_runs_outside(tmp_path: Path) -> None:
     async with desk(tmp_path, "read-only", "on-request") as at:
         [text] = await decided(at, "accept", command("touch c && echo made"))
-        assert (Told(text).exit_code, Told(text).output) == (0, "made\n")
+        assert (CommandResult(text).exit_code, CommandResult(text).output) == (0, "made\n")
         assert question(at)["reason"] == "command failed; retry without sandbox?"
         [completed] = at.items("item/completed")
         assert (completed["status"], completed["aggregatedOutput"]) == ("completed", "made\n")
@@ -129,9 +129,9 @@ async def test_what_the_sandbox_denied_is_asked_about_once_and_runs_outside(tmp_
 async def test_what_the_sandbox_denied_stays_a_failure_if_the_user_says_no(tmp_path: Path) -> None:
     async with desk(tmp_path, "read-only", "on-request") as at:
         [text] = await decided(at, "decline", command("touch c"))
-        told = Told(text)
-        assert told.exit_code == 1
-        assert told.output.endswith("Read-only file system\n")
+        result = CommandResult(text)
+        assert result.exit_code == 1
+        assert result.output.endswith("Read-only file system\n")
         [completed] = at.items("item/completed")
         assert (completed["status"], completed["exitCode"]) == ("failed", 1)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.harness import claim, write_config
 from tests.support.plugin_folders import write_plugin
-from tests.support.turn_tools.turn_commands import Told, command, desk, stdin
+from tests.support.turn_tools.turn_commands import CommandResult, command, desk, stdin
 
 
 @claim("commands:item")
@@ -15,8 +15,8 @@ async def test_a_command_is_an_item_that_begins_prints_and_ends(tmp_path: Path) 
     async with desk(tmp_path) as at:
         line = "echo out; echo err >&2; exit 3"
         [text] = await at.turn(command(line))
-        told = Told(text)
-        assert (told.exit_code, told.output, told.tokens) == (3, "out\nerr\n", 2)
+        result = CommandResult(text)
+        assert (result.exit_code, result.output, result.tokens) == (3, "out\nerr\n", 2)
         [started] = at.items("item/started")
         [completed] = at.items("item/completed")
         assert re.fullmatch(r"[1-9]\d{3,4}", started["processId"])
@@ -60,11 +60,15 @@ async def test_clients_and_the_model_get_how_a_command_ends(
     tmp_path: Path, line: str, code: int, output: str | None, status: str, aggregated: str | None
 ) -> None:
     async with desk(tmp_path) as at:
-        told = await at.run(line)
+        result = await at.run(line)
         [completed] = at.items("item/completed")
-        assert (told.exit_code, completed["exitCode"], completed["status"]) == (code, code, status)
+        assert (result.exit_code, completed["exitCode"], completed["status"]) == (
+            code,
+            code,
+            status,
+        )
         if output is not None:
-            assert (told.output, completed["aggregatedOutput"]) == (output, aggregated)
+            assert (result.output, completed["aggregatedOutput"]) == (output, aggregated)
             assert "".join(at.deltas()) == (aggregated or "")
 
 
@@ -120,7 +124,7 @@ async def test_a_command_goes_on_behind_its_turn_and_completes_its_item(tmp_path
             (await at.turn(stdin(first.session)))[0],
             (await at.turn(stdin(first.session)))[0],
         ]
-        assert (Told(rest).exit_code, Told(rest).output) == (0, "last now\n")
+        assert (CommandResult(rest).exit_code, CommandResult(rest).output) == (0, "last now\n")
         assert again == f"write_stdin failed: Unknown process id {first.session}"
 
 
@@ -129,18 +133,18 @@ async def test_what_is_written_to_a_terminal_is_sent_to_clients(tmp_path: Path) 
     async with desk(tmp_path) as at:
         first = await at.run("stty size; cat", tty=True, yield_time_ms=1000)
         assert (first.exit_code, first.output) == (None, "24 80\r\n")
-        [second] = await at.told(stdin(first.session, "hello\n", yield_time_ms=2000))
+        [second] = await at.run_calls(stdin(first.session, "hello\n", yield_time_ms=2000))
         assert (second.exit_code, second.output) == (None, "hello\r\nhello\r\n")
-        told = [
+        written = [
             message["params"]
             for message in at.messages
             if message.get("method") == "item/commandExecution/terminalInteraction"
         ]
         turn_id = at.messages[-1]["params"]["turn"]["id"]
-        assert [(one["turnId"], one["processId"], one["stdin"]) for one in told] == [
+        assert [(one["turnId"], one["processId"], one["stdin"]) for one in written] == [
             (turn_id, str(first.session), "hello\n")
         ]
-        [third] = await at.told(stdin(first.session, "\x04", yield_time_ms=30_000))
+        [third] = await at.run_calls(stdin(first.session, "\x04", yield_time_ms=30_000))
         assert (third.exit_code, third.output) == (0, "")
 
 
@@ -188,9 +192,9 @@ async def test_terminals_are_ended_by_clients(tmp_path: Path) -> None:
 @claim("commands:output")
 async def test_long_output_is_cut_in_the_middle(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
-        told = await at.run("seq 1 400000", max_output_tokens=50)
-        assert told.tokens == 672_224
-        head, tail = told.output.split("\n[... 672174 tokens left out ...]\n")
+        result = await at.run("seq 1 400000", max_output_tokens=50)
+        assert result.tokens == 672_224
+        head, tail = result.output.split("\n[... 672174 tokens left out ...]\n")
         assert (len(head) + len(tail), head[:6], tail[-7:]) == (200, "1\n2\n3\n", "400000\n")
         [completed] = at.items("item/completed")
         kept = completed["aggregatedOutput"]
@@ -251,8 +255,8 @@ async def test_a_command_has_the_variables_of_the_policy_and_never_a_credential(
         "bearer_token_env_var = 'GITHUB_PAT'\nenv_http_headers = { X-Login = 'TRACKER_LOGIN' }\n"
     )
     async with desk(tmp_path, config=config) as at:
-        told = await at.run("env", max_output_tokens=100_000)
-        found = dict(line.split("=", 1) for line in told.output.splitlines() if "=" in line)
+        result = await at.run("env", max_output_tokens=100_000)
+        found = dict(line.split("=", 1) for line in result.output.splitlines() if "=" in line)
         assert (found["PLAIN"], found["SOME_TOKEN"], found["ADDED"]) == ("value", "value", "yes")
         assert found["CODEX_THREAD_ID"] == at.thread_id
         assert not secret & found.keys()
@@ -302,23 +306,23 @@ async def test_a_login_shell_is_what_the_settings_allow(
 async def test_commands_of_one_answer_run_beside_each_other(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
         # Each waits for what the other does.
-        told = await at.told(
+        results = await at.run_calls(
             command("mkfifo a; cat b > /dev/null 2>&1 || { sleep 0.2; cat b; }; echo x > a"),
             command("mkfifo b; echo y > b; cat a"),
         )
-        assert [one.exit_code for one in told] == [0, 0]
-        assert told[1].output == "x\n"
+        assert [one.exit_code for one in results] == [0, 0]
+        assert results[1].output == "x\n"
 
 
 @claim("commands:many")
 async def test_the_65th_command_ends_the_one_that_has_been_silent_longest(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
-        told = []
+        results = []
         for _ in range(2):
-            told += await at.told(
+            results += await at.run_calls(
                 *(command("echo up; sleep 1000", yield_time_ms=250) for _ in range(32))
             )
-        assert all(one.exit_code is None for one in told)
+        assert all(one.exit_code is None for one in results)
         last = await at.run("echo more", yield_time_ms=250)
         assert last.exit_code == 0
         ended = re.fullmatch(
@@ -327,7 +331,7 @@ async def test_the_65th_command_ends_the_one_that_has_been_silent_longest(tmp_pa
             last.note,
         )
         assert ended is not None
-        assert int(ended[1]) in {one.session for one in told}
+        assert int(ended[1]) in {one.session for one in results}
         listed = await at.client.call("thread/backgroundTerminals/list", {"threadId": at.thread_id})
         assert len(listed["data"]) == 63
 

@@ -30,7 +30,7 @@ async def begin(at: Desk, line: str, first: str, *, behind: bool) -> str:
 async def joined(
     client: WireClient, thread_id: str, *, paged: bool = False
 ) -> tuple[list[dict[str, Any]], list[Any]]:
-    """Join; gives the command items of the answer, and what was told since."""
+    """Join; gives the command items of the answer, and what was sent since."""
     page = {"excludeTurns": True, "initialTurnsPage": {"itemsView": "full"}} if paged else {}
     answer = await client.call("thread/resume", {"threadId": thread_id, **page})
     turns = answer["initialTurnsPage"]["data"] if paged else answer["thread"]["turns"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.harness import ScriptedModel, calls, claim, says, serve, write_config
 from tests.support.processes import Running, running
-from tests.support.turn_tools.turn_commands import Told, command, desk
+from tests.support.turn_tools.turn_commands import CommandResult, command, desk
 
 ACCESS = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
 
@@ -77,14 +77,14 @@ async def test_much_output_costs_the_server_less_than_50_mb(tmp_path: Path, prin
                 ]
                 await client.turn(thread_id, "go")
             output = model.requests[-1]["input"][-1]["output"]
-            told = Told(output)
-            if told.exit_code is None:
+            result = CommandResult(output)
+            if result.exit_code is None:
                 # A busy machine: it goes on behind the turn, and is read like any other.
                 await client.wait_for(
                     "item/completed", lambda p: p["item"]["type"] == "commandExecution"
                 )
             else:
-                assert told.tokens == printed // 4
+                assert result.tokens == printed // 4
             assert peak_kb(server) - before < 50_000
 
 
@@ -92,11 +92,11 @@ async def test_much_output_costs_the_server_less_than_50_mb(tmp_path: Path, prin
 async def test_deltas_are_merged_within_a_rate(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
         began = time.monotonic()
-        told = await at.run(
+        result = await at.run(
             "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); sleep 0.002; done",
             yield_time_ms=30_000,
         )
         took = time.monotonic() - began
-        assert told.exit_code == 0
+        assert result.exit_code == 0
         assert "".join(at.deltas()).split() == [str(number) for number in range(300)]
         assert len(at.deltas()) <= took / 0.05 + 2

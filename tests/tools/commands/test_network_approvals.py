@@ -163,12 +163,12 @@ async def test_a_refused_host_is_reported_to_the_command_and_to_the_model(
     tmp_path: Path, internet: None
 ) -> None:
     async with proxied(tmp_path) as at:
-        # Whoever was told no is not asked about again by the same command.
+        # A host that was refused is not asked about again for the same command.
         call = fetch("http://a.example/", "http://a.example/", "http://b.example/")
         assert len(await answered(at, call, "decline", "accept")) == 2
-        [told] = at.outputs(1)
+        [text] = at.outputs(1)
         assert (
-            "\nNetwork access to http://a.example:80 was refused: nobody allowed the host\n" in told
+            "\nNetwork access to http://a.example:80 was refused: nobody allowed the host\n" in text
         )
         assert output(at) == "403 403 200 "
 
@@ -260,12 +260,12 @@ async def test_nobody_is_asked_when_no_turn_runs(tmp_path: Path, internet: None)
     async with proxied(tmp_path) as at:
         os.mkfifo(at.folder / "go")
         line = f"read x < go; {fetch_line('http://a.example/')}"
-        [told] = await at.told(command(line, yield_time_ms=250))
-        assert told.session is not None
+        [result] = await at.run_calls(command(line, yield_time_ms=250))
+        assert result.session is not None
         await write_fifo(at.folder / "go", "now\n")
         completed = (await at.client.until("item/completed"))[-1]["params"]["item"]
         assert completed["aggregatedOutput"] == "403 "
-        [read] = await at.told(stdin(told.session))
+        [read] = await at.run_calls(stdin(result.session))
         assert read.note == (
             "Network access to http://a.example:80 was refused: nobody allowed the host\n"
         )
@@ -361,10 +361,10 @@ async def test_an_administrator_can_demand_the_proxy(tmp_path: Path, internet: N
 @claim("network:proxy")
 async def test_without_a_network_there_is_no_proxy_either(tmp_path: Path) -> None:
     async with proxied(tmp_path, config="features.network_proxy = true\n") as at:
-        told = await at.run(
+        result = await at.run(
             "env | grep -ciE '^(http_proxy|all_proxy)='; echo $CODEX_SANDBOX_NETWORK_DISABLED"
         )
-        assert told.output == "0\n1\n"
+        assert result.output == "0\n1\n"
 
 
 @claim("network:own")
@@ -375,9 +375,9 @@ async def test_no_command_reaches_the_server_itself(tmp_path: Path) -> None:
     async with proxied(tmp_path, config=config) as at, origin() as port:
         ours = urlsplit(at.served.urls[0]).port
         hosts = [f"127.0.0.1:{port}", f"127.0.0.1:{ours}", f"localhost:{ours}", f"0.0.0.0:{ours}"]
-        told = await at.run(fetch_line(*(f"http://{host}/" for host in hosts)))
-        assert told.output == "200 403 403 403 "
-        assert told.note == "".join(
+        result = await at.run(fetch_line(*(f"http://{host}/" for host in hosts)))
+        assert result.output == "200 403 403 403 "
+        assert result.note == "".join(
             f"Network access to http://{host}:{ours} was refused: "
             "this machine and private networks are not reached\n"
             for host in ("127.0.0.1", "localhost", "0.0.0.0")

@@ -9,7 +9,7 @@ from tests.support.harness import claim, methods_of
 from tests.support.host.elsewhere import add, desk_there
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders
-from tests.support.turn_tools.turn_commands import Told, command, desk, stdin
+from tests.support.turn_tools.turn_commands import CommandResult, command, desk, stdin
 
 QUESTION = "item/commandExecution/requestApproval"
 
@@ -28,8 +28,8 @@ async def test_a_command_runs_in_another_environment(tmp_path: Path) -> None:
         assert "environment_id" not in declared["parameters"]["properties"]
         await add(at.client, url)
         line = 'echo "$CODEX_THREAD_ID"; pwd; echo err >&2; exit 3'
-        [told] = await at.told(there(line, tmp_path))
-        assert (told.exit_code, told.output) == (3, f"{at.thread_id}\n{tmp_path}\nerr\n")
+        [result] = await at.run_calls(there(line, tmp_path))
+        assert (result.exit_code, result.output) == (3, f"{at.thread_id}\n{tmp_path}\nerr\n")
         [declared] = [
             tool for tool in at.served.model.requests[-1]["tools"] if tool["name"] == "exec_command"
         ]
@@ -49,7 +49,7 @@ async def test_it_is_confined_there(tmp_path: Path) -> None:
     work.mkdir()
     async with listening() as url, desk(tmp_path / "at", "read-only") as at:
         await add(at.client, url)
-        [denied] = await at.told(there("touch made", work))
+        [denied] = await at.run_calls(there("touch made", work))
         assert (denied.exit_code, list(work.iterdir())) == (1, [])
         assert "Read-only file system" in denied.output
 
@@ -64,8 +64,8 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path, sandbox: str) -> None
     ):
         await add(at.client, url)
         line = f"exec 9>{holders.path}; printf x >&9; (setsid sleep 1000 &)\necho done"
-        [told] = await at.told(there(line, tmp_path))
-        assert told.output == "done\n"
+        [result] = await at.run_calls(there(line, tmp_path))
+        assert result.output == "done\n"
         await holders.held(1)
         await holders.ended()
 
@@ -75,11 +75,13 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path, sandbox: str) -> None
 async def test_it_goes_on_behind_the_turn_at_a_terminal_and_takes_input(tmp_path: Path) -> None:
     async with listening() as url, desk(tmp_path / "at") as at:
         await add(at.client, url)
-        [first] = await at.told(there("stty size; cat", tmp_path, tty=True, yield_time_ms=2000))
+        [first] = await at.run_calls(
+            there("stty size; cat", tmp_path, tty=True, yield_time_ms=2000)
+        )
         assert (first.exit_code, first.output) == (None, "24 80\r\n")
-        [second] = await at.told(stdin(first.session, "hello\n", yield_time_ms=2000))
+        [second] = await at.run_calls(stdin(first.session, "hello\n", yield_time_ms=2000))
         assert second.output == "hello\r\nhello\r\n"
-        [third] = await at.told(stdin(first.session, "\x04", yield_time_ms=30_000))
+        [third] = await at.run_calls(stdin(first.session, "\x04", yield_time_ms=30_000))
         assert third.exit_code == 0
 
 
@@ -107,8 +109,8 @@ async def test_a_lost_connection_ends_it(tmp_path: Path) -> None:
             await at.start(there("echo up; sleep 1000", tmp_path, yield_time_ms=30_000))
             await at.client.wait_for("item/commandExecution/outputDelta")
         await at.client.wait_for("turn/completed")
-        told = Told(at.outputs(1)[0])
-        assert (told.exit_code, told.output) == (137, "up\n")
+        result = CommandResult(at.outputs(1)[0])
+        assert (result.exit_code, result.output) == (137, "up\n")
 
 
 @claim("commands:elsewhere")

@@ -18,8 +18,8 @@ async def shell(at: Desk, line: str, **more: Any) -> None:
     assert answer == {}
 
 
-def told(at: Desk) -> list[str]:
-    """Give what the model was told of commands of the user in its newest request."""
+def texts_of_commands(at: Desk) -> list[str]:
+    """Give the texts about commands of the user that the model got in its newest request."""
     return [text for role, text in at.served.model.inputs() if "<user_shell_command>" in text]
 
 
@@ -43,7 +43,7 @@ async def test_a_command_of_the_user_is_a_turn_of_its_own_and_the_model_gets_its
         assert (at.folder / "made").exists()
         assert await at.stored() == [completed]
         await at.client.turn(at.thread_id, "hi")
-        [text] = told(at)
+        [text] = texts_of_commands(at)
         begin, rest = text.split("Duration: ")
         assert begin == (
             "<user_shell_command>\n<command>\necho user; touch made; exit 2\n</command>\n<result>\n"
@@ -82,7 +82,7 @@ async def test_in_a_running_turn_it_belongs_to_that_turn(tmp_path: Path) -> None
         (at.folder / "go").write_text("gone\n")
         at.messages = await at.client.until("turn/completed")
         # The request that answers the call tells of it.
-        assert len(told(at)) == 1
+        assert len(texts_of_commands(at)) == 1
         assert [item["source"] for item in await at.stored()] == [
             "unifiedExecStartup",
             "userShell",

@@ -50,11 +50,11 @@ async def progress(tmp_path: Path, config: str, answer: list[Any]) -> list[dict[
 
 @claim("patch:early")
 async def test_the_first_comes_with_the_first_file_and_the_last_has_all(tmp_path: Path) -> None:
-    told = await progress(tmp_path, ON, streamed(PATCH, 5))
-    assert {update["itemId"] for update in told} == {"call_1"}
-    assert told[0]["changes"] == [{**ADDED, "diff": ""}]
-    assert told[-1]["changes"] == [DELETED, {**ADDED, "diff": "one\ntwo\n"}]
-    assert set(told[0]) == {"threadId", "turnId", "itemId", "changes"}
+    updates = await progress(tmp_path, ON, streamed(PATCH, 5))
+    assert {update["itemId"] for update in updates} == {"call_1"}
+    assert updates[0]["changes"] == [{**ADDED, "diff": ""}]
+    assert updates[-1]["changes"] == [DELETED, {**ADDED, "diff": "one\ntwo\n"}]
+    assert set(updates[0]) == {"threadId", "turnId", "itemId", "changes"}
 
 
 @claim("patch:early")
