@@ -71,9 +71,14 @@ async def test_the_approval_policy_is_shown_as_it_holds(
         assert shown["config"]["approval_policy"] == policy
 
 
-async def test_a_setting_that_the_wire_has_no_place_for_is_named(tmp_path: Path) -> None:
+async def test_the_place_of_a_setting_that_does_not_fit_the_wire_is_in_the_error(
+    tmp_path: Path,
+) -> None:
     config = "[sandbox_workspace_write]\nwritable_roots = 7"
     async with serve(tmp_path, config=config) as served, served.client() as client:
         error = await client.refusal("config/read", {})
         assert (error.code, error.data["code"]) == (-32600, "configInvalid")
-        assert "sandbox_workspace_write.writable_roots" in error.message
+        place = f"{tmp_path / 'config.toml'}:10:18"
+        assert error.message == (
+            f"failed to load configuration: {place}: Input should be a valid list"
+        )
