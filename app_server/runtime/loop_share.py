@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import anyio.lowlevel
+
 SLICE_S = 0.0005
 """Seconds of each round of the event loop that streams may take."""
 
@@ -41,6 +43,9 @@ class LoopShare:
         place = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
         await place
+        # A scope of anyio cancels a task that waits. This one does so for a moment only: at the end
+        # of a round, which comes before the scope looks, it may go on already.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         # Others ran since the round was begun.
         self._until = self._now() + self._slice_s
 

@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+import anyio
+import anyio.lowlevel
+
 from app_server.runtime.loop_share import LoopShare
 
 
@@ -59,3 +62,21 @@ async def test_who_stops_waiting_for_the_share_holds_up_nobody() -> None:
     rounds = await rounds_of(start)
     everything = [name for done in rounds.done for name in done]
     assert [everything.count(name) for name in "024"] == [12, 12, 12]
+
+
+async def test_a_scope_that_is_cancelled_ends_who_always_has_more_to_do() -> None:
+    share = LoopShare(0.0)
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        for _ in range(10_000):
+            await share.wait()
+            done += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+        while done < 10:
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert done < 20
