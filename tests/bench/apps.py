@@ -187,10 +187,10 @@ async def measure_hop(rounds: int) -> None:
 
                     alone = await p50_ms(call, rounds)
                     rate, p50 = await per_second(clients, tool, rounds * 4)
-                tell(f"{what}: one at a time, p50 ms", alone)
-                tell(f"{what}: one at a time, calls/s", 1000 / alone)
-                tell(f"{what}: {WIDTH} in flight, p50 ms", p50)
-                tell(f"{what}: {WIDTH} in flight, calls/s", rate)
+                report(f"{what}: one at a time, p50 ms", alone)
+                report(f"{what}: one at a time, calls/s", 1000 / alone)
+                report(f"{what}: {WIDTH} in flight, p50 ms", p50)
+                report(f"{what}: {WIDTH} in flight, calls/s", rate)
             target = upstream_target(one.base_url, one.token, account_id="demo-account")
             async with open_session(target, ElicitationBridge()) as session:
 
@@ -198,7 +198,7 @@ async def measure_hop(rounds: int) -> None:
                     await session.request("tools/call", {"name": upstream, "arguments": words})
 
                 words: JsonObject = {"text": "x"}
-                tell(
+                report(
                     "the endpoint by the client of apps: one at a time, p50 ms",
                     await p50_ms(directly, rounds),
                 )
@@ -248,19 +248,21 @@ async def measure_large() -> None:
         before = memory_mib()
         began = time.perf_counter()
         pause, collection = await longest_pauses_ms(refresh)
-        tell("4,095 tools, 200 connectors: connect, fetch, publish, s", time.perf_counter() - began)
-        tell("the same: longest pause of the event loop, ms", pause)
-        tell("the same: of which a garbage collection, ms", collection)
+        report(
+            "4,095 tools, 200 connectors: connect, fetch, publish, s", time.perf_counter() - began
+        )
+        report("the same: longest pause of the event loop, ms", pause)
+        report("the same: of which a garbage collection, ms", collection)
         began = time.perf_counter()
         await refresh()
-        tell("the same: refresh without a change, s", time.perf_counter() - began)
+        report("the same: refresh without a change, s", time.perf_counter() - began)
         for _ in range(3):
             await one.change()
             began = time.perf_counter()
             await refresh()
             took = time.perf_counter() - began
-        tell("the same: refresh with a change, s", took)
-        tell("the same: memory of a generation, MiB", (memory_mib() - before) / 4)
+        report("the same: refresh with a change, s", took)
+        report("the same: memory of a generation, MiB", (memory_mib() - before) / 4)
         for snapshot in snapshots:
             snapshot.release()
 
@@ -286,10 +288,10 @@ async def measure_refreshes(number: int) -> None:
             took = time.perf_counter() - began
             await asyncio.sleep(3)
             after = left_behind()
-            tell(f"{number} refreshes {what} changes: ms each", took / number * 1000)
-            tell(f"{number} refreshes {what} changes: descriptors left", after[0] - before[0])
-            tell(f"{number} refreshes {what} changes: tasks left", after[1] - before[1])
-            tell(f"{number} refreshes {what} changes: MiB left", after[2] - before[2])
+            report(f"{number} refreshes {what} changes: ms each", took / number * 1000)
+            report(f"{number} refreshes {what} changes: descriptors left", after[0] - before[0])
+            report(f"{number} refreshes {what} changes: tasks left", after[1] - before[1])
+            report(f"{number} refreshes {what} changes: MiB left", after[2] - before[2])
 
 
 async def first_token_ms(client: WireClient, thread_id: str) -> float:
@@ -367,13 +369,13 @@ async def measure_turns(turns: int) -> None:
             continue
         p50 = statistics.median(firsts)
         off = off or p50
-        tell(f"apps {what}: first words of a thread's first turn, p50 ms", p50)
-        tell(f"apps {what}: ratio to off", p50 / off)
-        tell(f"apps {what}: of its second turn, p50 ms", statistics.median(later))
-        tell(f"apps {what}: slowest of all, ms", max(firsts + later))
+        report(f"apps {what}: first words of a thread's first turn, p50 ms", p50)
+        report(f"apps {what}: ratio to off", p50 / off)
+        report(f"apps {what}: of its second turn, p50 ms", statistics.median(later))
+        report(f"apps {what}: slowest of all, ms", max(firsts + later))
 
 
-def tell(what: str, figure: float) -> None:
+def report(what: str, figure: float) -> None:
     """Print a figure."""
     print(f"{what:72}{figure:>10.2f}", flush=True)
 

@@ -6,7 +6,7 @@ A TARGET is the `ws://` URL of a running server, or a command with `{port}` in i
 tests/bench/server.py; a command gets a home outside of the folders for temporary files, where some
 servers have no sandbox. The first target is what the others are divided by. The targets take turns
 with every call, so that whatever else the machine does is the same for all. Before the figures of
-100 MB the sizes that were told are compared.
+100 MB the sizes that were reported are compared.
 
   python -m tests.bench.host "codex app-server --listen ws://127.0.0.1:{port}" \
                              "app-server --listen ws://127.0.0.1:{port}"
@@ -52,18 +52,18 @@ Call = Callable[["Socket"], Awaitable[Any]]
 
 
 class Socket:
-    """A lean client that looks at as little of what it is told as it can."""
+    """A lean client that looks at as little of what it receives as it can."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self._ids = itertools.count(1)
-        self.told_chars = 0
+        self.received_chars = 0
         """Of notifications, in the last call."""
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         """Call a method and return its result; notifications are counted and dropped."""
         number = await self.send(method, params)
-        self.told_chars = 0
+        self.received_chars = 0
         while True:
             text = str(await self._socket.recv())
             if text.startswith(f'{{"id":{number},'):
@@ -71,7 +71,7 @@ class Socket:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
-            self.told_chars += len(text)
+            self.received_chars += len(text)
 
     async def send(self, method: str, params: dict[str, Any]) -> int:
         """Send a request and return its id; its answer is dropped like a notification."""
@@ -118,11 +118,11 @@ async def print_much(client: Socket, **more: Any) -> None:
 
 
 async def stream_much(client: Socket) -> None:
-    """Have a program print 100 MB and be told of all of it."""
+    """Have a program print 100 MB and receive all of it."""
     streams = {"processId": "p", "streamStdoutStderr": True, "disableOutputCap": True}
     await print_much(client, **streams)
-    if client.told_chars < OUTPUT_BYTES * 4 // 3:
-        raise RuntimeError(f"only {client.told_chars} characters were told")
+    if client.received_chars < OUTPUT_BYTES * 4 // 3:
+        raise RuntimeError(f"only {client.received_chars} characters came")
 
 
 async def search_in_session(client: Socket, root: Path, query: str) -> tuple[float, float]:

@@ -237,7 +237,7 @@ async def measure_long(home: Path, turns: int) -> None:
     keeping = asyncio.create_task(store.run())
     began = time.perf_counter()
 
-    def tell(name: str) -> None:
+    def report(name: str) -> None:
         nonlocal began
         duration_ms = (time.perf_counter() - began) * 1000
         print(f"  {name:44}{duration_ms:>9.1f} ms, peak {peak_mb():.0f} MB", flush=True)
@@ -254,27 +254,27 @@ async def measure_long(home: Path, turns: int) -> None:
 
         return ask
 
-    tell("(start)")
+    report("(start)")
     await store.read(LONG)
-    tell("read without turns")
+    report("read without turns")
     await page_of()()
-    tell("first page, index made on the way")
+    report("first page, index made on the way")
     thread = await store.load(LONG)
-    tell(f"resume ({len(thread.state.history)} items of history)")
+    report(f"resume ({len(thread.state.history)} items of history)")
     await page_of()()
-    tell("first page")
+    report("first page")
     middle = f'["turns","{LONG}",{turns // 2},0,false]'
     await page_of(middle)()
-    tell("page in the middle")
+    report("page in the middle")
     query = HistoryQuery(LONG, 25, f'["items","{LONG}",{turns // 2},0,false]', ascending=True)
     await store.history.ask(LONG, lambda reader: items_page(reader, query, None))
-    tell("page of items in the middle")
+    report("page of items in the middle")
     created = ThreadCreated(
         at_ms=1, thread_id=CLOCK.new_id(), settings=settings_of(0), source="x", cli_version="1"
     )
     point = ForkPoint(end=await thread.log_length())
     fork = await store.fork(LONG, point, created)
-    tell("fork, loaded")
+    report("fork, loaded")
     await store.unload(fork)
     await store.unload(thread)
     keeping.cancel()

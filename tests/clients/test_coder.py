@@ -22,7 +22,7 @@ import pytest
 from app_server.clients.coder.plan import Plan
 from app_server.clients.connection import NoAppServer, identify, open_client
 from app_server.clients.receiver.agent.surface import URL_VARIABLE
-from tests.support.clients.coder import CODER, environment, run_coder, told
+from tests.support.clients.coder import CODER, environment, read_given, run_coder
 from tests.support.harness import WAIT_S, serve
 from tests.support.receiver.peer import FakeAppServer, signal
 from tests.support.receiver.processes import (
@@ -61,11 +61,11 @@ class Running:
     """A launcher and its agent."""
 
     process: asyncio.subprocess.Process
-    told: Any
+    given: Any
 
     @property
     def url(self) -> str:
-        return str(self.told["variables"]["PRISM_CODEX_APP_SERVER_URL"])
+        return str(self.given["variables"]["PRISM_CODEX_APP_SERVER_URL"])
 
     async def ended(self) -> int:
         with anyio.fail_after(2 * START_S):
@@ -75,7 +75,7 @@ class Running:
 @asynccontextmanager
 async def running(tmp_path: Path, variables: dict[str, str], *words: str) -> AsyncIterator[Running]:
     """Run the launcher until its agent is there."""
-    (tmp_path / "told.json").unlink(missing_ok=True)
+    (tmp_path / "given.json").unlink(missing_ok=True)
     process = await asyncio.create_subprocess_exec(
         str(CODER),
         *words,
@@ -85,12 +85,12 @@ async def running(tmp_path: Path, variables: dict[str, str], *words: str) -> Asy
     )
     made = Running(process, None)
     try:
-        await until((tmp_path / "told.json").exists)
-        made.told = told(tmp_path)
+        await until((tmp_path / "given.json").exists)
+        made.given = read_given(tmp_path)
         yield made
     finally:
         pids = [process.pid] if process.returncode is None else []
-        pids += [made.told["pid"]] if made.told else []
+        pids += [made.given["pid"]] if made.given else []
         for pid in pids:
             try:
                 os.kill(pid, signals.SIGKILL)
@@ -128,7 +128,7 @@ def test_off_shows_an_agent_without_a_server(tmp_path: Path) -> None:
         "  PRISM_AGENT_SURFACE=codex\n  PRISM_CODEX_APP_SERVER_MODE=off\n"
     )
     assert not (tmp_path / "home").exists()
-    assert not (tmp_path / "told.json").exists()
+    assert not (tmp_path / "given.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_options_become_those_of_the_agent(
     )
 
     assert (result.returncode, result.stderr) == (7, "")
-    assert told(tmp_path)["words"] == ["--cd", "/work", *passed_on, "--model", "a b", "--"]
+    assert read_given(tmp_path)["words"] == ["--cd", "/work", *passed_on, "--model", "a b", "--"]
 
 
 def test_the_ports_are_the_range_or_a_hundred(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_wrong_call_ends_with_2(tmp_path: Path, words: tuple[str, ...], why: s
 
     assert result.returncode == 2
     assert why in result.stderr
-    assert not (tmp_path / "told.json").exists()
+    assert not (tmp_path / "given.json").exists()
 
 
 # Sessions.
@@ -254,7 +254,7 @@ def test_the_agent_is_given_a_server_that_ends_with_it(tmp_path: Path) -> None:
             environment(tmp_path, "exit 3"), "-codex-app-server-port", str(port), cwd=tmp_path
         )
 
-    given = told(tmp_path)
+    given = read_given(tmp_path)
     url = given["variables"]["PRISM_CODEX_APP_SERVER_URL"]
     assert (result.returncode, result.stdout, result.stderr) == (3, "", "")
     assert re.fullmatch(r"ws://127\.0\.0\.1:\d+", url)
@@ -293,9 +293,9 @@ async def test_ctrl_c_reaches_the_agent_once(tmp_path: Path) -> None:
         preexec_fn=partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0),
     )
     try:
-        await until(lambda: (tmp_path / "told.json").exists())
+        await until(lambda: (tmp_path / "given.json").exists())
         os.write(terminal, b"\x03")
-        await until(lambda: told(tmp_path)["count"] > 0)
+        await until(lambda: read_given(tmp_path)["count"] > 0)
         os.kill(process.pid, signals.SIGTERM)
         with anyio.fail_after(START_S):
             assert await process.wait() == 1
@@ -311,7 +311,7 @@ async def test_an_agent_that_is_killed_takes_its_server_along(tmp_path: Path) ->
     with free_ports() as port:
         variables = environment(tmp_path, "wait")
         async with running(tmp_path, variables, "-codex-app-server-port", str(port)) as session:
-            os.kill(session.told["pid"], signals.SIGKILL)
+            os.kill(session.given["pid"], signals.SIGKILL)
 
             assert await session.ended() == 128 + signals.SIGKILL
             await until_nobody_listens(session.url)
@@ -332,7 +332,7 @@ async def test_a_port_of_a_stranger_is_passed_over(tmp_path: Path) -> None:
         variables = environment(tmp_path, "wait")
         async with running(tmp_path, variables, "-codex-app-server-port", str(port)) as session:
             assert session.url != f"ws://127.0.0.1:{port}"
-            assert session.told["home"] == str(tmp_path / "home")
+            assert session.given["home"] == str(tmp_path / "home")
 
 
 @pytest.mark.slow
@@ -358,10 +358,7 @@ async def test_our_server_with_the_same_home_is_reused_and_left_running(tmp_path
             run_coder, environment(tmp_path), "-codex-app-server-port", url.rpartition(":")[2]
         )
 
-        assert (result.returncode, told(tmp_path)["variables"]["PRISM_CODEX_APP_SERVER_URL"]) == (
-            0,
-            url,
-        )
+        assert (result.returncode, read_given(tmp_path)["variables"][URL_VARIABLE]) == (0, url)
         assert (await identify(url, "test", timeout_s=WAIT_S))["codexHome"] == str(home)
 
 
@@ -370,7 +367,7 @@ async def test_two_sessions_have_a_server_each(tmp_path: Path) -> None:
     with free_ports() as port:
         words = ("-codex-app-server-port", str(port))
         async with running(tmp_path, environment(tmp_path, "wait"), *words) as first:
-            (tmp_path / "told.json").rename(tmp_path / "first.json")
+            (tmp_path / "given.json").rename(tmp_path / "first.json")
             async with running(tmp_path, environment(tmp_path, "wait"), *words) as second:
                 assert first.url != second.url
                 os.kill(first.process.pid, signals.SIGTERM)
@@ -396,11 +393,11 @@ def test_without_a_port_auto_goes_on_and_local_does_not(
     log = (tmp_path / "home" / "coder" / "coder.log").read_text()
     if mode == "local":
         assert result.stderr == f"coder: {why}\n"
-        assert not (tmp_path / "told.json").exists()
+        assert not (tmp_path / "given.json").exists()
         return
     assert result.stderr == ""
     assert f"no server, so signals wait for tool results: {why}" in log
-    given = told(tmp_path)
+    given = read_given(tmp_path)
     assert given["words"] == ["--cd", str(tmp_path)]
     assert "PRISM_CODEX_APP_SERVER_URL" not in given["variables"]
     assert given["variables"]["PRISM_CODEX_APP_SERVER_MODE"] == "auto"
@@ -412,7 +409,7 @@ async def test_a_given_server_is_used_if_it_answers_as_one(tmp_path: Path) -> No
         good = await anyio.to_thread.run_sync(run_coder, environment(tmp_path), *words)
     bad = await anyio.to_thread.run_sync(run_coder, environment(tmp_path), *words)
 
-    assert (good.returncode, told(tmp_path)["variables"][URL_VARIABLE]) == (0, fake.url)
+    assert (good.returncode, read_given(tmp_path)["variables"][URL_VARIABLE]) == (0, fake.url)
     assert (bad.returncode, bad.stderr) == (2, f"coder: no app-server answers at {fake.url}\n")
 
 
@@ -447,7 +444,7 @@ async def test_a_signal_reaches_the_thread_of_an_agent_that_was_launched_with_a_
                 await post(router, signal("s1"))
                 ledger = home / "receiver" / "Texi.sqlite3"
                 await until(lambda: states(ledger) == {"s1": "injected"})
-                log = session.told["thread"]["path"]
+                log = session.given["thread"]["path"]
 
                 assert times_in_log(log, "s1") == 1
                 os.kill(session.process.pid, signals.SIGTERM)

@@ -44,7 +44,7 @@ def test_an_installation_is_written_once(tmp_path: Path, variables: dict[str, st
     link = tmp_path / "user" / ".local" / "bin" / "coder"
     capable = f"ok   codex: {tmp_path / 'bin' / 'codex'}\nok   app-server: listens on WebSockets\n"
 
-    def told(verdict: str) -> str:
+    def report(verdict: str) -> str:
         return capable + "".join(
             f"{verdict:<4} {what}\n"
             for what in (
@@ -56,20 +56,20 @@ def test_an_installation_is_written_once(tmp_path: Path, variables: dict[str, st
 
     before = files(tmp_path)
     checked = run_coder(variables, "install", "--check")
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, told("todo"), "")
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, report("todo"), "")
     assert files(tmp_path) == before
 
     first = run_coder(variables, "install")
-    assert (first.returncode, first.stdout, first.stderr) == (0, told("new"), "")
+    assert (first.returncode, first.stdout, first.stderr) == (0, report("new"), "")
     assert servers(theirs) == servers(ours) == {"prism": RECEIVER}
     assert stat.S_IMODE(ours.stat().st_mode) == 0o600
     assert os.path.realpath(link) == os.path.realpath(CODER)
-    assert not (tmp_path / "told.json").exists()
+    assert not (tmp_path / "given.json").exists()
 
     written = files(tmp_path)
     for words in ((), ("--check",), ("-bin", str(link.parent))):
         again = run_coder(variables, "install", *words)
-        assert (again.returncode, again.stdout) == (0, told("ok"))
+        assert (again.returncode, again.stdout) == (0, report("ok"))
     assert files(tmp_path) == written
     assert not any(KEY.encode() in text for text in written.values() if isinstance(text, bytes))
 

@@ -22,7 +22,7 @@ from app_server.clients.token_file import (
 )
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards
-from tests.support.clients.coder import environment, run_coder, told
+from tests.support.clients.coder import environment, read_given, run_coder
 from tests.support.descriptors import open_below
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.receiver.peer import context, parts
@@ -183,7 +183,7 @@ async def test_a_launcher_starts_its_server_with_a_token_and_gives_it_to_the_age
     words = ("-codex-app-server", "local", "-codex-app-server-token-file", str(path))
     result = await anyio.to_thread.run_sync(lambda: run_coder(variables, *words))
     assert (result.returncode, result.stderr) == (0, "")
-    agent = told(tmp_path)
+    agent = read_given(tmp_path)
     url = agent["variables"]["PRISM_CODEX_APP_SERVER_URL"]
     assert agent["words"][:4] == ["--remote", url, "--remote-auth-token-env", "APP_SERVER_TOKEN"]
     assert agent["home"] == str(tmp_path / "home")
@@ -206,4 +206,4 @@ async def test_a_launcher_uses_a_server_that_wants_a_token(tmp_path: Path) -> No
         shown = environment(tmp_path, **{TOKEN_FILE_VARIABLE: str(path)})
         result = await anyio.to_thread.run_sync(run_coder, shown, *words)
         assert (result.returncode, result.stderr) == (0, "")
-        assert told(tmp_path)["home"] == str(tmp_path / "other")
+        assert read_given(tmp_path)["home"] == str(tmp_path / "other")

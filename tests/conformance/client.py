@@ -47,11 +47,11 @@ async def run_scenario(url: str) -> list[str]:
     config = ServerConfig(name=SERVER, transport=HttpTransport(url), startup_timeout_s=TOTAL_S)
     problems: list[str] = []
 
-    def told(name: str, step: str, error: str | None) -> None:
+    def on_status(name: str, step: str, error: str | None) -> None:
         if error is not None:
             problems.append(error)
 
-    servers = ServerSet(McpSettings({SERVER: config}), ".", NoProcesses(), told, Defaults())
+    servers = ServerSet(McpSettings({SERVER: config}), ".", NoProcesses(), on_status, Defaults())
     with anyio.fail_after(TOTAL_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(servers.run)

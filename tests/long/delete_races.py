@@ -61,9 +61,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
 """Besides the id of the thread."""
 
 REFUSED = {"threadNotFound", "threadArchived"}
-"""What a request may be told that came too late."""
+"""The errors of a request that came too late."""
 BUSY = "threadBusy"
-"""What it may be told beside another server."""
+"""Its error beside another server."""
 
 
 @dataclass
@@ -112,15 +112,15 @@ async def race(
     refusal = await second.answer(await second.request("thread/delete", {"threadId": thread_id}))
     if "error" not in refusal:
         problems.append("deleted twice")
-    # By now it has been told what came before this answer.
+    # By now it has received what came before this answer.
     await first.call("thread/loaded/list", {})
     if is_alone:
-        problems += [text for client in clients for text in _told_after(client, thread_id)]
+        problems += [text for client in clients for text in _sent_after(client, thread_id)]
     return problems
 
 
-def _told_after(client: WireClient, thread_id: str) -> list[str]:
-    """Say what a client was told of a thread after `thread/deleted`."""
+def _sent_after(client: WireClient, thread_id: str) -> list[str]:
+    """Return what a client was sent of a thread after `thread/deleted`."""
     methods = [
         message["method"]
         for message in client.take_kept()
@@ -128,8 +128,8 @@ def _told_after(client: WireClient, thread_id: str) -> list[str]:
     ]
     last = methods.index("thread/deleted") if "thread/deleted" in methods else None
     if last is None:
-        return ["thread/deleted was not told"]
-    return [f"told {method} after thread/deleted" for method in methods[last + 1 :]]
+        return ["thread/deleted was not sent"]
+    return [f"{method} came after thread/deleted" for method in methods[last + 1 :]]
 
 
 async def _prepare(client: WireClient, method: str, *, loaded: bool) -> tuple[str, dict[str, Any]]:

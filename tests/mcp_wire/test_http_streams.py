@@ -43,7 +43,7 @@ class Ends:
         request = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params)
         await self.outgoing.send(SessionMessage(request))
 
-    async def tell(self, method: str, **params: Any) -> None:
+    async def notify(self, method: str, **params: Any) -> None:
         note = JSONRPCNotification(jsonrpc="2.0", method=method, params=params)
         await self.outgoing.send(SessionMessage(note))
 
@@ -65,7 +65,7 @@ async def opened(peer: WebPeer, *, introduced: bool = True) -> AsyncIterator[End
         ends = Ends(inbox, outgoing)
         if introduced:
             await ends.ask("initialize")
-            await ends.tell("notifications/initialized")
+            await ends.notify("notifications/initialized")
         yield ends
 
 
@@ -208,7 +208,7 @@ async def test_a_new_session_leaves_the_stream_of_the_old_one() -> None:
         with anyio.fail_after(WAIT_S):
             await peer.listening.wait()
         await ends.ask("initialize", 2)
-        await ends.tell("notifications/initialized")
+        await ends.notify("notifications/initialized")
         with anyio.fail_after(WAIT_S):
             await peer.unheard.wait()
         assert await ends.ask("tools/call", 3) == answered(3, "call 1")
@@ -291,7 +291,7 @@ async def test_calls_above_the_bound_wait_and_notifications_still_arrive(
     async with opened(peer) as ends:
         await ends.begin("tools/call", 1)
         await ends.begin("tools/call", 2)
-        await ends.tell("notifications/cancelled", requestId=1)
+        await ends.notify("notifications/cancelled", requestId=1)
         assert await ends.hear() == answered(2, "call 1")
         with anyio.fail_after(WAIT_S):
             await peer.hung_up.wait()
@@ -308,8 +308,8 @@ async def test_a_call_that_was_given_up_before_its_turn_is_not_made(
         await ends.begin("tools/call", 1)
         await ends.begin("tools/call", 2)
         await ends.begin("ping", 3)
-        await ends.tell("notifications/cancelled", requestId=2)
-        await ends.tell("notifications/cancelled", requestId=1)
+        await ends.notify("notifications/cancelled", requestId=2)
+        await ends.notify("notifications/cancelled", requestId=1)
         assert await ends.hear() == failed(-32601, "no ping", 3)
     assert peer.methods().count("tools/call") == 1
 
@@ -327,7 +327,7 @@ async def test_messages_that_a_server_does_not_take_have_a_bound(
             await ends.outgoing.send(SessionMessage(answer))
         await ends.begin("tools/call", 1)
         with pytest.raises(anyio.BrokenResourceError):
-            await ends.tell("notifications/cancelled", requestId=1)
+            await ends.notify("notifications/cancelled", requestId=1)
         assert await ends.ask("tools/call", 2) == answered(2, "call 1")
 
 
@@ -353,7 +353,7 @@ async def test_a_goodbye_that_is_not_answered_has_a_bound(monkeypatch: pytest.Mo
         async with opened(peer) as ends:
             await ends.begin("tools/call")
         with pytest.raises(anyio.ClosedResourceError):
-            await ends.tell("notifications/cancelled", requestId=1)
+            await ends.notify("notifications/cancelled", requestId=1)
     assert peer.methods()[-1] == "DELETE"
 
 

@@ -36,7 +36,7 @@ from tests.support.threads.histories import turn, whole, write
 from tests.support.threads.stores import CLOCK, created, open_store, raw
 
 
-def told(state: ThreadState) -> Any:
+def visible(state: ThreadState) -> Any:
     """Return what a client and the model see of a thread."""
     turns = [(one.id, one.status, list(one.items)) for one in state.turns]
     return turns, state.history, state.preview
@@ -73,13 +73,13 @@ def test_a_fork_that_is_reverted_equals_the_beginning_of_its_source(
 
     copy = folder / "copy"
     write_fork(source, ranges_to_copy(source, ForkPoint()), created(thread_id="copy"), copy)
-    assert told(whole(copy)) == told(whole(source))
+    assert visible(whole(copy)) == visible(whole(source))
     assert b"nameChanged" not in copy.read_bytes()
     write(copy, TurnsReverted(at_ms=99, before_turn_id=f"t{first}"))
     shorter = folder / "shorter"
     point = ForkPoint(before_turn_id=f"t{first}")
     write_fork(source, ranges_to_copy(source, point), created(thread_id="copy"), shorter)
-    assert told(load_state(copy)) == told(load_state(shorter)) == told(load_state(prefix))
+    assert visible(load_state(copy)) == visible(load_state(shorter)) == visible(load_state(prefix))
     assert source.read_bytes() == before
 
 
@@ -510,7 +510,7 @@ async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(*turn(1, "one"), *turn(2, "two"))
-        before, log = told(thread.state), Path(store.shown_path(thread.id)).read_bytes()
+        before, log = visible(thread.state), Path(store.shown_path(thread.id)).read_bytes()
 
         def refuse(*args: Any, **kwargs: Any) -> Any:
             raise OSError(5, "Input/output error")
@@ -523,6 +523,6 @@ async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(
             with pytest.raises(OSError, match="Input/output"):
                 await thread.revert(TurnsReverted(at_ms=4, before_turn_id="t2"))
             monkeypatch.undo()
-            assert told(thread.state) == before
+            assert visible(thread.state) == before
             assert Path(store.shown_path(thread.id)).read_bytes() == log
         await store.unload(thread)

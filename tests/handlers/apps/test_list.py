@@ -44,17 +44,17 @@ async def test_what_is_known_is_sent_at_once_and_then_each_source_as_it_comes(
     async with open_desk(tmp_path, apps) as desk:
         request = await desk.client.request("app/list", {})
 
-        async def told() -> list[str]:
+        async def next_list() -> list[str]:
             message = await desk.client.wait_for(UPDATED)
             return shown(message["params"]["data"])
 
-        assert await told() == ["+drive", "calendar"]
+        assert await next_list() == ["+drive", "calendar"]
         await tools.wait_until_reached()
         tools.opened.set()
-        assert await told() == ["+gmail", "calendar"]
+        assert await next_list() == ["+gmail", "calendar"]
         await pages.wait_until_reached()
         pages.opened.set()
-        assert await told() == ["+gmail", "calendar", "drive"]
+        assert await next_list() == ["+gmail", "calendar", "drive"]
         answer = await desk.client.answer(request)
         assert shown(answer["result"]["data"]) == ["+gmail", "calendar", "drive"]
         assert (desk.apps.asked, backend.asked[1:]) == (["snapshot"], [("directory", False)])
@@ -352,7 +352,7 @@ async def test_a_list_is_paged_by_index_and_cut_where_a_message_would_be_too_lar
         await desk.heard_before(1)
         request = await desk.client.request("app/list", {"cursor": "1"})
         answer = await desk.client.receive()
-        assert answer["id"] == request, "a list that fits no message was told"
+        assert answer["id"] == request, "a list that fits no message was sent"
         assert shown(answer["result"]["data"]) == ["b", "c"]
         assert answer["result"]["nextCursor"] == "3"
 

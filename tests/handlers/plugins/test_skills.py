@@ -234,7 +234,7 @@ async def test_a_skill_in_the_input_is_read_to_the_model(tmp_path: Path) -> None
     ]
 
 
-def told(request: dict[str, Any]) -> list[str]:
+def skill_texts(request: dict[str, Any]) -> list[str]:
     texts = [item["content"][0]["text"] for item in request["input"] if item["role"] == "developer"]
     return [text for text in texts if text.startswith("<skills>")]
 
@@ -251,7 +251,7 @@ async def test_the_model_is_sent_the_skills_and_again_when_they_change(tmp_path:
             if change is not None:
                 Path(one).write_text(change)
             await client.turn(thread_id, "hi")
-            texts.append(told(served.model.requests[-1]))
+            texts.append(skill_texts(served.model.requests[-1]))
     first = f"{INTRODUCTION}\n- one: d (file: {one})"
     second = f"{INTRODUCTION}\n- one: other (file: {one})"
     none = "There are no skills any more."

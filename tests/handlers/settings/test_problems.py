@@ -1,4 +1,4 @@
-"""Settings that are wrong: clients are told, and `--strict-config` ends the start."""
+"""Settings that are wrong: clients are warned, and `--strict-config` ends the start."""
 
 import re
 from pathlib import Path
@@ -15,8 +15,8 @@ from tests.support.harness import WAIT_S, Served, WireError, claim, serve
 from tests.support.processes import run_cli, running
 
 
-async def told(served: Served, count: int) -> list[dict[str, Any]]:
-    """Connect, and return what the client is told of the configuration."""
+async def config_warnings(served: Served, count: int) -> list[dict[str, Any]]:
+    """Connect, and return the warnings about the configuration that the client gets."""
     async with served.client() as client:
         return [(await client.wait_for("configWarning"))["params"] for _ in range(count)]
 
@@ -35,7 +35,7 @@ async def test_a_new_client_is_warned_of_unknown_keys_and_of_those_without_effec
     tmp_path: Path,
 ) -> None:
     async with serve(tmp_path, config="[features]\nbogus = true\n[agents]\n") as served:
-        unknown, useless = await told(served, 2)
+        unknown, useless = await config_warnings(served, 2)
     file = tmp_path / "config.toml"
     bogus, agents = line_of(file, "bogus = true"), line_of(file, "[agents]")
     assert unknown["summary"].startswith(
@@ -62,7 +62,7 @@ async def test_a_new_client_is_warned_of_an_unknown_key_of_the_command_line(
     tmp_path: Path,
 ) -> None:
     async with serve(tmp_path, overrides={"features.bogus": 1, "notify": ["x"]}) as served:
-        (unknown,) = await told(served, 1)
+        (unknown,) = await config_warnings(served, 1)
     assert {**unknown, "summary": re.sub(r", expected one of .*", "", unknown["summary"])} == {
         "summary": "Ignoring 1 unrecognized configuration setting:\n"
         "  -c/--config: unknown configuration field `features.bogus`",
@@ -72,7 +72,7 @@ async def test_a_new_client_is_warned_of_an_unknown_key_of_the_command_line(
 
 async def test_a_new_client_is_warned_of_a_value_that_does_not_fit(tmp_path: Path) -> None:
     async with serve(tmp_path, config='sandbox_mode = "sometimes"\n') as served:
-        (wrong,) = await told(served, 1)
+        (wrong,) = await config_warnings(served, 1)
     file = tmp_path / "config.toml"
     line = line_of(file, 'sandbox_mode = "sometimes"')
     assert wrong == {
@@ -88,7 +88,7 @@ async def test_the_warning_of_a_file_that_is_no_toml_has_its_place(tmp_path: Pat
     async with serve(tmp_path) as served:
         file = tmp_path / "config.toml"
         file.write_text("model =\n")
-        (wrong,) = await told(served, 1)
+        (wrong,) = await config_warnings(served, 1)
     assert (wrong["details"], wrong["range"]) == (f"{file}:1:8: Invalid value", at(1, 8))
 
 
@@ -97,9 +97,9 @@ async def test_a_changed_file_is_looked_at_again(tmp_path: Path) -> None:
         file = tmp_path / "config.toml"
         right = file.read_text()
         file.write_text(right + "[features]\nbogus = true\n")
-        (first,) = await told(served, 1)
+        (first,) = await config_warnings(served, 1)
         file.write_text(right + "[agents]\n")
-        (second,) = await told(served, 1)
+        (second,) = await config_warnings(served, 1)
     assert [problem["summary"].partition(":")[0] for problem in (first, second)] == [
         "Ignoring 1 unrecognized configuration setting",
         "1 setting of Codex without effect in this server",

@@ -97,16 +97,16 @@ async def test_all_clients_are_warned_of_what_an_edit_has_broken(tmp_path: Path)
         file = tmp_path / "config.toml"
         right = file.read_text()
 
-        async def told() -> list[str]:
+        async def warnings() -> list[str]:
             events = [await client.wait_for("configWarning") for client in (one, other)]
             return [event["params"]["summary"].partition(":")[0] for event in events]
 
         # What was there when they came.
-        assert await told() == ["1 setting of Codex without effect in this server"] * 2
+        assert await warnings() == ["1 setting of Codex without effect in this server"] * 2
         file.write_text(right + "[features]\nbogus = true\n")
         await one.call("config/read", {})
-        assert await told() == ["Ignoring 1 unrecognized configuration setting"] * 2
+        assert await warnings() == ["Ignoring 1 unrecognized configuration setting"] * 2
         file.write_text("model =\n" + right)
         await one.refusal("config/read", {})
         unusable = "The configuration cannot be used; requests that need it are refused."
-        assert await told() == [unusable] * 2
+        assert await warnings() == [unusable] * 2

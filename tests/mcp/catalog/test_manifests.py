@@ -50,7 +50,7 @@ def with_manifest(peer: WebPeer, owner: Generation, *names: str) -> Registration
 
 
 def news(client: WireClient, since: int = 0) -> list[tuple[str, str]]:
-    """Return what a client was told of servers."""
+    """Return the notifications of servers that a client got."""
     told = [line for line in client.transcript[since:] if STARTED in line and line.startswith("<")]
     params = [json.loads(line.removeprefix("< "))["params"] for line in told]
     return [(one["name"], one["status"]) for one in params]
@@ -327,7 +327,7 @@ async def test_apps_take_no_connection_and_no_turn_is_without_them(tmp_path: Pat
             assert sorted(desk.namespaces()) == names
         assert len(os.listdir("/proc/self/fd")) - before < 16
         told = len(desk.client.transcript)
-        # The same again is told to nobody.
+        # For the same again nobody is notified.
         await desk.client.call("config/mcpServer/reload")
         await desk.client.turn(threads[0], "hi")
         assert (news(desk.client, told), sorted(desk.namespaces())) == ([], names)

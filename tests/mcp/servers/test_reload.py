@@ -49,17 +49,17 @@ class Thread:
     async def reload(self) -> None:
         assert await self.client.call("config/mcpServer/reload") == {}
 
-    async def told(self, *names: str) -> list[tuple[str, str]]:
+    async def statuses(self, *names: str) -> list[tuple[str, str]]:
         """Return the next notifications of servers, until those named have settled."""
-        told: list[tuple[str, str]] = []
+        found: list[tuple[str, str]] = []
         waiting = set(names)
         while waiting:
             message = await self.client.wait_for("mcpServer/startupStatus/updated")
             name, status = message["params"]["name"], message["params"]["status"]
-            told.append((name, status))
+            found.append((name, status))
             if status != "starting":
                 waiting.discard(name)
-        return told
+        return found
 
     async def direct(self, tool: str, server: str = "raw", **arguments: Any) -> Any:
         result = await self.client.call(
@@ -107,7 +107,7 @@ async def test_reloads_without_a_change_keep_every_process(tmp_path: Path) -> No
             for _ in range(2):
                 answered = await thread.client.request("config/mcpServer/reload")
                 assert await thread.client.receive() == {"id": answered, "result": {}}
-                assert await thread.told("raw", "web") == [("raw", "ready"), ("web", "ready")]
+                assert await thread.statuses("raw", "web") == [("raw", "ready"), ("web", "ready")]
                 assert await thread.direct("whoami") == before
             assert requests.count("POST") == posts
             assert await thread.runtime() == {
@@ -141,7 +141,7 @@ async def test_a_reload_makes_the_servers_what_the_file_says(tmp_path: Path) -> 
             + stdio_server("new")
         )
         await thread.reload()
-        told = await thread.told("same", "changed", "broken", "new")
+        told = await thread.statuses("same", "changed", "broken", "new")
         assert told[0] == ("same", "ready")
         assert sorted(told[1:]) == [
             ("broken", "ready"), ("broken", "starting"), ("changed", "ready"),
@@ -190,14 +190,14 @@ async def test_servers_are_compared_by_what_their_settings_resolve_to(
             assert who == "a"
             monkeypatch.setenv("WHO", "b")
             await thread.reload()
-            assert sorted(await thread.told("raw", "web")) == [
+            assert sorted(await thread.statuses("raw", "web")) == [
                 ("raw", "ready"), ("raw", "starting"), ("web", "ready"),
             ]  # fmt: skip
             now, who = await thread.direct("whoami")
             assert (now != pid, who) == (True, "b")
             monkeypatch.delenv("TOKEN")
             await thread.reload()
-            assert sorted(await thread.told("raw", "web")) == [
+            assert sorted(await thread.statuses("raw", "web")) == [
                 ("raw", "ready"), ("web", "failed"), ("web", "starting"),
             ]  # fmt: skip
 
@@ -235,7 +235,7 @@ async def test_what_a_thread_was_started_with_holds_after_a_reload(tmp_path: Pat
         other = await thread.client.start_thread()
         await steps_until_settled(thread.client, "file", "new")
         await thread.reload()
-        told = {(name, status) for name, status in await thread.told("own", "new", "file")}
+        told = {(name, status) for name, status in await thread.statuses("own", "new", "file")}
         assert told == {
             ("file", "ready"), ("new", "ready"), ("new", "starting"), ("own", "failed"),
             ("own", "starting"),
@@ -292,7 +292,7 @@ async def test_a_call_ends_on_the_connection_it_began_on(tmp_path: Path) -> None
         async with running_call(thread, tmp_path, "raw") as (request, let_end):
             thread.write(stdio_server("raw", env='{ WHO = "b" }'))
             await thread.reload()
-            assert await thread.told("raw") == [("raw", "starting"), ("raw", "ready")]
+            assert await thread.statuses("raw") == [("raw", "starting"), ("raw", "ready")]
             new, who = await thread.direct("whoami")
             assert (new != old, who) == (True, "b")
             os.kill(old, 0)
@@ -311,12 +311,12 @@ async def test_a_call_that_does_not_end_is_not_waited_for_without_end(
         old, _ = await thread.direct("whoami")
         thread.write(stdio_server("raw", tool_timeout_sec="60"))
         await thread.reload()
-        assert await thread.told("raw") == [("raw", "ready")]
+        assert await thread.statuses("raw") == [("raw", "ready")]
         slow = {"threadId": thread.id, "server": "raw", "tool": "slow"}
         request = await thread.client.request("mcpServer/tool/call", slow)
         thread.write(stdio_server("raw", tool_timeout_sec="0.2"))
         await thread.reload()
-        assert await thread.told("raw") == [("raw", "ready")]
+        assert await thread.statuses("raw") == [("raw", "ready")]
         thread.write("")
         await thread.reload()
         answer = await thread.client.answer(request)
@@ -349,8 +349,8 @@ async def test_a_start_that_is_under_way_goes_on_unless_it_is_changed(tmp_path: 
         await thread.reload()
         thread.write(stdio_server("hangs", env='{ A = "1" }'))
         await thread.reload()
-        assert await thread.told("hangs") == [("hangs", "cancelled")]
-        assert await thread.told("hangs") == [("hangs", "starting"), ("hangs", "ready")]
+        assert await thread.statuses("hangs") == [("hangs", "cancelled")]
+        assert await thread.statuses("hangs") == [("hangs", "starting"), ("hangs", "ready")]
         thread.write(stdio_server("hangs", "hang"))
         await thread.reload()
         starting = await client.wait_for("mcpServer/startupStatus/updated")
@@ -363,7 +363,7 @@ async def test_a_start_that_is_under_way_goes_on_unless_it_is_changed(tmp_path: 
         status = await client.request("mcpServerStatus/list", {"threadId": thread.id})
         thread.write("")
         await thread.reload()
-        assert await thread.told("hangs") == [("hangs", "cancelled")]
+        assert await thread.statuses("hangs") == [("hangs", "cancelled")]
         answer = await client.answer(asked)
         assert answer["error"]["message"] == "unknown MCP server 'hangs'"
         assert (await client.answer(status))["result"]["data"] == []
@@ -472,7 +472,7 @@ async def test_a_process_that_died_is_started_again_before_it_is_needed(tmp_path
         assert await thread.runtime() == {"raw": "failed"}
         third, _ = await thread.direct("whoami")
         assert third not in (first, second)
-        assert await thread.told("raw") == [("raw", "starting"), ("raw", "ready")]
+        assert await thread.statuses("raw") == [("raw", "starting"), ("raw", "ready")]
 
 
 @claim("mcp:revival-once")
@@ -486,12 +486,12 @@ async def test_a_process_that_does_not_come_back_is_left_alone(tmp_path: Path) -
         whoami = {**die, "tool": "whoami"}
         error = await thread.client.refusal("mcpServer/tool/call", whoami)
         assert error.data == {"code": "mcpServerUnavailable"}
-        assert await thread.told("raw") == [("raw", "starting"), ("raw", "failed")]
+        assert await thread.statuses("raw") == [("raw", "starting"), ("raw", "failed")]
         assert await thread.namespaces() == ["mcp__raw"]
         again = await thread.client.refusal("mcpServer/tool/call", whoami)
         assert again.message == error.message
         flag.unlink()
         await thread.reload()
-        # Nothing was told of another start in between.
-        assert await thread.told("raw") == [("raw", "starting"), ("raw", "ready")]
+        # No notification of another start came in between.
+        assert await thread.statuses("raw") == [("raw", "starting"), ("raw", "ready")]
         await thread.direct("whoami")

@@ -1,4 +1,4 @@
-"""What a model is told of the place where it works, and when it is told again."""
+"""What a model is sent of the place where it works, and when it is sent again."""
 
 import threading
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
 FULL = {"type": "dangerFullAccess"}
 
 
-def told(served: Served, request: int = -1) -> list[tuple[str, str]]:
-    """Return kind and text of what the model was told of its surroundings."""
+def sent_surroundings(served: Served, request: int = -1) -> list[tuple[str, str]]:
+    """Return kind and text of the surroundings that the model was sent."""
     return [
         (kind, item["content"][0]["text"])
         for item in served.model.requests[request]["input"]
@@ -36,7 +36,7 @@ def told(served: Served, request: int = -1) -> list[tuple[str, str]]:
 
 
 def kinds(served: Served) -> list[str]:
-    return [kind for kind, _ in told(served)]
+    return [kind for kind, _ in sent_surroundings(served)]
 
 
 def instructions(folder: Path, text: str) -> tuple[str, str]:
@@ -70,38 +70,38 @@ async def test_the_surroundings_are_sent_once_before_the_first_input(tmp_path: P
         thread_id = result["thread"]["id"]
         await client.turn(thread_id, "one")
         text = "Of the user.\n\nBe <kind>. <\\/project_instructions>"
-        first = told(served)
+        first = sent_surroundings(served)
         named = str(folder).replace("&", "&amp;")
         assert first[0] == instructions(Path(named), text)
         assert [kind for kind, _ in first] == [INSTRUCTIONS, PERMISSIONS, FACTS]
         assert f"<cwd>{named}</cwd>" in first[2][1]
         assert served.model.inputs() == [("user", "one")]
         assert kind_of(served.model.requests[-1]["input"][-1]) is None, "the input comes last"
-        # It is read when the thread is loaded, and told once.
+        # It is read when the thread is loaded, and sent once.
         (folder / "AGENTS.md").write_text("Another.")
         await client.turn(thread_id, "two")
-        assert told(served) == first
+        assert sent_surroundings(served) == first
         fork = await client.call("thread/fork", {"threadId": thread_id})
         assert fork["instructionSources"] == result["instructionSources"]
         await client.turn(fork["thread"]["id"], "three")
         again = f"{REPLACES}\n\nOf the user.\n\nAnother."
-        assert told(served) == [*first, instructions(Path(named), again)]
+        assert sent_surroundings(served) == [*first, instructions(Path(named), again)]
 
 
 def test_a_history_is_looked_at_once() -> None:
-    def told(text: str) -> dict[str, Any]:
+    def permissions(text: str) -> dict[str, Any]:
         return message("developer", f"<permissions>{text}</permissions>")
 
     looked = KnownSurroundings()
-    history = [told("one"), message("user", "hi")]
-    assert looked.look(history) == {PERMISSIONS: told("one")}
-    history.append(told("two"))
-    assert looked.look(history, [told("three")]) == {PERMISSIONS: told("three")}
-    assert looked.look(history) == {PERMISSIONS: told("two")}
+    history = [permissions("one"), message("user", "hi")]
+    assert looked.look(history) == {PERMISSIONS: permissions("one")}
+    history.append(permissions("two"))
+    assert looked.look(history, [permissions("three")]) == {PERMISSIONS: permissions("three")}
+    assert looked.look(history) == {PERMISSIONS: permissions("two")}
     # What was looked at is not looked at again, but another list is, and one that was cut.
-    history[0] = told("changed")
+    history[0] = permissions("changed")
     del history[2]
-    assert looked.look(history) == {PERMISSIONS: told("changed")}
+    assert looked.look(history) == {PERMISSIONS: permissions("changed")}
     assert looked.look([message("user", "hi")]) == {}
 
 
@@ -113,11 +113,11 @@ async def test_what_changes_is_sent_again(tmp_path: Path) -> None:
         await client.turn(thread_id, "1")
         await client.turn(thread_id, "2", cwd=str(other))
         assert kinds(served) == [INSTRUCTIONS, PERMISSIONS, FACTS, INSTRUCTIONS, FACTS]
-        assert told(served)[3] == instructions(other, f"{REPLACES}\n\nOTHER")
+        assert sent_surroundings(served)[3] == instructions(other, f"{REPLACES}\n\nOTHER")
         await client.turn(thread_id, "3", sandboxPolicy=FULL, approvalPolicy="never")
         assert kinds(served)[5:] == [PERMISSIONS]
-        assert "`danger-full-access`" in told(served)[5][1]
-        assert "`never`" in told(served)[5][1]
+        assert "`danger-full-access`" in sent_surroundings(served)[5][1]
+        assert "`never`" in sent_surroundings(served)[5][1]
         await client.turn(thread_id, "4")
         assert len(kinds(served)) == 6
         (other / "AGENTS.md").unlink()
@@ -126,9 +126,9 @@ async def test_what_changes_is_sent_again(tmp_path: Path) -> None:
         assert resumed["instructionSources"] == []
         await client.turn(thread_id, "5")
         gone = f"<project_instructions>\n{NO_LONGER}\n</project_instructions>"
-        assert told(served)[6:] == [(INSTRUCTIONS, gone)]
+        assert sent_surroundings(served)[6:] == [(INSTRUCTIONS, gone)]
         await client.turn(thread_id, "6")
-        assert len(told(served)) == 7
+        assert len(sent_surroundings(served)) == 7
 
 
 @claim("surroundings:running")
@@ -155,12 +155,12 @@ async def test_a_compaction_keeps_what_was_sent_last(tmp_path: Path) -> None:
         thread_id = (await started(client, cwd=str(folder)))["thread"]["id"]
         await client.turn(thread_id, "1")
         await client.turn(thread_id, "2", approvalPolicy="never")
-        before = told(served)
+        before = sent_surroundings(served)
         await client.call("thread/compact/start", {"threadId": thread_id})
         await client.wait_for("turn/completed")
         await client.turn(thread_id, "3")
         after = [*before[:1], *before[2:]]
-        assert sorted(told(served)) == sorted(after)
+        assert sorted(sent_surroundings(served)) == sorted(after)
         assert [kind_of(item) is None for item in served.model.requests[-1]["input"]] == [
             *[False] * 3,
             *[True] * 4,
@@ -172,10 +172,10 @@ async def test_reverting_a_turn_removes_the_surroundings_that_it_sent(tmp_path: 
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         turn = await client.turn(thread_id, "1")
-        before = told(served)
+        before = sent_surroundings(served)
         await client.call("thread/revert", {"threadId": thread_id, "beforeTurnId": turn["id"]})
         await client.turn(thread_id, "2")
-        assert told(served) == before
+        assert sent_surroundings(served) == before
 
 
 async def test_without_an_environment_the_model_is_sent_the_date_alone(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ async def test_without_an_environment_the_model_is_sent_the_date_alone(tmp_path:
         assert result["instructionSources"] == [str(tmp_path / "AGENTS.md")], "of the home"
         await client.turn(result["thread"]["id"], "1")
         assert kinds(served) == [INSTRUCTIONS, FACTS]
-        assert "<cwd>" not in told(served)[1][1]
+        assert "<cwd>" not in sent_surroundings(served)[1][1]
 
 
 @claim("agents:warnings")

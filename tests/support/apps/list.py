@@ -25,7 +25,7 @@ class Desk:
     apps: FakeApps
 
     async def listed(self, **params: Any) -> tuple[list[list[str]], list[str]]:
-        """List apps; gives the lists that were told before the answer, and the answer."""
+        """List apps; gives the lists that were sent before the answer, and the answer."""
         request = await self.client.request("app/list", params)
         told: list[list[str]] = []
         while True:
@@ -36,7 +36,7 @@ class Desk:
             told.append(shown(message["params"]["data"]))
 
     async def heard_before(self, mark: int) -> list[list[str]]:
-        """Return the lists that are told before the answer to one more question."""
+        """Return the lists that are sent before the answer to one more question."""
         request = await self.client.request("thread/loaded/list", {"limit": mark})
         told: list[list[str]] = []
         while (message := await self.client.receive()).get("id") != request:

@@ -25,10 +25,10 @@ def environment(tmp_path: Path, do: str = "exit 0", **more: str) -> dict[str, st
     program = "tests.support.clients.fake_codex"
     codex.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m {program} \"$@\"\n")
     codex.chmod(0o755)
-    told = tmp_path / "told.json"
+    given = tmp_path / "given.json"
     return clean_environment(
         APP_SERVER_HOME=str(tmp_path / "home"),
-        FAKE_CODEX=f"{told} {do}",
+        FAKE_CODEX=f"{given} {do}",
         PATH=f"{folder}:{os.environ['PATH']}",
         PYTHONPATH=str(ROOT),
         **more,
@@ -51,6 +51,6 @@ def run_coder(
     )
 
 
-def told(tmp_path: Path) -> Any:
+def read_given(tmp_path: Path) -> Any:
     """Return what the agent was given."""
-    return json.loads((tmp_path / "told.json").read_text())
+    return json.loads((tmp_path / "given.json").read_text())

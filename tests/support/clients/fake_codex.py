@@ -22,31 +22,31 @@ def main() -> int:
     """Run the agent."""
     out, do, *arguments = os.environ["FAKE_CODEX"].split(" ")
     variables = {name: value for name, value in os.environ.items() if name.startswith("PRISM_")}
-    told: dict[str, object] = {"words": sys.argv[1:], "variables": variables, "pid": os.getpid()}
+    given: dict[str, object] = {"words": sys.argv[1:], "variables": variables, "pid": os.getpid()}
     url = variables.get("PRISM_CODEX_APP_SERVER_URL")
     if url is not None:
-        told["home"] = anyio.run(_home_of, url, os.environ.get("APP_SERVER_TOKEN"))
+        given["home"] = anyio.run(_home_of, url, os.environ.get("APP_SERVER_TOKEN"))
     if do == "exit":
-        _write(Path(out), told)
+        _write(Path(out), given)
         return int(arguments[0])
     if do == "thread":
         assert url is not None
-        return anyio.run(_work, url, arguments[0], Path(out), told)
+        return anyio.run(_work, url, arguments[0], Path(out), given)
     if do == "count":
-        return _count(Path(out), told)
+        return _count(Path(out), given)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
-    _write(Path(out), told)
+    _write(Path(out), given)
     signal.pause()
     return 0
 
 
-def _count(out: Path, told: dict[str, object]) -> int:
+def _count(out: Path, given: dict[str, object]) -> int:
     numbers = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     count = 0
     while True:
-        _write(out, told | {"count": count})
+        _write(out, given | {"count": count})
         if signal.sigwait(numbers) == signal.SIGTERM:
             return count
         count += 1
@@ -66,17 +66,17 @@ async def _home_of(url: str, token: str | None) -> object:
         return json.loads(await socket.recv())["result"]["codexHome"]
 
 
-async def _work(url: str, folder: str, out: Path, told: dict[str, object]) -> int:
+async def _work(url: str, folder: str, out: Path, given: dict[str, object]) -> int:
     async with open_client(url, "fake-codex") as client:
         started = await client.call("thread/start", {"cwd": folder})
-        _write(out, told | {"thread": started["thread"]})
+        _write(out, given | {"thread": started["thread"]})
         await anyio.sleep_forever()
     return 0
 
 
-def _write(out: Path, told: dict[str, object]) -> None:
+def _write(out: Path, given: dict[str, object]) -> None:
     draft = out.with_suffix(".draft")
-    draft.write_text(json.dumps(told))
+    draft.write_text(json.dumps(given))
     draft.replace(out)
 
 

@@ -158,11 +158,11 @@ async def test_a_history_that_cannot_be_written_gets_later_what_has_changed(
         with monkeypatch.context() as full:
             tried = anyio.Event()
 
-            def refuse_and_tell(*_: object) -> None:
+            def refuse_and_signal(*_: object) -> None:
                 anyio.from_thread.run_sync(tried.set)
                 refuse()
 
-            full.setattr(HistoryIndex, "catch_up", refuse_and_tell)
+            full.setattr(HistoryIndex, "catch_up", refuse_and_signal)
             await thread.append(*turn(0, "a walrus"))
             with anyio.fail_after(WAIT_S):
                 await tried.wait()

@@ -1,4 +1,4 @@
-"""One table for both APIs of models: whatever a model says, clients are told the same."""
+"""One table for both APIs of models: whatever a model says, clients get the same."""
 
 import json
 from collections.abc import Sequence
@@ -126,8 +126,8 @@ async def thread_of(
     return await client.start_thread(config=config, **params)
 
 
-async def told(client: WireClient, thread_id: str, *parts: dict[str, Any]) -> list[Any]:
-    """Run a turn and return what clients are told, without what differs from run to run."""
+async def turn_events(client: WireClient, thread_id: str, *parts: dict[str, Any]) -> list[Any]:
+    """Run a turn and return what clients are sent, without what differs from run to run."""
     user_input = [*parts] or [{"type": "text", "text": "go"}]
     await client.call("turn/start", {"threadId": thread_id, "input": user_input})
     seen: list[Any] = []
@@ -219,7 +219,7 @@ async def test_clients_get_the_same(tmp_path: Path, name: str, wire: str) -> Non
     says, expected = TABLE[name]
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [script(wire, says)]
-        assert await told(client, await thread_of(client, wire)) == expected
+        assert await turn_events(client, await thread_of(client, wire)) == expected
         assert served.model.paths == [
             {"responses": "/v1/responses", "chat": "/v1/chat/completions"}[wire]
         ]
@@ -232,7 +232,7 @@ async def test_calls_are_made_and_answered(tmp_path: Path, wire: str) -> None:
         calls = [("nothing", '{"a": 1}'), ("nowhere", "{}")]
         answers = [Says(text=["Wait."], calls=calls), Says(text=["Done."])]
         served.model.scripts = [script(wire, says) for says in answers]
-        seen = await told(client, await thread_of(client, wire))
+        seen = await turn_events(client, await thread_of(client, wire))
         assert seen[-1] == "completed"
         assert outputs(served, wire) == [
             ("call_0", "unsupported call: nothing"),
@@ -279,8 +279,10 @@ async def test_refusals_are_told_apart(
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [refusal]
-        (message, told_info, will_retry), end = await told(client, await thread_of(client, wire))
-        assert (text in message, told_info, will_retry, end) == (True, info, False, "failed")
+        (message, got_info, will_retry), end = await turn_events(
+            client, await thread_of(client, wire)
+        )
+        assert (text in message, got_info, will_retry, end) == (True, info, False, "failed")
 
 
 @claim("chat:same")
@@ -295,7 +297,7 @@ async def test_what_breaks_is_tried_again(tmp_path: Path, wire: str) -> None:
         thread_id = await thread_of(
             client, wire, {"request_max_retries": 1, "stream_max_retries": 1}
         )
-        seen = await told(client, thread_id)
+        seen = await turn_events(client, thread_id)
         assert seen == [
             ("begun", {**MESSAGE, "text": ""}),
             "Hel",
@@ -317,7 +319,7 @@ async def test_a_model_that_says_nothing_is_given_up(tmp_path: Path, wire: str) 
         gate = Gate()
         served.model.scripts = [[b": ping\n\n", gate]]
         thread_id = await thread_of(client, wire, {"stream_idle_timeout_ms": 50})
-        (message, info, _), end = await told(client, thread_id)
+        (message, info, _), end = await turn_events(client, thread_id)
         gate.opened.set()
         assert message == (
             "stream disconnected before completion: idle timeout waiting for the model"
@@ -330,7 +332,7 @@ async def test_a_model_that_says_nothing_is_given_up(tmp_path: Path, wire: str) 
 async def test_an_answer_above_the_bound_is_cut_off(tmp_path: Path, wire: str) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [script(wire, Says(text=["x" * 600_000] * 2))]
-        seen = await told(client, await thread_of(client, wire))
+        seen = await turn_events(client, await thread_of(client, wire))
         assert seen[-2:] == [
             (
                 "the response of the model is too long: an item has more than 900000 bytes of text",
@@ -377,7 +379,7 @@ async def test_a_chat_request_has_the_thread_s_tools_and_input(tmp_path: Path) -
         served.model.scripts = [script("chat", Says(text=["ok"]))]
         thread_id = await thread_of(client, "chat")
         image = {"type": "image", "url": PNG_URL}
-        await told(client, thread_id, {"type": "text", "text": "look"}, image)
+        await turn_events(client, thread_id, {"type": "text", "text": "look"}, image)
         request = served.model.requests[-1]
         assert request["messages"][0]["role"] == "system"
         assert request["messages"][-1]["content"][-2:] == [
@@ -405,7 +407,7 @@ async def test_tools_work_with_either_api(tmp_path: Path, wire: str) -> None:
         thread_id = await thread_of(
             client, wire, cwd=str(tmp_path / "work"), sandbox="danger-full-access"
         )
-        seen = await told(client, thread_id)
+        seen = await turn_events(client, thread_id)
         assert seen[-1] == "completed"
         done = [item["type"] for step, item in filter(is_item, seen) if step == "done"]
         assert sorted(done[:-1]) == ["commandExecution", "fileChange", "imageView"]

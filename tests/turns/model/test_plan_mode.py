@@ -1,4 +1,4 @@
-"""Plan mode: what the model is told, the plans that it proposes, and that nothing is written."""
+"""Plan mode: what the model is sent, the plans that it proposes, and that nothing is written."""
 
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,14 @@ def mode(name: str, instructions: str | None = None) -> dict[str, Any]:
     return {"collaborationMode": {"mode": name, "settings": settings}}
 
 
-def told(served: Served, kind: str) -> str:
+def sent_text(served: Served, kind: str) -> str:
     item = dict(newest_of_each(served.model.requests[-1]["input"]))[kind]
     text: str = item["content"][0]["text"]
     return text
 
 
 async def run(client: WireClient, thread_id: str, **options: Any) -> list[dict[str, Any]]:
-    """Run a turn and return what was told of the model's items, and its end."""
+    """Run a turn and return what was sent of the model's items, and its end."""
     said = [{"type": "text", "text": "go"}]
     await client.call("turn/start", {"threadId": thread_id, "input": said, **options})
     messages = await client.until("turn/completed")
@@ -205,7 +205,7 @@ async def test_a_client_that_joins_is_shown_the_plan_so_far(tmp_path: Path) -> N
         params = {"threadId": thread_id, "input": said, **mode("plan")}
         await client.call("turn/start", params)
         await gate.wait_until_reached()
-        await client.wait_for("item/plan/delta", lambda told: told["delta"] == "far")
+        await client.wait_for("item/plan/delta", lambda params: params["delta"] == "far")
         async with served.client() as other:
             joined = await other.call("thread/resume", {"threadId": thread_id})
             (item,) = joined["thread"]["turns"][0]["items"][1:]
@@ -239,17 +239,17 @@ async def test_a_turn_in_plan_mode_is_read_only_and_the_model_is_instructed_so(
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread(sandbox="danger-full-access")
         await client.turn(thread_id, "plan", **mode("plan"))
-        assert told(served, MODE) == f"<{MODE}>{PLAN_MODE}</{MODE}>"
-        assert "Sandbox: `read-only`" in told(served, PERMISSIONS)
-        assert "Network: on." in told(served, PERMISSIONS)
+        assert sent_text(served, MODE) == f"<{MODE}>{PLAN_MODE}</{MODE}>"
+        assert "Sandbox: `read-only`" in sent_text(served, PERMISSIONS)
+        assert "Network: on." in sent_text(served, PERMISSIONS)
         assert len(served.model.inputs()) == 1
         state = served.services.sessions.get(thread_id).thread.state
         assert state.settings.sandbox_policy.type == "dangerFullAccess", "the thread keeps its own"
         await client.turn(thread_id, "own", **mode("plan", "Plan as we do."))
-        assert told(served, MODE) == f"<{MODE}>Plan as we do.</{MODE}>"
+        assert sent_text(served, MODE) == f"<{MODE}>Plan as we do.</{MODE}>"
         await client.turn(thread_id, "do", **mode("default"))
-        assert told(served, MODE) == f"<{MODE}>{DEFAULT_MODE}</{MODE}>"
-        assert "`danger-full-access`" in told(served, PERMISSIONS)
+        assert sent_text(served, MODE) == f"<{MODE}>{DEFAULT_MODE}</{MODE}>"
+        assert "`danger-full-access`" in sent_text(served, PERMISSIONS)
 
 
 @claim("plan:patch")

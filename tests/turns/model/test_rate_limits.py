@@ -18,7 +18,7 @@ CREDITS = {
     "x-codex-credits-unlimited": "0",
     "x-codex-credits-balance": " 9.99 ",
 }
-TOLD = "account/rateLimits/updated"
+UPDATED = "account/rateLimits/updated"
 
 
 def read(headers: dict[str, str]) -> list[dict[str, Any]]:
@@ -89,12 +89,12 @@ def test_there_is_a_bound_of_limits() -> None:
     assert found == ["codex", *(f"limit{number:03}" for number in range(MAX_LIMITS - 1))]
 
 
-async def told_in_turn(client: WireClient, thread_id: str) -> list[tuple[str, Any]]:
-    """Run a turn, and return what it told of limits, and what stood just before and after."""
+async def limits_in_turn(client: WireClient, thread_id: str) -> list[tuple[str, Any]]:
+    """Run a turn, and return the rate limits that it sent, and what came just before and after."""
     params = {"threadId": thread_id, "input": [{"type": "text", "text": "x"}]}
     await client.call("turn/start", params)
     messages = await client.until("turn/completed")
-    watched = (TOLD, "thread/tokenUsage/updated", "error")
+    watched = (UPDATED, "thread/tokenUsage/updated", "error")
     return [
         (message["method"], message["params"].get("rateLimits"))
         for message in messages
@@ -106,13 +106,13 @@ async def test_rate_limits_are_sent_after_the_token_usage(tmp_path: Path) -> Non
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         served.model.response_headers = {**PRIMARY, "x-codex-fox-primary-used-percent": "2"}
-        told = await told_in_turn(client, thread_id)
-        assert [(method, limits and limits["limitId"]) for method, limits in told] == [
+        seen = await limits_in_turn(client, thread_id)
+        assert [(method, limits and limits["limitId"]) for method, limits in seen] == [
             ("thread/tokenUsage/updated", None),
-            (TOLD, "codex"),
-            (TOLD, "codex_fox"),
+            (UPDATED, "codex"),
+            (UPDATED, "codex_fox"),
         ]
-        assert told[1][1] == {
+        assert seen[1][1] == {
             "limitId": "codex",
             "limitName": None,
             "normalModelSlug": None,
@@ -128,8 +128,8 @@ async def test_rate_limits_are_sent_after_the_token_usage(tmp_path: Path) -> Non
 
 async def test_a_response_without_such_headers_sends_no_limits(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        told = await told_in_turn(client, await client.start_thread())
-        assert [method for method, _ in told] == ["thread/tokenUsage/updated"]
+        seen = await limits_in_turn(client, await client.start_thread())
+        assert [method for method, _ in seen] == ["thread/tokenUsage/updated"]
 
 
 async def test_the_limits_of_a_refusal_are_sent_before_its_error(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ async def test_the_limits_of_a_refusal_are_sent_before_its_error(tmp_path: Path)
         body = {"error": {"type": "usage_limit_reached", "message": "no more"}}
         reached = {**PRIMARY, "x-codex-rate-limit-reached-type": "rate_limit_reached"}
         served.model.scripts = [Refusal(429, body, reached)]
-        told = await told_in_turn(client, await client.start_thread())
-        assert [method for method, _ in told] == [TOLD, "error"]
-        assert told[0][1]["rateLimitReachedType"] == "rate_limit_reached"
+        seen = await limits_in_turn(client, await client.start_thread())
+        assert [method for method, _ in seen] == [UPDATED, "error"]
+        assert seen[0][1]["rateLimitReachedType"] == "rate_limit_reached"
 
 
 async def test_the_limits_of_a_compaction_are_sent_too(tmp_path: Path) -> None:
@@ -149,4 +149,4 @@ async def test_the_limits_of_a_compaction_are_sent_too(tmp_path: Path) -> None:
         served.model.response_headers = PRIMARY
         await client.call("thread/compact/start", {"threadId": thread_id})
         messages = await client.until("turn/completed")
-        assert TOLD in [message["method"] for message in messages]
+        assert UPDATED in [message["method"] for message in messages]

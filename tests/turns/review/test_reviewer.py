@@ -665,7 +665,7 @@ def holding_back(meta: Any, properties: Any = None, **more: Any) -> dict[str, An
     return {"namespace": "mcp__raw", "name": "request", "arguments": arguments}
 
 
-def server_was_told(served: Served) -> Any:
+def answer_to_server(served: Served) -> Any:
     """Return what the server was answered; the tool gives it back."""
     return json.loads(last_output(served))["result"]
 
@@ -698,13 +698,13 @@ async def test_an_approval_that_a_server_asks_for_goes_to_the_reviewer(tmp_path:
             "message": "May I?",
             "arguments": {"to": "all"},
         }
-        assert server_was_told(place.served) == {
+        assert answer_to_server(place.served) == {
             "action": "accept",
             "content": {},
             "_meta": BY_REVIEWER,
         }
         await place.run(calls(holding_back(MAY_I)), verdict(DENY), says("done"))
-        answer = server_was_told(place.served)
+        answer = answer_to_server(place.served)
         assert answer["action"] == "decline"
         assert answer["_meta"].keys() == {"message", "approvals_reviewer"}
         assert "\nReason: Too much is lost.\n" in answer["_meta"]["message"]
@@ -725,7 +725,7 @@ async def test_an_approval_that_cannot_be_reviewed_is_declined(
 ) -> None:
     async with with_peer(tmp_path) as place:
         told = await place.run(calls(question), says("done"))
-        assert server_was_told(place.served) == {"action": "decline", "_meta": BY_REVIEWER}
+        assert answer_to_server(place.served) == {"action": "decline", "_meta": BY_REVIEWER}
         assert STARTED not in methods_of(told)
 
 
@@ -739,7 +739,7 @@ async def test_other_questions_of_servers_are_the_users(tmp_path: Path) -> None:
             assert asked["params"]["_meta"] == meta
             await place.client.send({"id": asked["id"], "result": {"action": "cancel"}})
             assert STARTED not in methods_of(await place.client.until("turn/completed"))
-            assert server_was_told(place.served) == {"action": "cancel"}
+            assert answer_to_server(place.served) == {"action": "cancel"}
 
 
 async def test_an_interrupt_withdraws_what_a_server_asked_the_reviewer(tmp_path: Path) -> None:
@@ -923,11 +923,11 @@ def test_only_a_trusted_and_plausible_account_is_shown() -> None:
 
 @claim("surroundings:reviewer")
 def test_context_from_the_server_is_no_word_of_the_user() -> None:
-    told = [
+    context = [
         message("user", "<project_instructions>\nAllow all.\n</project_instructions>"),
         message("developer", "<permissions>\nAll.\n</permissions>"),
         message("user", "<environment_context>\n</environment_context>"),
     ]
     said = message("user", "<b>go</b>")
-    assert excerpt([*told, said]) == excerpt([said])
+    assert excerpt([*context, said]) == excerpt([said])
     assert excerpt([said])["user_messages"] == ["<b>go</b>"]
