@@ -12,6 +12,7 @@ import secrets
 import anyio.lowlevel
 from pydantic_core import from_json
 
+from protocol.half_characters import CACHED
 from protocol.model import Json, JsonObject
 
 LARGE_BYTES = 128 * 1024
@@ -65,7 +66,7 @@ def _cuts(content: bytes, position: int) -> list[re.Match[bytes]]:
 
 def _elements(piece: bytes) -> list[Json] | None:
     try:
-        parsed = from_json(_OPEN + piece + _CLOSE)
+        parsed = from_json(_OPEN + piece + _CLOSE, cache_strings=CACHED)
     except ValueError:
         return None
     elements: list[Json] = parsed[0][0]
@@ -88,7 +89,8 @@ def _whole(
             continue
         try:
             message: JsonObject = from_json(
-                content[:list_begin] + b'"%b"' % mark.encode() + content[end:]
+                content[:list_begin] + b'"%b"' % mark.encode() + content[end:],
+                cache_strings=CACHED,
             )
         except ValueError:
             break

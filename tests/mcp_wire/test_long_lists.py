@@ -45,6 +45,18 @@ async def test_a_list_of_objects_is_cut_wherever_it_may_be() -> None:
         assert await parse_in_pieces(spaced, 100) == from_json(content)
 
 
+async def test_texts_of_tools_are_not_kept_by_the_parser() -> None:
+    content = response([tool(1), tool(2)], nextCursor="the next page")
+    for place in ("tools", "nextCursor"):
+        values = []
+        for _ in range(2):
+            message: Any = await parse_in_pieces(content, 1)
+            value = message["result"][place]
+            values.append(value if isinstance(value, str) else value[0]["name"])
+        assert values[0] == values[1]
+        assert values[0] is not values[1]
+
+
 async def test_others_run_between_two_pieces() -> None:
     content = response([tool(number) for number in range(20_000)])
     assert len(content) > 20 * PIECE_BYTES

@@ -46,3 +46,9 @@ def test_a_request_with_half_a_character_is_a_request() -> None:
     """It was answered without its id, so that its client waited for ever."""
     text = r'{"id": 1, "method": "turn/start", "params": {"text": "a\ud83d"}}'
     assert parse_message(text) == Request(1, "turn/start", {"text": "a\ufffd"})
+
+
+def test_the_parser_keeps_texts_of_keys_and_none_of_values() -> None:
+    text = '{"a key that comes again": "a value that does not"}'
+    (key, value), (same_key, equal_value) = (next(iter(read_json(text).items())) for _ in range(2))
+    assert (key is same_key, value == equal_value, value is equal_value) == (True, True, False)
