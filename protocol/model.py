@@ -123,10 +123,10 @@ class Sparse(WireModel):
     """A JSON object that is written as it was said: nulls that nobody set stay out."""
 
     @model_serializer(mode="wrap")
-    def _render_what_was_said(self, render: SerializerFunctionWrapHandler) -> JsonObject:
+    def _render_what_was_set(self, render: SerializerFunctionWrapHandler) -> JsonObject:
         fields = type(self).model_fields
-        said = {name for field in self.model_fields_set for name in (field, fields[field].alias)}
-        return {k: v for k, v in render(self).items() if v is not None or k in said}
+        was_set = {name for field in self.model_fields_set for name in (field, fields[field].alias)}
+        return {k: v for k, v in render(self).items() if v is not None or k in was_set}
 
 
 class OneOf(Variant, Sparse):

@@ -23,7 +23,7 @@ from app_server.http.backlog import ASKED_BACKLOG, lengthen_backlogs
 
 HOST = "127.0.0.1"
 
-GOODBYE_S = 1
+SHUTDOWN_S = 1
 """For requests that still run when serving ends."""
 
 KEEP_ALIVE_S = 60
@@ -57,7 +57,7 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 date_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=GOODBYE_S,
+                timeout_graceful_shutdown=SHUTDOWN_S,
                 backlog=ASKED_BACKLOG,
             )
         )
@@ -82,7 +82,7 @@ class _Server(uvicorn.Server):
 async def serve_on_loopback(app: ASGIApp) -> AsyncIterator[int]:
     """Serve an application while the context lasts; gives the port.
 
-    At its end the port is closed first; requests that run have `GOODBYE_S` to end, also when the
+    At its end the port is closed first; requests that run have `SHUTDOWN_S` to end, also when the
     caller is cancelled.
 
     Raises:

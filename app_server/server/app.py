@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from app_server.config.effective import Configuration
 from app_server.runtime.loader import load
-from app_server.server.listeners import Listeners, accept_failures_said_once
+from app_server.server.listeners import Listeners, accept_failures_logged_once
 from app_server.server.settings import Settings
 from app_server.server.start.home import prepare_home
 from app_server.server.substitutes import Substitutes
@@ -121,7 +121,7 @@ class AppServer:
         settings = self._settings
         configuration = Configuration(settings.sources)
         async with AsyncExitStack() as stack:
-            stack.enter_context(accept_failures_said_once())
+            stack.enter_context(accept_failures_logged_once())
             listeners = Listeners(
                 self.converse,
                 self._converse_on_stdio,

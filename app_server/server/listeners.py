@@ -30,24 +30,24 @@ NOT_ACCEPTED = "socket.accept() out of system resource"
 """What asyncio says up to a hundred times a second, each time with a traceback."""
 TRIED_TOO_LATE = "Exception in callback BaseSelectorEventLoop._start_serving("
 """How asyncio begins to say, a second later, that the listener has no descriptor: it is closed."""
-SAID_AGAIN_S = 10.0
+LOGGED_AGAIN_S = 10.0
 
 
 @contextmanager
-def accept_failures_said_once() -> Iterator[None]:
-    """While the context lasts, say once in SAID_AGAIN_S that no connection can be accepted."""
+def accept_failures_logged_once() -> Iterator[None]:
+    """While the context lasts, log once in LOGGED_AGAIN_S that no connection can be accepted."""
     loop = asyncio.get_running_loop()
     others = loop.get_exception_handler()
-    said_at = -math.inf
+    logged_at = -math.inf
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal said_at
+        nonlocal logged_at
         message, failure = str(context.get("message")), context.get("exception")
         if message.startswith(TRIED_TOO_LATE) and isinstance(failure, ValueError):
             return
         if message == NOT_ACCEPTED:
-            if loop.time() - said_at >= SAID_AGAIN_S:
-                said_at = loop.time()
+            if loop.time() - logged_at >= LOGGED_AGAIN_S:
+                logged_at = loop.time()
                 logger.error("no connection can be accepted: %s", failure)
         elif others is not None:
             others(loop, context)

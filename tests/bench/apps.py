@@ -44,7 +44,7 @@ from app_server.clients.demo.hosted.tool import (
     HostedConnector,
     HostedTool,
     listed,
-    said,
+    text_result,
 )
 from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
@@ -63,7 +63,7 @@ SLOW_S = 2.0
 
 async def answer(call: Call) -> dict[str, Any]:
     """Do nothing."""
-    return said("done")
+    return text_result("done")
 
 
 def apps(tools: int, connectors: int) -> list[HostedConnector]:

@@ -40,7 +40,7 @@ async def test_a_port_is_open_as_long_as_the_context_lasts() -> None:
 async def test_a_request_that_does_not_end_is_cut_off(
     monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
 ) -> None:
-    monkeypatch.setattr(loopback, "GOODBYE_S", 0)
+    monkeypatch.setattr(loopback, "SHUTDOWN_S", 0)
     reached, cut_off = asyncio.Event(), asyncio.Event()
 
     async def hangs(scope: Any, receive: Any, send: Any) -> None:

@@ -346,8 +346,10 @@ async def test_messages_that_nobody_takes_let_their_bringer_wait(
         await inbox.put(note)
 
 
-async def test_a_goodbye_that_is_not_answered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "GOODBYE_S", 0.05)
+async def test_the_end_of_a_session_that_is_not_answered_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "END_SESSION_S", 0.05)
     peer = WebPeer(answers={"DELETE": [None]})
     with anyio.fail_after(WAIT_S):
         async with opened(peer) as ends:

@@ -11,7 +11,7 @@ import pytest
 
 from app_server.http.backlog import ASKED_BACKLOG
 from app_server.server import listeners
-from app_server.server.listeners import NOT_ACCEPTED, accept_failures_said_once
+from app_server.server.listeners import NOT_ACCEPTED, accept_failures_logged_once
 from tests.support.descriptors import no_descriptor_left
 from tests.support.harness import WAIT_S, serve
 
@@ -48,7 +48,7 @@ async def test_a_listener_that_is_closed_meanwhile_is_not_opened_again(
 ) -> None:
     monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", RETRY_S)
     loop, tried_again = asyncio.get_running_loop(), asyncio.Event()
-    with accept_failures_said_once(), anyio.fail_after(WAIT_S), socket.socket() as client:
+    with accept_failures_logged_once(), anyio.fail_after(WAIT_S), socket.socket() as client:
         server = await asyncio.start_server(
             lambda reader, writer: None, "127.0.0.1", 0, backlog=ASKED_BACKLOG
         )
@@ -72,9 +72,9 @@ async def test_it_is_said_again_after_a_while_and_all_else_as_before(
     caplog.set_level(logging.ERROR)
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
-    with accept_failures_said_once():
+    with accept_failures_logged_once():
         for again_s in (10.0, 10.0, 0.0, 0.0):
-            monkeypatch.setattr(listeners, "SAID_AGAIN_S", again_s)
+            monkeypatch.setattr(listeners, "LOGGED_AGAIN_S", again_s)
             loop.call_exception_handler({"message": NOT_ACCEPTED, "exception": OSError("why")})
         loop.call_exception_handler({"message": "something else"})
     assert [record.getMessage() for record in caplog.records] == [

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 BEARER_BYTES = 32
 """Random ones, from the system; base64url makes 43 characters of them."""
 
-GOODBYE_S = 1.0
+CLOSE_S = 1.0
 """For requests to get their last answer when a generation ends."""
 
 
@@ -155,7 +155,7 @@ class Generation:
     async def _end_sessions(self) -> None:
         self._guarded.close()
         self._running.end()
-        with anyio.move_on_after(GOODBYE_S):
+        with anyio.move_on_after(CLOSE_S):
             await self._guarded.wait_until_answered()
         self._answered.set()
 

@@ -44,7 +44,7 @@ DELIVERY_S = 10.0
 Once it is sent its answer has no limit but the end of the call: a human may be thinking.
 """
 
-GOODBYE_S = 2.0
+CLOSE_S = 2.0
 """For the end of what a session opened upstream."""
 
 OUTDATED = "the credentials for apps are out of date"
@@ -140,10 +140,10 @@ class LocalSession:
             self._waiting -= 1
 
     async def _leave(self) -> None:
-        with anyio.move_on_after(GOODBYE_S) as limit:
+        with anyio.move_on_after(CLOSE_S) as limit:
             await self._backing.pool.close(self._key)
         if limit.cancelled_caught:
-            logger.warning("a session with the endpoint did not end within %g s", GOODBYE_S)
+            logger.warning("a session with the endpoint did not end within %g s", CLOSE_S)
 
     def supports(self, mode: ElicitationMode) -> bool:
         """Whether the client said that it can be asked in this mode."""

@@ -294,7 +294,7 @@ class Conversation:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[question_id] = future
         try:
-            await self._say("elicitation/create", params, id=question_id)
+            await self._send_message("elicitation/create", params, id=question_id)
             return await future
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(self._limits.finish_s):
@@ -304,9 +304,9 @@ class Conversation:
             del self._answers[question_id]
 
     async def _notify(self, method: str, params: JsonObject) -> None:
-        await self._say(method, params)
+        await self._send_message(method, params)
 
-    async def _say(self, method: str, params: JsonObject, **members: Json) -> None:
+    async def _send_message(self, method: str, params: JsonObject, **members: Json) -> None:
         message = {"jsonrpc": "2.0", **members, "method": method, "params": params}
         await self._send(to_json(message).decode())
 

@@ -58,10 +58,10 @@ class OlderSide:
             if self._stream is None:
                 self._stream = await self._open()
                 hello = {"clientInfo": client, "capabilities": {"experimentalApi": True}}
-                await self._say({"id": HELLO, "method": "initialize", "params": hello})
-                await self._say({"method": "initialized"})
+                await self._send_message({"id": HELLO, "method": "initialize", "params": hello})
+                await self._send_message({"method": "initialized"})
                 # So that all of it has the older form.
-                await self._say({"id": HELLO, "method": "getUserAgent"})
+                await self._send_message({"id": HELLO, "method": "getUserAgent"})
                 self._tasks.start_soon(self._read, self._stream)
         await self._stream.send(text)
 
@@ -69,7 +69,7 @@ class OlderSide:
         """Pass the answer to a question on; False if it is none of ours."""
         if not isinstance(question_id, str) or question_id not in self._questions:
             return False
-        await self._say({**message, "id": self._questions.pop(question_id)})
+        await self._send_message({**message, "id": self._questions.pop(question_id)})
         return True
 
     async def aclose(self) -> None:
@@ -101,6 +101,6 @@ class OlderSide:
                     return {**message, "params": {**params, "requestId": own_id}}
         return message
 
-    async def _say(self, message: JsonObject) -> None:
+    async def _send_message(self, message: JsonObject) -> None:
         assert self._stream is not None
         await self._stream.send(to_json({"jsonrpc": "2.0", **message}).decode())

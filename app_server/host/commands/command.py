@@ -65,7 +65,7 @@ class RunningCommand:
         self._terminal: int | None = None
         self._finishing: asyncio.Task[None] | None = None
         control.setblocking(False)
-        self._loop.add_reader(control, self._hear)
+        self._loop.add_reader(control, self._read_control)
 
     def attach_pipes(
         self, stdin: int | None, stdout: int, stderr: int | None, on: OnOutput
@@ -158,7 +158,7 @@ class RunningCommand:
         self._close_streams()
         self._on_gone(self)
 
-    def _hear(self) -> None:
+    def _read_control(self) -> None:
         try:
             data = self._control.recv(MAX_LINE_BYTES)
         except BlockingIOError:
@@ -167,11 +167,11 @@ class RunningCommand:
             data = b""
         *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
-            self._heard(line)
+            self._handle_line(line)
         if not data:
             self._supervisor_gone()
 
-    def _heard(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         word, _, rest = line.partition(b" ")
         if word == b"started":
             self.pid = int(rest)

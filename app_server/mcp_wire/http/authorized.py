@@ -41,7 +41,7 @@ class AuthorizedSender:
         if origin_of(request.url) != self._origin:
             return await self._inner.send(request)
         if request.method == "DELETE":
-            # A goodbye is not worth a new token.
+            # The end of a session is not worth a new token.
             return await self._send(request, self._tokens.stored())
         try:
             token = await self._tokens.current()

@@ -131,7 +131,7 @@ class Listener:
         self._inbox = inbox
         self._share = LoopShare()
 
-    async def hear_answer(
+    async def read_answer(
         self, request_id: RequestId, request: HttpRequest, response: HttpResponse
     ) -> None:
         """Bring the answer to a request, or an error in its place, into the inbox."""
@@ -142,15 +142,15 @@ class Listener:
             await leave(response)
             await self._inbox.fail(request_id, not_followed(target))
         elif kind == "application/json":
-            await self._hear_json(request_id, response)
+            await self._read_json(request_id, response)
         elif kind == "text/event-stream":
-            await self._hear_events(request_id, response)
+            await self._read_events(request_id, response)
         else:
             await leave(response)
             text = f"Unexpected content type: {kind}"
             await self._inbox.fail(request_id, ErrorData(code=INVALID_REQUEST, message=text))
 
-    async def _hear_json(self, request_id: RequestId, response: HttpResponse) -> None:
+    async def _read_json(self, request_id: RequestId, response: HttpResponse) -> None:
         try:
             content = await read_body(response, MAX_MESSAGE_BYTES)
             message = await read_message(content)
@@ -169,7 +169,7 @@ class Listener:
         text = f"Failed to parse JSON response: {reason}"
         await self._inbox.fail(request_id, ErrorData(code=PARSE_ERROR, message=text))
 
-    async def _hear_events(self, request_id: RequestId, response: HttpResponse) -> None:
+    async def _read_events(self, request_id: RequestId, response: HttpResponse) -> None:
         stream = EventStream(self._inbox, self._share, request_id)
         following: HttpResponse | None = response
         try:
@@ -188,7 +188,7 @@ class Listener:
             reason = f"SSE stream failed: an event is larger than {MAX_MESSAGE_BYTES} bytes"
         await self._inbox.fail(request_id, ErrorData(code=CONNECTION_CLOSED, message=reason))
 
-    async def hear_session(self) -> None:
+    async def read_session_events(self) -> None:
         """Bring what the server says by itself; returns when it does not offer that (any more)."""
         stream = EventStream(self._inbox, self._share)
         try:

@@ -46,7 +46,7 @@ MAX_ONE_WAY_WAITING = 1000
 ONE_WAY_S = 10.0
 """For a notification or an answer to be taken, with the wait for its turn."""
 
-GOODBYE_S = 2.0
+END_SESSION_S = 2.0
 """For the DELETE that ends a session."""
 
 
@@ -107,7 +107,7 @@ class HttpTransport:
                 try:
                     if is_first and response.status < 300:
                         self._session.id = response.headers.get(SESSION_HEADER)
-                    await self._listener.hear_answer(message.id, request, response)
+                    await self._listener.read_answer(message.id, request, response)
                 finally:
                     await response.aclose()
         except Unreachable as exc:
@@ -143,7 +143,7 @@ class HttpTransport:
             self._listening.cancel()
             self._listening = None
         if self._session.id is not None:
-            self._listening = self._tasks.create_task(self._listener.hear_session())
+            self._listening = self._tasks.create_task(self._listener.read_session_events())
 
     def close(self) -> None:
         """End everything that is under way."""
@@ -153,11 +153,11 @@ class HttpTransport:
             task.cancel()
 
     async def end_session(self) -> None:
-        """End the session at the server, if there is one, within GOODBYE_S."""
+        """End the session at the server, if there is one, within END_SESSION_S."""
         if self._session.id is None:
             return
         try:
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(END_SESSION_S):
                 await leave(await follow(self._sender, self._session.delete()))
         except (Unreachable, TimeoutError) as exc:
             logger.debug("a session was not ended: %s", exc)

@@ -134,7 +134,7 @@ async def test_a_generation_that_has_ended_is_freed_without_the_garbage_collecto
 async def test_an_endpoint_that_hangs_keeps_no_port_open(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(session, "GOODBYE_S", 0)
+    monkeypatch.setattr(session, "CLOSE_S", 0)
 
     class Hanging(FakePool):
         async def close(self, key: Hashable) -> None:

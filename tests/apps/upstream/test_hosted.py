@@ -24,7 +24,7 @@ from app_server.apps.upstream.hosted_session import MAX_RESPONSE_BYTES, open_ses
 from app_server.apps.upstream.pool_limits import PoolLimits
 from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.clients.demo.hosted.survey import QUESTIONS
-from app_server.clients.demo.hosted.tool import Call, HostedConnector, said
+from app_server.clients.demo.hosted.tool import Call, HostedConnector, text_result
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 from tests.support.apps.hosted import Hosted, connector, serve_hosted
@@ -87,7 +87,7 @@ async def stage(
 
 
 async def done(call: Call) -> JsonObject:
-    return said("done")
+    return text_result("done")
 
 
 # What requests carry.
@@ -160,7 +160,7 @@ async def test_without_the_feature_questions_are_refused_but_for_the_form_of_cha
         with pytest.raises(MCPError) as caught:
             await call.caller.ask(*QUESTIONS["form"])
         assert caught.value.error.code == METHOD_NOT_FOUND
-        return said("answered", await call.caller.ask(*QUESTIONS["openai/form"]))
+        return text_result("answered", await call.caller.ask(*QUESTIONS["openai/form"]))
 
     async with stage([connector(("ask", ask))], elicitation=False) as on:
         result = await on.call("test_ask")
@@ -178,7 +178,7 @@ async def test_a_ping_is_answered_and_what_makes_no_sense_is_refused() -> None:
             with pytest.raises(MCPError) as caught:
                 await call.caller.ask(method, params)
             refusals.append((caught.value.code, caught.value.message))
-        return said("pinged", await call.caller.ask("ping", {}))
+        return text_result("pinged", await call.caller.ask("ping", {}))
 
     async with stage([connector(("ask", ask))]) as on:
         result = await on.call("test_ask")
@@ -276,7 +276,7 @@ async def test_a_response_of_the_limit_is_read_and_one_byte_more_fails_its_reque
             assert "larger than 4096 bytes" in caught.value.message
         else:
             assert await on.call("test_look") == {"text": text}
-        assert await on.call("test_look") == said("done")
+        assert await on.call("test_look") == text_result("done")
         assert on.pool.counters.opened == 1
 
 
@@ -301,7 +301,7 @@ async def test_a_response_without_end_is_cut_off(
         with pytest.raises(UpstreamError):
             await on.call("test_look")
         await left.wait()
-        assert await on.call("test_look") == said("done")
+        assert await on.call("test_look") == text_result("done")
 
 
 async def test_an_endpoint_that_does_not_shake_hands_is_given_up(
@@ -329,7 +329,7 @@ async def test_questions_and_answers_of_each_mode_pass_unchanged(mode: str) -> N
     params = {**params, "_meta": {"kept": {"as": "it is"}}}
 
     async def ask(call: Call) -> JsonObject:
-        return said("answered", await call.caller.ask(method, params))
+        return text_result("answered", await call.caller.ask(method, params))
 
     client = answering()
     async with stage([connector(("ask", ask))]) as on:
@@ -372,7 +372,7 @@ async def test_a_call_that_is_given_up_cancels_its_question_and_itself_and_keeps
             await anyio.sleep_forever()
         finally:
             ended.set()
-        return said("never")
+        return text_result("never")
 
     client = Client()
     async with stage([connector(("ask", ask), ("look", done))]) as on:
@@ -381,7 +381,7 @@ async def test_a_call_that_is_given_up_cancels_its_question_and_itself_and_keeps
             await client.is_asked.wait()
             tasks.cancel_scope.cancel()
         await ended.wait()
-        assert await on.call("test_look") == said("done")
+        assert await on.call("test_look") == text_result("done")
         assert on.pool.counters.opened == 1
     (cancelled,) = on.hosted.script.messages("notifications/cancelled")
     asked = on.hosted.script.messages("tools/call")[0]
@@ -405,7 +405,7 @@ async def test_forty_clients_at_once_open_at_most_thirty_two_sessions_and_are_al
             all_here.set()
         await all_here.wait()
         now -= 1
-        return said("met")
+        return text_result("met")
 
     results: list[JsonObject] = []
 
@@ -418,7 +418,7 @@ async def test_forty_clients_at_once_open_at_most_thirty_two_sessions_and_are_al
             for number in range(40):
                 tasks.start_soon(call, f"key {number}")
         counters = on.pool.counters
-        assert results == [said("met")] * 40
+        assert results == [text_result("met")] * 40
         assert (most, counters.peak, counters.opened, counters.refused) == (32, 32, 40, 0)
         for number in range(40):
             await on.pool.close(f"key {number}")
@@ -429,11 +429,11 @@ async def test_forty_clients_at_once_open_at_most_thirty_two_sessions_and_are_al
 
 async def test_a_session_that_the_endpoint_has_ended_fails_one_call_and_is_opened_again() -> None:
     async with stage([connector(("look", done))]) as on:
-        assert await on.call("test_look") == said("done")
+        assert await on.call("test_look") == text_result("done")
         on.hosted.script.answers["tools/call"] = [Response(status_code=404)]
         with pytest.raises(UpstreamError, match="the server has ended the session"):
             await on.call("test_look")
-        assert await on.call("test_look") == said("done")
+        assert await on.call("test_look") == text_result("done")
         assert on.pool.counters.closed == {"broken": 1}
     assert len(on.hosted.script.messages("tools/call")) == 3
 
@@ -476,7 +476,7 @@ async def test_progress_of_a_call_is_forwarded() -> None:
 
     async def walk(call: Call) -> JsonObject:
         await call.caller.report(1, 2, "half way")
-        return said("there")
+        return text_result("there")
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, total, message))
@@ -497,7 +497,7 @@ async def test_the_end_of_a_key_ends_its_call_at_once() -> None:
     async def hang(call: Call) -> JsonObject:
         started.set()
         await anyio.sleep_forever()
-        return said("never")
+        return text_result("never")
 
     async with stage([connector(("hang", hang))]) as on, anyio.create_task_group() as tasks:
 

@@ -11,7 +11,7 @@ from app_server.clients.demo.hosted.tool import (
     HostedTool,
     JsonObject,
     listed,
-    said,
+    text_result,
 )
 
 MAX_EVENTS = 100
@@ -54,9 +54,11 @@ class Calendar:
     async def _list(self, call: Call) -> JsonObject:
         events = [{**event} for event in self._events]
         lines = [f"{event['day']}: {event['title']}" for event in events]
-        return said("\n".join(lines), {"events": events})
+        return text_result("\n".join(lines), {"events": events})
 
     async def _create(self, call: Call) -> JsonObject:
         event = {key: str(call.arguments.get(key, ""))[:200] for key in ("day", "title")}
         self._events.append(event)
-        return said(f"{event['title']} is in the calendar, on {event['day']}.", {"event": event})
+        return text_result(
+            f"{event['title']} is in the calendar, on {event['day']}.", {"event": event}
+        )

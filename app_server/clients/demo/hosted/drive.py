@@ -10,7 +10,7 @@ from app_server.clients.demo.hosted.tool import (
     HostedTool,
     JsonObject,
     listed,
-    said,
+    text_result,
 )
 
 _DRIVE = HostedConnector("demo_drive", "Drive", "Keeps files for as long as the demo runs.")
@@ -31,8 +31,8 @@ def drive(files: FileStore) -> HostedConnector:
         given = call.arguments.get("file")
         stored = files.find(given.get("file_id")) if isinstance(given, dict) else None
         if stored is None or stored.sha256 is None:
-            return said("There is no such file.", error=True)
+            return text_result("There is no such file.", error=True)
         found: JsonObject = {"name": stored.name, "bytes": stored.size, "sha256": stored.sha256}
-        return said(f"{stored.name} is in the drive, {stored.size} bytes.", {"file": found})
+        return text_result(f"{stored.name} is in the drive, {stored.size} bytes.", {"file": found})
 
     return replace(_DRIVE, tools=(HostedTool(save, run),))

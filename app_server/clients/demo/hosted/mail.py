@@ -14,7 +14,7 @@ from app_server.clients.demo.hosted.tool import (
     HostedTool,
     JsonObject,
     listed,
-    said,
+    text_result,
 )
 
 ACCOUNT_EMAIL = "demo@example.com"
@@ -53,7 +53,7 @@ class Mail:
     async def _read(self, call: Call) -> JsonObject:
         if self.is_signed_in:
             lines = [f"{one['from']}: {one['subject']}" for one in _MESSAGES]
-            return said("\n".join(lines), {"messages": _MESSAGES})
+            return text_result("\n".join(lines), {"messages": _MESSAGES})
         self.was_refused = True
         failure = {
             "is_auth_failure": True,
@@ -62,5 +62,5 @@ class Mail:
             "error_code": "UNAUTHORIZED",
             "error_http_status_code": 401,
         }
-        refusal = said("Mail is not linked to this account.", error=True)
+        refusal = text_result("Mail is not linked to this account.", error=True)
         return {**refusal, "_meta": {ENVELOPE: {"connector_auth_failure": failure}}}

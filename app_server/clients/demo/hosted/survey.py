@@ -10,7 +10,7 @@ from app_server.clients.demo.hosted.tool import (
     JsonObject,
     Run,
     listed,
-    said,
+    text_result,
 )
 
 _SURVEY = HostedConnector("demo_survey", "Survey", "Asks one question, in one of three ways.")
@@ -54,8 +54,8 @@ def _asking(mode: str) -> Run:
 
     async def ask(call: Call) -> JsonObject:
         if not call.caller.can_be_asked(mode):
-            return said(f"Nobody can be asked by {mode}.", error=True)
+            return text_result(f"Nobody can be asked by {mode}.", error=True)
         answer = await call.caller.ask(method, params)
-        return said(f"The answer is: {answer.get('action')}.", {"answer": answer})
+        return text_result(f"The answer is: {answer.get('action')}.", {"answer": answer})
 
     return ask

@@ -111,7 +111,9 @@ def listed(
     }
 
 
-def said(text: str, structured: JsonObject | None = None, *, error: bool = False) -> JsonObject:
+def text_result(
+    text: str, structured: JsonObject | None = None, *, error: bool = False
+) -> JsonObject:
     """Return a result with a text, and with a structure if there is one."""
     result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": error}
     return result if structured is None else {**result, "structuredContent": structured}

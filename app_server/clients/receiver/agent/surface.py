@@ -75,7 +75,7 @@ class CodexSurface:
         self._link: ThreadLink | None = None
         self._recipient: Recipient | None = None
         self._changing = anyio.Lock()
-        self._said: str | None = None
+        self._logged: str | None = None
         self._tools_listed = anyio.Event()
 
     @property
@@ -120,13 +120,13 @@ class CodexSurface:
                         self._context.environ.get(THREAD_VARIABLE) or None, self._context.cwd
                     )
                 if self._recipient is None:
-                    self._say("no loaded thread of this folder")
+                    self._log_reason("no loaded thread of this folder")
                 else:
-                    self._said = None
+                    self._logged = None
             except ValueError as exc:
-                self._say(str(exc))
+                self._log_reason(str(exc))
             except (ConnectionLost, RpcError, TimeoutError) as exc:
-                self._say(f"it does not answer ({type(exc).__name__})")
+                self._log_reason(f"it does not answer ({type(exc).__name__})")
                 await self._let_go()
 
     def signal_strategy(self) -> Strategy:
@@ -181,7 +181,7 @@ class CodexSurface:
             return None
         mode = environ.get(MODE_VARIABLE) or "auto"
         if MODES.get(mode) is None:
-            self._say(f"{MODE_VARIABLE} is none of {', '.join(MODES)}")
+            self._log_reason(f"{MODE_VARIABLE} is none of {', '.join(MODES)}")
             return None
         if mode == "off":
             return None
@@ -189,7 +189,7 @@ class CodexSurface:
         try:
             return check_url(url) if url else await self._discovered()
         except ValueError as exc:
-            self._say(f"{URL_VARIABLE}: {exc}")
+            self._log_reason(f"{URL_VARIABLE}: {exc}")
             return None
 
     async def _discovered(self) -> str | None:
@@ -198,8 +198,8 @@ class CodexSurface:
         found = await anyio.to_thread.run_sync(path.is_socket)
         return f"unix://{path}" if found else None
 
-    def _say(self, why: str) -> None:
+    def _log_reason(self, why: str) -> None:
         """Log why signals wait for tool results, once for each reason in a row."""
-        if why != self._said:
-            self._said = why
+        if why != self._logged:
+            self._logged = why
             logger.warning("signals wait for tool results: app-server: %s", why)

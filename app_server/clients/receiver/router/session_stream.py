@@ -89,7 +89,7 @@ class SessionStream:
         self._limits = limits or StreamLimits()
         self._socket: ClientConnection | None = None
         self._sends: dict[str, asyncio.Future[str | None]] = {}
-        self._said: str | None = None
+        self._logged: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -130,20 +130,20 @@ class SessionStream:
         try:
             async with _open(self._address, await self._inbox.cursor(), self._limits) as socket:
                 self._socket = socket
-                self._say(None)
+                self._log_state(None)
                 while True:
                     await self._take(await socket.recv(), socket)
                     self._backoff.reset()
         except InvalidStatus as exc:
             status = exc.response.status_code
-            self._say(f"HTTP status {status}")
+            self._log_state(f"HTTP status {status}")
             return status in (401, 403)
         except ConnectionClosed as exc:
             is_replaced = exc.rcvd is not None and exc.rcvd.code == REPLACED
-            self._say("another receiver has this session" if is_replaced else "it has gone")
+            self._log_state("another receiver has this session" if is_replaced else "it has gone")
             return is_replaced
         except (OSError, TimeoutError, ValueError, WebSocketException) as exc:
-            self._say(type(exc).__name__)
+            self._log_state(type(exc).__name__)
             return False
         finally:
             self._socket = None
@@ -178,11 +178,11 @@ class SessionStream:
             reached("acked")
             await self._inbox.move_cursor(cursor)
 
-    def _say(self, why: str | None) -> None:
+    def _log_state(self, why: str | None) -> None:
         """Log how it stands with the router, once for each reason in a row."""
-        if why == self._said:
+        if why == self._logged:
             return
-        self._said = why
+        self._logged = why
         if why is None:
             logger.info("the router is there")
         else:

@@ -51,14 +51,14 @@ class _Conversation:
         if not parts:
             return
         if role == "assistant":
-            self._say(parts)
+            self._add_assistant_text(parts)
         elif role in ("system", "developer") and not self._messages and not self._waiting:
             self._system.append(_text_of(parts))
         else:
             self._waiting.append(("user", parts))
             self._settle()
 
-    def _say(self, parts: list[JsonObject]) -> None:
+    def _add_assistant_text(self, parts: list[JsonObject]) -> None:
         if self._follows_assistant():
             # Also behind the calls of the same answer, whose outputs are still to come.
             last = self._messages[-1]

@@ -72,7 +72,7 @@ class ResponseReader:
             item_id = event.item_id
             pieces.append(event.delta)
         if pieces:
-            self._say(self._message(item_id).id, pieces)
+            self._emit_text(self._message(item_id).id, pieces)
         return len(pieces)
 
     async def take(self, event: ModelEvent) -> None:
@@ -132,7 +132,7 @@ class ResponseReader:
                 self._recorder.abandoned(item_id)
         self._open.clear()
 
-    def _say(self, item_id: str, pieces: Sequence[str]) -> None:
+    def _emit_text(self, item_id: str, pieces: Sequence[str]) -> None:
         if (planning := self._planning.get(item_id)) is not None:
             for piece in pieces:
                 planning.take(piece)
