@@ -79,7 +79,7 @@ class Socket:
         await self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
         return number
 
-    async def hear(self, method: str) -> dict[str, Any]:
+    async def receive(self, method: str) -> dict[str, Any]:
         """Return the parameters of the next notification of a method."""
         while True:
             message = json.loads(await self._socket.recv())
@@ -134,10 +134,10 @@ async def search_in_session(client: Socket, root: Path, query: str) -> tuple[flo
     await client.send("fuzzyFileSearch/sessionUpdate", {**session, "query": query})
     first = None
     while first is None:
-        params = await client.hear("fuzzyFileSearch/sessionUpdated")
+        params = await client.receive("fuzzyFileSearch/sessionUpdated")
         if params["query"] == query and params["files"]:
             first = time.perf_counter()
-    await client.hear("fuzzyFileSearch/sessionCompleted")
+    await client.receive("fuzzyFileSearch/sessionCompleted")
     ended = time.perf_counter()
     await client.call("fuzzyFileSearch/sessionStop", session)
     return (first - began) * 1000, (ended - began) * 1000

@@ -42,7 +42,7 @@ async def measure(messages: int, rows_a_frame: int) -> tuple[int, list[float]]:
     with tempfile.TemporaryDirectory() as home:
         async with inspect(Path(home), model=model) as inspected:
             await inspected.start_thread()
-            await inspected.say("Speak")
+            await inspected.send_message("Speak")
             await inspected.messages("turn/completed")
             await inspected.button("Fold deltas").click()
             rows = inspected.page.get_by_role("option")

@@ -177,7 +177,7 @@ class Load:
                     await self._up.wait()
                     if client is None:
                         client = await self._connect()
-                    await asyncio.wait_for(self._say(client, sender, number, thread_id), 20)
+                    await asyncio.wait_for(self._send_text(client, sender, number, thread_id), 20)
                     break
                 except (OSError, ConnectionClosed, TimeoutError):
                     client = None
@@ -195,7 +195,7 @@ class Load:
             self.accepted += 1
             self.times_ms.append((time.perf_counter() - began) * 1000)
 
-    async def _say(self, client: Client, sender: int, number: int, thread_id: str) -> None:
+    async def _send_text(self, client: Client, sender: int, number: int, thread_id: str) -> None:
         text = f"#{sender}-{number}#"
         if self.use_queue:
             user_input = [{"type": "text", "text": text}]

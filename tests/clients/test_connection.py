@@ -17,7 +17,7 @@ def event(number: int) -> str:
     return json.dumps({"method": "event", "params": {"number": number}})
 
 
-async def _say_events(socket: ServerConnection) -> None:
+async def _send_events(socket: ServerConnection) -> None:
     async for text in socket:
         request = json.loads(text)
         if request["method"] == "events":
@@ -30,7 +30,7 @@ async def _say_events(socket: ServerConnection) -> None:
 @asynccontextmanager
 async def talkative() -> AsyncIterator[Client]:
     """Talk to a server that answers `events` with EVENTS events before its result."""
-    async with serve(_say_events, "127.0.0.1", 0) as server:
+    async with serve(_send_events, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         async with open_client(f"ws://127.0.0.1:{port}", "test") as client:
             yield client

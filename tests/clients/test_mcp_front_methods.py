@@ -26,15 +26,15 @@ class Second:
     sent: list[Any] = field(default_factory=list)
     came: anyio.Event = field(default_factory=anyio.Event)
 
-    async def say(self, **message: Any) -> Any:
-        """Say something as the app-server; returns what the client is sent."""
+    async def send(self, **message: Any) -> Any:
+        """Send a message as the app-server; returns what the client is sent."""
         self.came = anyio.Event()
         await self.app.send(json.dumps(message))
         with anyio.fail_after(WAIT_S):
             await self.came.wait()
         return self.sent[-1]
 
-    async def hear(self) -> Any:
+    async def receive(self) -> Any:
         """Return what the app-server is sent next."""
         with anyio.fail_after(WAIT_S):
             return json.loads(await self.app.receive())
@@ -54,7 +54,7 @@ async def second() -> AsyncIterator[Second]:
     async with anyio.create_task_group() as tasks:
         both = Second(OlderSide(open_conversation, send, tasks), far)
         await both.side.forward('{"id": 1, "method": "thread/list"}', {"name": "c"})
-        methods = [(await both.hear()).get("method") for _ in range(4)]
+        methods = [(await both.receive()).get("method") for _ in range(4)]
         assert methods == ["initialize", "initialized", "getUserAgent", "thread/list"]
         yield both
         await both.side.aclose()
@@ -68,32 +68,32 @@ def resolved(request_id: Any) -> dict[str, Any]:
 
 async def test_a_question_has_an_id_of_its_own_until_it_is_answered() -> None:
     async with second() as both:
-        assert await both.say(id=0, method=ASKED, params={}) == {
+        assert await both.send(id=0, method=ASKED, params={}) == {
             "id": "older:1",
             "method": ASKED,
             "params": {},
         }
         assert await both.side.answered("older:1", {"id": "older:1", "result": {"d": 1}})
-        assert await both.hear() == {"jsonrpc": "2.0", "id": 0, "result": {"d": 1}}
+        assert await both.receive() == {"jsonrpc": "2.0", "id": 0, "result": {"d": 1}}
         assert not await both.side.answered("older:1", {"id": "older:1", "result": {}})
 
 
 async def test_a_question_that_was_settled_elsewhere_is_forgotten() -> None:
     async with second() as both:
-        await both.say(id=0, method=ASKED, params={})
-        await both.say(id=1, method=ASKED, params={})
+        await both.send(id=0, method=ASKED, params={})
+        await both.send(id=1, method=ASKED, params={})
         # By the id that the client knows.
-        assert await both.say(**resolved(1)) == resolved("older:2")
+        assert await both.send(**resolved(1)) == resolved("older:2")
         assert not await both.side.answered("older:2", {"id": "older:2", "result": {}})
         assert await both.side.answered("older:1", {"id": "older:1", "result": {}})
         # One that it was never asked.
-        assert await both.say(**resolved(7)) == resolved(7)
+        assert await both.send(**resolved(7)) == resolved(7)
 
 
 async def test_of_many_questions_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(older, "MAX_QUESTIONS", 2)
     async with second() as both:
         for number in range(3):
-            await both.say(id=number, method=ASKED, params={})
+            await both.send(id=number, method=ASKED, params={})
         known = [await both.side.answered(f"older:{n}", {"result": {}}) for n in (1, 2, 3)]
     assert known == [False, True, True]

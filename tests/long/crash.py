@@ -97,7 +97,7 @@ class Worker:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send, thread["id"])
             while True:
-                self._hear(await self._client.receive())
+                self._handle(await self._client.receive())
                 self._heard.down()
 
     async def _send(self, thread_id: str) -> None:
@@ -130,7 +130,7 @@ class Worker:
                 await asyncio.sleep(0)
                 await self._heard.changed()
 
-    def _hear(self, message: Any) -> None:
+    def _handle(self, message: Any) -> None:
         promise = self._promise
         assert promise is not None
         params = message.get("params", {})

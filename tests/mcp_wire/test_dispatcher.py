@@ -34,9 +34,9 @@ async def test_a_call_gets_its_answer(answered_id: int | str) -> None:
         assert isinstance(sent.metadata, ClientMessageMetadata)
         assert sent.metadata.headers == {"x": "y"}
         await talk.to_us.send(ValueError("no message"))
-        await talk.say(id=7, result={"of": "nobody"})
-        await talk.say(id=answered_id, result={"b": 2})
-        await talk.say(id=answered_id, result={"b": "late"})
+        await talk.send(id=7, result={"of": "nobody"})
+        await talk.send(id=answered_id, result={"b": 2})
+        await talk.send(id=answered_id, result={"b": "late"})
     assert outcome == [{"b": 2}]
 
 
@@ -44,7 +44,7 @@ async def test_a_request_without_params_has_none() -> None:
     async with conversing() as talk, anyio.create_task_group() as tasks:
         tasks.start_soon(talk.dispatcher.call, "ping", {})
         assert await talk.next() == {"id": 1, "method": "ping"}
-        await talk.say(id=1, result={})
+        await talk.send(id=1, result={})
 
 
 async def test_an_error_is_that_of_the_server() -> None:
@@ -52,7 +52,7 @@ async def test_an_error_is_that_of_the_server() -> None:
     async with conversing() as talk, anyio.create_task_group() as tasks:
         tasks.start_soon(call, talk, outcome)
         await talk.next()
-        await talk.say(id=1, error={"code": -32001, "message": "m", "data": [1]})
+        await talk.send(id=1, error={"code": -32001, "message": "m", "data": [1]})
     (error,) = outcome
     assert (error.code, error.message, error.data) == (-32001, "m", [1])
 
@@ -78,12 +78,12 @@ async def test_progress_is_that_of_its_call() -> None:
             {"progressToken": [], "progress": 3},
             {"progressToken": 5, "progress": 3},
         ):
-            await talk.say(method="notifications/progress", params=params)
-        await talk.say(id=9, method="echo")
+            await talk.send(method="notifications/progress", params=params)
+        await talk.send(id=9, method="echo")
         assert await talk.next() == {"id": 9, "result": {}}
-        await talk.say(id=1, result={})
+        await talk.send(id=1, result={})
     assert progress == [(1.0, None, None), (2.0, 4.0, "half")]
-    assert talk.heard == ["notifications/progress"] * 6
+    assert talk.notifications == ["notifications/progress"] * 6
 
 
 async def test_progress_that_cannot_be_passed_on_is_dropped_above_a_bound(
@@ -100,21 +100,21 @@ async def test_progress_that_cannot_be_passed_on_is_dropped_above_a_bound(
 
     async def report(progress: int) -> None:
         params = {"progressToken": 1, "progress": progress}
-        await talk.say(method="notifications/progress", params=params)
+        await talk.send(method="notifications/progress", params=params)
 
     async with conversing() as talk, anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: call(talk, outcome, on_progress=on_progress))
         await talk.next()
         for progress in range(4):
             await report(progress)
-        await talk.say(id=9, method="echo")
+        await talk.send(id=9, method="echo")
         await talk.next()
         assert begun == [0, 1]
         taken.set()
-        await talk.say(id=9, method="echo")
+        await talk.send(id=9, method="echo")
         await talk.next()
         await report(5)
-        await talk.say(id=1, result={})
+        await talk.send(id=1, result={})
     assert begun == [0, 1, 5]
 
 
@@ -165,18 +165,18 @@ async def test_requests_of_the_server_are_answered_each_in_its_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with conversing() as talk:
-        await talk.say(id="a", method="stall")
-        await talk.say(id="b", method="echo", params={"x": 1})
+        await talk.send(id="a", method="stall")
+        await talk.send(id="b", method="echo", params={"x": 1})
         assert await talk.next() == {"id": "b", "result": {"x": 1}}
-        await talk.say(id="c", method="refuse")
+        await talk.send(id="c", method="refuse")
         error = {"code": INVALID_PARAMS, "message": "not like this"}
         assert await talk.next() == {"id": "c", "error": error}
-        await talk.say(id="d", method="break")
+        await talk.send(id="d", method="break")
         error = {"code": -32603, "message": "Internal error"}
         assert await talk.next() == {"id": "d", "error": error}
-        await talk.say(method="notifications/cancelled", params={"requestId": "a"})
-        await talk.say(method="notifications/cancelled", params={"requestId": ["a"]})
-        await talk.say(id="e", method="echo")
+        await talk.send(method="notifications/cancelled", params={"requestId": "a"})
+        await talk.send(method="notifications/cancelled", params={"requestId": ["a"]})
+        await talk.send(id="e", method="echo")
         assert await talk.next() == {"id": "e", "result": {}}
     assert "a request of a server was not answered: break" in caplog.text
 
@@ -186,15 +186,15 @@ async def test_requests_of_the_server_above_the_bound_are_refused(
 ) -> None:
     monkeypatch.setattr(dispatcher_module, "MAX_ASKED", 1)
     async with conversing() as talk:
-        await talk.say(id=1, method="stall")
-        await talk.say(id=2, method="echo")
+        await talk.send(id=1, method="stall")
+        await talk.send(id=2, method="echo")
         error = {"code": -32603, "message": "too many requests at a time"}
         assert await talk.next() == {"id": 2, "error": error}
-        await talk.say(method="notifications/cancelled", params={"requestId": 1})
-        await talk.say(method="later")
+        await talk.send(method="notifications/cancelled", params={"requestId": 1})
+        await talk.send(method="later")
         with anyio.fail_after(WAIT_S):
             await anyio.wait_all_tasks_blocked()
-        await talk.say(id=3, method="echo")
+        await talk.send(id=3, method="echo")
         assert await talk.next() == {"id": 3, "result": {}}
 
 
@@ -232,7 +232,7 @@ async def test_the_end_of_a_server_ends_all_calls(caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.DEBUG)
     outcome: list[Any] = []
     async with conversing() as talk:
-        await talk.say(id=1, method="stall")
+        await talk.send(id=1, method="stall")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call, talk, outcome)
             await talk.next()

@@ -39,7 +39,7 @@ async def test_a_handshake_agrees_on_a_version(answered: Any, agreed: str) -> No
             "clientInfo": WHO,
         }
         assert await talk.next() == {"id": 1, "method": "initialize", "params": params}
-        await talk.say(id=1, result=answered)
+        await talk.send(id=1, result=answered)
         with anyio.fail_after(WAIT_S):
             sent = await talk.from_us.receive()
         assert sent.message.method == "notifications/initialized"  # type: ignore[union-attr]
@@ -52,7 +52,7 @@ async def test_a_handshake_that_is_refused_sends_the_server_nothing_more() -> No
     async with conversing() as talk, anyio.create_task_group() as tasks:
         tasks.start_soon(_refused, talk)
         await talk.next()
-        await talk.say(id=1, error={"code": -32001, "message": "no"})
+        await talk.send(id=1, error={"code": -32001, "message": "no"})
         await talk.dispatcher.notify("next")
         assert await talk.next() == {"method": "next"}
 

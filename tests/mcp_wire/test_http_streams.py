@@ -47,7 +47,7 @@ class Ends:
         note = JSONRPCNotification(jsonrpc="2.0", method=method, params=params)
         await self.outgoing.send(SessionMessage(note))
 
-    async def hear(self) -> Any:
+    async def receive(self) -> Any:
         """Return the next message as JSON."""
         with anyio.fail_after(WAIT_S):
             message = (await self.inbox.receive()).message
@@ -55,7 +55,7 @@ class Ends:
 
     async def ask(self, method: str, number: int = 1, **params: Any) -> Any:
         await self.begin(method, number, **params)
-        return await self.hear()
+        return await self.receive()
 
 
 @asynccontextmanager
@@ -148,7 +148,7 @@ async def test_messages_ahead_of_the_answer_are_read_in_order() -> None:
     async with opened(peer) as ends:
         note = json.loads(NOTE)
         assert await ends.ask("tools/call") == note
-        assert [await ends.hear(), await ends.hear()] == [
+        assert [await ends.receive(), await ends.receive()] == [
             note,
             {"jsonrpc": "2.0", "id": 1, "result": {}},
         ]
@@ -185,7 +185,7 @@ async def test_the_stream_of_a_session_is_taken_up_where_it_ended() -> None:
         }
     )
     async with opened(peer) as ends:
-        assert await ends.hear() == {"jsonrpc": "2.0", "id": 9, "method": "ping"}
+        assert await ends.receive() == {"jsonrpc": "2.0", "id": 9, "method": "ping"}
     assert [seen for seen in peer.seen if seen[0].startswith("GET")][:3] == [
         ("GET", "session-1"),
         ("GET after 7", "session-1"),
@@ -292,7 +292,7 @@ async def test_calls_above_the_bound_wait_and_notifications_still_arrive(
         await ends.begin("tools/call", 1)
         await ends.begin("tools/call", 2)
         await ends.notify("notifications/cancelled", requestId=1)
-        assert await ends.hear() == answered(2, "call 1")
+        assert await ends.receive() == answered(2, "call 1")
         with anyio.fail_after(WAIT_S):
             await peer.hung_up.wait()
     cancelled = peer.methods().index("notifications/cancelled")
@@ -310,7 +310,7 @@ async def test_a_call_that_was_given_up_before_its_turn_is_not_made(
         await ends.begin("ping", 3)
         await ends.notify("notifications/cancelled", requestId=2)
         await ends.notify("notifications/cancelled", requestId=1)
-        assert await ends.hear() == failed(-32601, "no ping", 3)
+        assert await ends.receive() == failed(-32601, "no ping", 3)
     assert peer.methods().count("tools/call") == 1
 
 

@@ -51,7 +51,7 @@ class Wire(asyncio.Transport):
 
 
 @dataclass
-class Heard:
+class PeerlessConnection:
     """A connection without a peer, and whether it was kept."""
 
     wire: Wire = field(default_factory=Wire)
@@ -71,8 +71,8 @@ Outcome = tuple[int, bytes] | str
 
 async def outcome_of(pieces: Sequence[bytes], *, ends: bool = False) -> tuple[Outcome, bool]:
     """Say what a connection makes of bytes, and whether it can be used again."""
-    heard = Heard()
-    connection = heard.connection()
+    peerless = PeerlessConnection()
+    connection = peerless.connection()
     for piece in pieces:
         connection.data_received(piece)
     if ends:
@@ -83,9 +83,9 @@ async def outcome_of(pieces: Sequence[bytes], *, ends: bool = False) -> tuple[Ou
             response = await connection.response()
             body = await read_body(response, LIMIT)
     except (Unreachable, BodyBroken) as exc:
-        return str(exc), bool(heard.kept)
+        return str(exc), bool(peerless.kept)
     await response.aclose()
-    return (response.status, body), bool(heard.kept)
+    return (response.status, body), bool(peerless.kept)
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -214,7 +214,7 @@ async def test_any_bytes_have_one_of_a_few_outcomes_however_they_are_cut(
 
 
 async def test_a_header_that_comes_twice_is_joined() -> None:
-    connection = Heard().connection()
+    connection = PeerlessConnection().connection()
     connection.data_received(OK + b"X-A: 1\r\nx-a: 2\r\ncontent-length: 0\r\n\r\n")
     response = await connection.response()
     assert response.headers == {"x-a": "1, 2", "content-length": "0"}
@@ -224,35 +224,35 @@ async def test_a_body_that_nobody_reads_makes_the_server_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection_module, "MAX_UNREAD_BYTES", 10)
-    heard = Heard()
-    connection = heard.connection()
+    peerless = PeerlessConnection()
+    connection = peerless.connection()
     connection.data_received(OK + b"content-length: 30\r\n\r\n" + b"x" * 11)
     connection.data_received(b"y" * 11)
     response = await connection.response()
-    assert heard.wire.did == ["pause"]
+    assert peerless.wire.did == ["pause"]
     assert await response.receive() == b"x" * 11 + b"y" * 11
-    assert heard.wire.did == ["pause", "resume"]
+    assert peerless.wire.did == ["pause", "resume"]
 
 
 async def test_a_connection_with_an_unsent_rest_of_a_request_is_not_used_again() -> None:
-    heard = Heard()
-    connection = heard.connection()
-    heard.wire.unsent = 1
+    peerless = PeerlessConnection()
+    connection = peerless.connection()
+    peerless.wire.unsent = 1
     connection.data_received(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
     response = await connection.response()
     await response.aclose()
-    assert (response.status, heard.kept, heard.wire.did) == (413, [], ["abort"])
+    assert (response.status, peerless.kept, peerless.wire.did) == (413, [], ["abort"])
 
 
 async def test_a_response_that_was_closed_twice_leaves_the_next_one_alone() -> None:
-    heard = Heard()
-    connection = heard.connection()
+    peerless = PeerlessConnection()
+    connection = peerless.connection()
     connection.data_received(OK + b"content-length: 0\r\n\r\n")
     response = await connection.response()
     await response.aclose()
     connection.send(b"next")
     await response.aclose()
-    assert (heard.kept, heard.wire.did) == ([connection], [])
+    assert (peerless.kept, peerless.wire.did) == ([connection], [])
     with pytest.raises(BodyBroken, match=r"^the response was closed$"):
         await response.receive()
 

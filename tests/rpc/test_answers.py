@@ -18,8 +18,10 @@ from tests.support.wire.conversations import MemoryStream, Work, conversation, r
 async def test_one_request_too_many_is_refused_and_the_others_go_on() -> None:
     work = Work()
     async with conversation(work, ConnectionLimits(max_in_flight=2)) as (stream, _, _):
-        stream.say(request(1, thread=None), request(2, thread=None), request(3, thread=None))
-        assert await stream.hear() == [
+        stream.client_send(
+            request(1, thread=None), request(2, thread=None), request(3, thread=None)
+        )
+        assert await stream.client_receive() == [
             {
                 "id": 3,
                 "error": {
@@ -30,22 +32,24 @@ async def test_one_request_too_many_is_refused_and_the_others_go_on() -> None:
             }
         ]
         work.let(1, 2, 4)
-        await stream.hear(2)
-        stream.say(request(4, thread=None))
-        assert await stream.hear() == [{"id": 4, "result": {"method": "turn/start"}}]
+        await stream.client_receive(2)
+        stream.client_send(request(4, thread=None))
+        assert await stream.client_receive() == [{"id": 4, "result": {"method": "turn/start"}}]
 
 
 @claim("framing:batch")
 async def test_a_batch_gets_one_array_without_answers_to_notifications() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
-        stream.say([request(1, thread=None), {"method": "initialized"}, 5, request(2, thread=None)])
-        stream.say([{"method": "initialized"}], request(3, thread=None))
+        stream.client_send(
+            [request(1, thread=None), {"method": "initialized"}, 5, request(2, thread=None)]
+        )
+        stream.client_send([{"method": "initialized"}], request(3, thread=None))
         work.let(1, 2)
-        (answers,) = await stream.hear()
+        (answers,) = await stream.client_receive()
         assert [answer["id"] for answer in answers] == [None, 1, 2]
         work.let(3)
-        assert await stream.hear() == [{"id": 3, "result": {"method": "turn/start"}}]
+        assert await stream.client_receive() == [{"id": 3, "result": {"method": "turn/start"}}]
 
 
 async def test_a_batch_holds_back_what_follows_its_answers() -> None:
@@ -58,8 +62,8 @@ async def test_a_batch_holds_back_what_follows_its_answers() -> None:
             return render_result(request.id, {})
 
     async with conversation(Following()) as (stream, connection, _):
-        stream.say([request(1), request(2)])
-        answers, *after = await stream.hear(3)
+        stream.client_send([request(1), request(2)])
+        answers, *after = await stream.client_receive(3)
         assert [answer["id"] for answer in answers] == [1, 2]
         assert after == ["after 1", "after 2"]
 
@@ -67,19 +71,19 @@ async def test_a_batch_holds_back_what_follows_its_answers() -> None:
 async def test_requests_are_finished_and_answered_after_the_client_has_finished_sending() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
-        stream.say(request(1))
+        stream.client_send(request(1))
         stream.finish()
         await work.until_started(1)
         work.let(1)
-        assert await stream.hear_all() == [{"id": 1, "result": {"method": "turn/start"}}]
+        assert await stream.client_receive_all() == [{"id": 1, "result": {"method": "turn/start"}}]
     assert stream.closed_with == (1000, "")
 
 
 async def test_a_request_that_never_ends_does_not_hold_up_the_end() -> None:
     async with conversation(Work(), ConnectionLimits(finish_s=0.01)) as (stream, _, _):
-        stream.say(request(1))
+        stream.client_send(request(1))
         stream.finish()
-        assert await stream.hear_all() == []
+        assert await stream.client_receive_all() == []
 
 
 async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled() -> None:
@@ -95,9 +99,9 @@ async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled
             raise AssertionError
 
     async with conversation(Hanging(), ConnectionLimits(finish_s=0.01)) as (stream, _, _):
-        stream.say(request(1))
+        stream.client_send(request(1))
         stream.finish()
-        assert await stream.hear_all() == []
+        assert await stream.client_receive_all() == []
     assert followed == ["after"]
 
 
@@ -118,10 +122,10 @@ async def test_what_follows_answers_happens_also_when_their_batch_is_never_compl
             return "1"
 
     async with conversation(HangingAtTwo(), ConnectionLimits(finish_s=0.01)) as (stream, _, _):
-        stream.say([request(1, thread=None), request(2, thread=None)])
+        stream.client_send([request(1, thread=None), request(2, thread=None)])
         await first.wait()
         stream.finish()
-        assert await stream.hear_all() == []
+        assert await stream.client_receive_all() == []
     assert sorted(followed, key=str) == [1, 2]
 
 
@@ -138,7 +142,7 @@ async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer(
 
     limits = ConnectionLimits(finish_s=0.01)
     async with conversation(Following(), limits, window=0) as (stream, _, _):
-        stream.say(request(1))
+        stream.client_send(request(1))
     assert followed == ["after"]
 
 
@@ -147,7 +151,7 @@ async def test_a_client_that_takes_nothing_after_its_end_is_given_up() -> None:
     limits = ConnectionLimits(finish_s=0.01)
     async with conversation(work, limits, window=0) as (stream, _, _):
         # Two, so that one of them waits in the outbox.
-        stream.say(request(1, thread=None), request(2, thread=None))
+        stream.client_send(request(1, thread=None), request(2, thread=None))
         stream.finish()
         work.let(1, 2)
     assert stream.closed_with == (1000, "")
@@ -164,7 +168,7 @@ async def test_a_conversation_ends_when_nothing_can_be_sent_though_the_client_ma
     work, left = Work(), anyio.Event()
     stream, hub = HalfClosed(), Hub(lambda: 7)
     connection = RpcConnection(stream, work, hub, ConnectionLimits(finish_s=WAIT_S))
-    stream.say(request(1, thread=None), request(2, thread=None))
+    stream.client_send(request(1, thread=None), request(2, thread=None))
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
@@ -188,16 +192,16 @@ async def test_after_its_end_each_write_to_a_client_has_its_own_bound() -> None:
             while not connection._outbox.is_closed:
                 await anyio.lowlevel.checkpoint()
         before = connection._writing.deadline
-        assert [message["number"] for message in await stream.hear(3)] == [0, 1, 2]
+        assert [message["number"] for message in await stream.client_receive(3)] == [0, 1, 2]
         assert connection._writing.deadline > before
 
 
 async def test_finishing_from_our_side_answers_what_was_read() -> None:
     work = Work()
     async with conversation(work) as (stream, connection, _):
-        stream.say(request(1), {"id": 2, "method": "initialize"})
+        stream.client_send(request(1), {"id": 2, "method": "initialize"})
         await work.until_started(1, 2)
         connection.finish()
         work.let(1, 2)
-        assert {answer["id"] for answer in await stream.hear_all()} == {1, 2}
+        assert {answer["id"] for answer in await stream.client_receive_all()} == {1, 2}
     assert stream.closed_with == (1001, "the server stops")

@@ -129,13 +129,13 @@ async def test_a_message_with_too_many_values_is_refused_and_the_next_one_is_rea
     async with conversation(work) as (stream, _, _):
         most = {**request(1), "params": {"a": [0] * (MAX_VALUES - 4)}}
         assert counted(most) == MAX_VALUES
-        stream.say(most)
-        assert await stream.hear() == [{"id": 1, "result": {"method": "turn/start"}}]
-        stream.say({**most, "more": None})
-        assert await stream.hear() == [refusal("a message may hold at most 50000 values")]
+        stream.client_send(most)
+        assert await stream.client_receive() == [{"id": 1, "result": {"method": "turn/start"}}]
+        stream.client_send({**most, "more": None})
+        assert await stream.client_receive() == [refusal("a message may hold at most 50000 values")]
         commas = {**request(2), "params": {"text": ",[{" * MAX_VALUES}}
-        stream.say(commas)
-        assert await stream.hear() == [{"id": 2, "result": {"method": "turn/start"}}]
+        stream.client_send(commas)
+        assert await stream.client_receive() == [{"id": 2, "result": {"method": "turn/start"}}]
 
 
 # Batches.
@@ -144,10 +144,10 @@ async def test_a_message_with_too_many_values_is_refused_and_the_next_one_is_rea
 @claim("bounds:batch")
 async def test_a_batch_may_hold_so_many_messages_and_no_more() -> None:
     async with conversation(Said("x")) as (stream, _, _):
-        stream.say([{"method": "initialized"}] * (MAX_BATCH - 1) + [request(1)])
-        assert await stream.hear() == [[{"id": 1, "result": {"said": "x"}}]]
-        stream.say([request(1)] * (MAX_BATCH + 1))
-        assert await stream.hear() == [refusal("a batch may hold at most 1000 messages")]
+        stream.client_send([{"method": "initialized"}] * (MAX_BATCH - 1) + [request(1)])
+        assert await stream.client_receive() == [[{"id": 1, "result": {"said": "x"}}]]
+        stream.client_send([request(1)] * (MAX_BATCH + 1))
+        assert await stream.client_receive() == [refusal("a batch may hold at most 1000 messages")]
 
 
 class Said:
@@ -167,8 +167,8 @@ class Said:
 async def test_answers_that_do_not_fit_into_the_array_give_way_to_errors() -> None:
     async with conversation(Said("x" * 300_000)) as (stream, connection, _):
         connection.session = session(jsonrpc=True)
-        stream.say([request(number, thread=None) for number in range(200)])
-        text = await stream.hear_text()
+        stream.client_send([request(number, thread=None) for number in range(200)])
+        text = await stream.client_receive_text()
     answers = json.loads(text)
     assert len(text) <= MAX_ANSWER_CHARS
     assert sorted(answer["id"] for answer in answers) == list(range(200))
@@ -185,34 +185,34 @@ async def test_answers_that_do_not_fit_into_the_array_give_way_to_errors() -> No
 async def test_a_batch_whose_ids_fill_the_array_is_refused_and_not_begun() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
-        stream.say([request("\a" * MAX_ID_CHARS)] * 200)
+        stream.client_send([request("\a" * MAX_ID_CHARS)] * 200)
         rule = "the ids of a batch leave no space for its answers"
-        assert await stream.hear() == [refusal(rule)]
+        assert await stream.client_receive() == [refusal(rule)]
     assert work.started == []
 
 
 async def test_others_run_while_a_batch_is_taken() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
-        stream.say([request(number, thread=None) for number in range(BATCH_STEP * 2)])
+        stream.client_send([request(number, thread=None) for number in range(BATCH_STEP * 2)])
         # The second step begins only after the requests of the first have begun.
         await work.until_started(*range(BATCH_STEP))
         work.let(*range(BATCH_STEP * 2))
-        assert len((await stream.hear())[0]) == BATCH_STEP * 2
+        assert len((await stream.client_receive())[0]) == BATCH_STEP * 2
 
 
 @claim("bounds:in-flight-chars")
 async def test_requests_in_flight_are_bounded_by_their_size_too() -> None:
     work = Work()
     async with conversation(work, ConnectionLimits(max_in_flight_chars=1000)) as (stream, _, _):
-        stream.say({**request(1, thread=None), "text": "x" * 2000})
-        stream.say(request(2, thread=None))
-        (answer,) = await stream.hear()
+        stream.client_send({**request(1, thread=None), "text": "x" * 2000})
+        stream.client_send(request(2, thread=None))
+        (answer,) = await stream.client_receive()
         assert (answer["id"], answer["error"]["code"]) == (2, -32001)
         work.let(1, 3)
-        await stream.hear()
-        stream.say(request(3, thread=None))
-        assert await stream.hear() == [{"id": 3, "result": {"method": "turn/start"}}]
+        await stream.client_receive()
+        stream.client_send(request(3, thread=None))
+        assert await stream.client_receive() == [{"id": 3, "result": {"method": "turn/start"}}]
 
 
 # What is said back.

@@ -17,19 +17,21 @@ from tests.support.wire.conversations import (
 async def test_requests_of_one_thread_run_in_their_order() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
-        stream.say(request(1), request(2), request(3, thread="u"), request(4, "thread/list"))
+        stream.client_send(
+            request(1), request(2), request(3, thread="u"), request(4, "thread/list")
+        )
         await work.until_started(1, 3, 4)
         work.let(1)
-        assert await stream.hear() == [{"id": 1, "result": {"method": "turn/start"}}]
+        assert await stream.client_receive() == [{"id": 1, "result": {"method": "turn/start"}}]
         await work.until_started(1, 3, 4, 2)
         work.let(2, 3, 4)
-        assert {answer["id"] for answer in await stream.hear(3)} == {2, 3, 4}
+        assert {answer["id"] for answer in await stream.client_receive(3)} == {2, 3, 4}
 
 
 async def test_reads_of_one_thread_run_side_by_side_but_not_beside_a_write() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
-        stream.say(
+        stream.client_send(
             request(1, "thread/read"),
             request(2, "thread/read"),
             request(3),
@@ -37,23 +39,23 @@ async def test_reads_of_one_thread_run_side_by_side_but_not_beside_a_write() -> 
         )
         await work.until_started(1, 2)
         work.let(2)
-        await stream.hear()
+        await stream.client_receive()
         work.let(1)
         await work.until_started(1, 2, 3)
         work.let(3)
         await work.until_started(1, 2, 3, 4)
         work.let(4)
-        assert [answer["id"] for answer in await stream.hear(3)] == [1, 3, 4]
+        assert [answer["id"] for answer in await stream.client_receive(3)] == [1, 3, 4]
 
 
 async def test_a_request_without_a_usable_thread_id_waits_for_nobody() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
-        stream.say(request(1), {"id": 2, "method": "turn/start", "params": {"threadId": 5}})
-        stream.say({"id": 3, "method": "turn/start", "params": []}, request(4, "no/such"))
+        stream.client_send(request(1), {"id": 2, "method": "turn/start", "params": {"threadId": 5}})
+        stream.client_send({"id": 3, "method": "turn/start", "params": []}, request(4, "no/such"))
         await work.until_started(1, 2, 3, 4)
         work.let(1, 2, 3, 4)
-        await stream.hear(4)
+        await stream.client_receive(4)
 
 
 async def test_a_place_that_is_given_up_lets_the_next_one_in() -> None:
@@ -79,7 +81,7 @@ async def test_a_place_that_is_given_up_lets_the_next_one_in() -> None:
 async def test_initialize_is_answered_before_the_next_message_is_read() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
-        stream.say({"id": 1, "method": "initialize"}, request(2, "thread/list"))
+        stream.client_send({"id": 1, "method": "initialize"}, request(2, "thread/list"))
         await work.until_started(1)
         work.let(1, 2)
-        assert [answer["id"] for answer in await stream.hear(2)] == [1, 2]
+        assert [answer["id"] for answer in await stream.client_receive(2)] == [1, 2]

@@ -53,7 +53,7 @@ async def test_a_client_that_cannot_keep_up_is_closed_with_1013(limits: OutboxLi
         for number in range(20):
             connection.post(f'"message {number}"')
         connection.post('"too late"')
-        assert await stream.hear_all() == []
+        assert await stream.client_receive_all() == []
     assert stream.closed_with == (1013, "reads too slowly; resume later")
 
 
@@ -61,10 +61,10 @@ async def test_a_client_that_cannot_keep_up_is_closed_with_1013(limits: OutboxLi
 async def test_a_client_that_missed_what_cannot_be_sent_again_is_closed_with_1013() -> None:
     async with conversation(Work()) as (stream, connection, _):
         connection.post('"before"')
-        assert await stream.hear() == ["before"]
+        assert await stream.client_receive() == ["before"]
         connection.give_up()
         connection.post('"too late"')
-        assert await stream.hear_all() == []
+        assert await stream.client_receive_all() == []
     assert stream.closed_with == (1013, "reads too slowly; resume later")
 
 
@@ -75,14 +75,14 @@ async def test_requests_of_a_client_that_does_not_read_are_not_read_either() -> 
         for number in range(3):
             connection.post(str(number))
         await asyncio.sleep(0)
-        stream.say(request(1))
-        stream.say(request(2))
-        assert await stream.hear(2) == [0, 1]
+        stream.client_send(request(1))
+        stream.client_send(request(2))
+        assert await stream.client_receive(2) == [0, 1]
         assert len(work.started) < 2
-        assert await stream.hear() == [2]
+        assert await stream.client_receive() == [2]
         await asyncio.sleep(0)
         work.let(1, 2)
-        assert [answer["id"] for answer in await stream.hear(2)] == [1, 2]
+        assert [answer["id"] for answer in await stream.client_receive(2)] == [1, 2]
 
 
 async def test_a_message_of_its_own_is_sent_at_once_only_when_nothing_is_on_its_way() -> None:
@@ -137,15 +137,15 @@ async def test_answers_of_many_requests_go_out_together_and_of_one_at_once() -> 
     numbers = range(1, 101)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.run)
-        stream.say(*(request(number, f"method/{number}") for number in numbers))
+        stream.client_send(*(request(number, f"method/{number}") for number in numbers))
         await work.until_started(*numbers)
         work.let(*numbers)
-        answers = await stream.hear(100)
+        answers = await stream.client_receive(100)
         assert sorted(answer["id"] for answer in answers) == [*numbers]
         together = len(stream.writes)
         work.let("alone")
-        stream.say(request("alone", "method/alone"))
-        assert [answer["id"] for answer in await stream.hear()] == ["alone"]
+        stream.client_send(request("alone", "method/alone"))
+        assert [answer["id"] for answer in await stream.client_receive()] == ["alone"]
         stream.finish()
     stream.drop()
     assert together <= MANY_IN_FLIGHT + 2
@@ -160,7 +160,7 @@ async def test_a_client_that_has_gone_ends_the_conversation_quietly() -> None:
     work, stream, hub = Work(), Broken(), Hub()
     connection = RpcConnection(stream, work, hub, ConnectionLimits())
     work.let(1, 2)
-    stream.say(request(1), request(2))
+    stream.client_send(request(1), request(2))
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
@@ -207,7 +207,7 @@ async def test_what_waits_is_written_at_once_up_to_a_bound() -> None:
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
-            heard = await stream.hear(7)
+            heard = await stream.client_receive(7)
             stream.finish()
     assert heard == ["a", "b", "c", json.loads(large), "d", json.loads(large), "e"]
     assert stream.writes == [3, 2, 2]

@@ -24,7 +24,7 @@ async def test_injected_items_are_there_at_the_next_request(tmp_path: Path) -> N
         await client.call("thread/inject_items", {**here, "items": [raw("before")]})
         await client.turn(thread_id, "one")
         await client.call("thread/inject_items", {**here, "items": [raw("idle")]})
-        heard = [message["method"] for message in await _heard_so_far(client, thread_id)]
+        heard = [message["method"] for message in await _received_so_far(client, thread_id)]
         assert [method for method in heard if method.startswith("item/")] == []
     async with serve(tmp_path) as served, served.client() as client:
         error = await client.refusal("thread/inject_items", {**here, "items": [raw("x")]})
@@ -42,7 +42,7 @@ async def test_injected_items_are_there_at_the_next_request(tmp_path: Path) -> N
         ]
 
 
-async def _heard_so_far(client: WireClient, thread_id: str) -> list[Any]:
+async def _received_so_far(client: WireClient, thread_id: str) -> list[Any]:
     await client.request("thread/name/set", {"threadId": thread_id, "name": "marker"})
     return [m for m in await client.until("thread/name/updated") if "method" in m]
 

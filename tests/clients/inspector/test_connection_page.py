@@ -27,7 +27,7 @@ async def test_the_page_goes_on_after_a_restart(tmp_path: Path) -> None:
             inspected = Inspected(served, page)
             await page.get_by_text("connected", exact=True).wait_for()
             await inspected.start_thread()
-            await inspected.say("Before the restart")
+            await inspected.send_message("Before the restart")
             await inspected.messages("turn/completed")
         await page.get_by_text("not connected").wait_for()
         model = ScriptedModel()
@@ -37,7 +37,7 @@ async def test_the_page_goes_on_after_a_restart(tmp_path: Path) -> None:
             # The thread is loaded again and listened to; what was before is its history now.
             before = page.locator(".message.history").filter(has_text="Before the restart")
             await before.first.wait_for()
-            await inspected.say("After the restart")
+            await inspected.send_message("After the restart")
             await inspected.messages("turn/completed")
     assert model.inputs()[-1] == ("user", "After the restart")
 

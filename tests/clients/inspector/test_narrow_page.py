@@ -50,7 +50,7 @@ async def test_list_thread_and_message_take_each_others_place(tmp_path: Path) ->
         threads = page.get_by_role("navigation", name="Threads")
         message = page.get_by_role("textbox", name="Message")
         await inspected.start_thread()
-        await inspected.say("How are you?")
+        await inspected.send_message("How are you?")
         rows = await inspected.messages("turn/completed")
         assert not await threads.is_visible()
         await rows.first.click()

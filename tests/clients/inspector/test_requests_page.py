@@ -32,7 +32,7 @@ async def test_an_mcp_tool_is_approved_and_its_form_is_filled_in(tmp_path: Path)
     async with inspect(tmp_path, model=model, config=stdio_server("peer")) as inspected:
         page = inspected.page
         await inspected.start_thread()
-        await inspected.say("Ask")
+        await inspected.send_message("Ask")
         await inspected.sees("Call peer.plain?")
         await inspected.go("Requests")
         await inspected.button("Approve for this session").click()
@@ -72,7 +72,7 @@ async def test_the_models_own_questions_are_answered(tmp_path: Path) -> None:
     feature = "[features]\ndefault_mode_request_user_input = true\n"
     async with inspect(tmp_path, model=model, config=feature) as inspected:
         await inspected.start_thread()
-        await inspected.say("Ask me")
+        await inspected.send_message("Ask me")
         await inspected.page.get_by_role("radio", name="Away").check()
         await inspected.button("Answer").click()
         await inspected.messages("turn/completed")
@@ -88,7 +88,7 @@ async def test_a_patch_is_shown_and_declined(tmp_path: Path) -> None:
     ]
     async with inspect(tmp_path, model=model) as inspected:
         await inspected.start_thread()
-        await inspected.say("Write it")
+        await inspected.send_message("Write it")
         await inspected.sees("Change these files?")
         # A page that comes later is shown it, too.
         await inspected.page.reload()

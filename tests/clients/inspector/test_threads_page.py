@@ -17,7 +17,7 @@ async def test_a_turn_is_run_and_read(tmp_path: Path) -> None:
         page = inspected.page
         await inspected.sees("No threads yet")
         await inspected.start_thread()
-        await inspected.say("Good morning")
+        await inspected.send_message("Good morning")
         completed = await inspected.messages("turn/completed")
         assert await completed.count() == 1
         deltas = await inspected.messages("item/agentMessage/delta")
@@ -46,7 +46,7 @@ async def test_a_running_turn_is_interrupted(tmp_path: Path) -> None:
     model.scripts = [[*says("a")[:2], gate]]
     async with inspect(tmp_path, model=model) as inspected:
         await inspected.start_thread()
-        await inspected.say("Think")
+        await inspected.send_message("Think")
         await gate.wait_until_reached()
         await inspected.button("Interrupt").click()
         completed = await inspected.messages("turn/completed")
@@ -61,7 +61,7 @@ async def test_a_command_is_approved_beside_its_thread(tmp_path: Path) -> None:
     model.scripts = [calls({"name": "exec_command", "arguments": arguments}), says("Done.")]
     async with inspect(tmp_path, model=model) as inspected:
         await inspected.start_thread()
-        await inspected.say("Run it")
+        await inspected.send_message("Run it")
         await inspected.sees("Run this command?")
         await inspected.button("Approve").click()
         completed = await inspected.messages("turn/completed")

@@ -107,13 +107,13 @@ def raw(url: str, session: str = "Texi", since: str | None = None, key: str = KE
     )
 
 
-async def hear(socket: ClientConnection) -> Any:
+async def receive_frame(socket: ClientConnection) -> Any:
     """Return the next frame."""
     with anyio.fail_after(WAIT_S):
         return json.loads(await socket.recv())
 
 
-async def say(socket: ClientConnection, kind: str, **members: Any) -> None:
+async def send_frame(socket: ClientConnection, kind: str, **members: Any) -> None:
     await socket.send(json.dumps({"type": kind, **members}))
 
 
@@ -122,8 +122,8 @@ async def post(url: str, *signals: dict[str, Any], sender: str = "Desiree") -> l
     async with raw(url, sender) as socket:
         words = []
         for one in signals:
-            await say(socket, "send", signal=one)
-            words.append(str((await hear(socket))["type"]))
+            await send_frame(socket, "send", signal=one)
+            words.append(str((await receive_frame(socket))["type"]))
         return words
 
 
@@ -201,15 +201,15 @@ async def test_what_was_not_acknowledged_comes_again_and_what_was_does_not(
     async with router(tmp_path) as url:
         await post(url, signal("s1"), signal("s2"), signal("s3"))
         async with raw(url) as socket:
-            frames = [await hear(socket) for _ in range(3)]
-            await say(socket, "ack", cursor=frames[0]["cursor"])
+            frames = [await receive_frame(socket) for _ in range(3)]
+            await send_frame(socket, "ack", cursor=frames[0]["cursor"])
             # Answers are in order: the ack was taken.
-            await say(socket, "send", signal=signal("x", to="Nobody"))
-            await hear(socket)
+            await send_frame(socket, "send", signal=signal("x", to="Nobody"))
+            await receive_frame(socket)
         async with raw(url) as socket:
-            again = [await hear(socket) for _ in range(2)]
+            again = [await receive_frame(socket) for _ in range(2)]
         async with raw(url, since=frames[1]["cursor"]) as socket:
-            rest = await hear(socket)
+            rest = await receive_frame(socket)
 
     assert [frame["signal"]["signal_id"] for frame in frames] == ["s1", "s2", "s3"]
     assert again == frames[1:]
@@ -222,7 +222,7 @@ async def test_the_router_keeps_signals_over_a_restart_and_takes_each_once(tmp_p
     async with router(tmp_path) as url:
         assert await post(url, signal("s1"), signal("s2")) == ["accepted", "accepted"]
         async with raw(url) as socket:
-            frames = [await hear(socket) for _ in range(2)]
+            frames = [await receive_frame(socket) for _ in range(2)]
 
     assert [frame["signal"] for frame in frames] == [
         {**signal("s1"), "delivery_class": "async"},
@@ -233,11 +233,11 @@ async def test_the_router_keeps_signals_over_a_restart_and_takes_each_once(tmp_p
 async def test_the_router_says_who_sends_and_refuses_what_is_no_signal(tmp_path: Path) -> None:
     async with router(tmp_path) as url:
         async with raw(url, "Mallory") as socket:
-            await say(socket, "send", signal={"signal_id": "bad"})
-            refusal = await hear(socket)
+            await send_frame(socket, "send", signal={"signal_id": "bad"})
+            refusal = await receive_frame(socket)
         await post(url, signal("s1", **{"from": "the boss"}), sender="Mallory")
         async with raw(url) as socket:
-            frame = await hear(socket)
+            frame = await receive_frame(socket)
 
     assert refusal == {
         "type": "refused",
@@ -266,7 +266,7 @@ async def test_a_second_receiver_of_a_session_takes_over(tmp_path: Path) -> None
         with pytest.raises(ConnectionClosed) as caught, anyio.fail_after(WAIT_S):
             await first.recv()
         await post(url, signal("s1"))
-        frame = await hear(second)
+        frame = await receive_frame(second)
 
     assert caught.value.rcvd is not None
     assert caught.value.rcvd.code == 4001
@@ -449,7 +449,7 @@ async def test_frames_that_mean_nothing_are_passed_over(tmp_path: Path) -> None:
         json.dumps({"type": "signal", "cursor": "c2", "signal": signal("s2")}),
     ]
     box = Box()
-    async with _router_that_says(frames) as (url, acks), running(stream_to(url, box)):
+    async with _router_that_sends(frames) as (url, acks), running(stream_to(url, box)):
         await box.until(2)
         with anyio.fail_after(WAIT_S):
             assert [await acks.get(), await acks.get()] == ["c1", "c2"]
@@ -473,7 +473,7 @@ async def test_a_signal_of_the_agent_is_sent_when_the_router_says_so(tmp_path: P
 
 
 async def test_a_router_that_says_nothing_about_a_signal_fails_the_sending() -> None:
-    async with _router_that_says([]) as (url, _):
+    async with _router_that_sends([]) as (url, _):
         sender = stream_to(url, Box(), limits=StreamLimits(send_s=0.05))
         async with running(sender):
             await _until_open(sender)
@@ -488,7 +488,7 @@ async def _until_open(stream: SessionStream) -> None:
 
 
 @asynccontextmanager
-async def _router_that_says(
+async def _router_that_sends(
     frames: Sequence[str | bytes],
 ) -> AsyncIterator[tuple[str, "asyncio.Queue[str]"]]:
     acks: asyncio.Queue[str] = asyncio.Queue()

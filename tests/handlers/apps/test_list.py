@@ -143,7 +143,7 @@ async def test_a_list_of_what_the_disk_kept_is_followed_by_the_live_one(tmp_path
         await desk.listed()
         await again.wait_until_reached()
         again.opened.set()
-        assert await desk.heard_before(1) == []
+        assert await desk.lists_before(1) == []
 
 
 async def test_only_so_many_lists_are_followed_up_at_a_time(
@@ -349,7 +349,7 @@ async def test_a_list_is_paged_by_index_and_cut_where_a_message_would_be_too_lar
         size = len(AppInfo.model_validate(page["data"][0]).model_dump_json())
         monkeypatch.setattr(apps_list, "MAX_PAGE_CHARS", 2 * size)
         monkeypatch.setattr(app_listing, "MAX_TOLD_CHARS", 5 * size - 1)
-        await desk.heard_before(1)
+        await desk.lists_before(1)
         request = await desk.client.request("app/list", {"cursor": "1"})
         answer = await desk.client.receive()
         assert answer["id"] == request, "a list that fits no message was sent"

@@ -14,8 +14,8 @@ from app_server.host.programs.programs import MAX_PROGRAMS
 from tests.support.harness import REQUIREMENTS, WAIT_S, WireClient, claim, serve
 from tests.support.host.programs import (
     FULL_ACCESS,
+    collect_output,
     encoded,
-    hear_output,
     output,
     read_pid,
     wait_until_gone,
@@ -193,7 +193,7 @@ async def test_input_is_written_and_closed(tmp_path: Path) -> None:
             assert (
                 await client.call(f"{METHOD}/write", {**write, "deltaBase64": encoded(text)}) == {}
             )
-            assert await hear_output(client, DELTA, text.encode()) == text.encode()
+            assert await collect_output(client, DELTA, text.encode()) == text.encode()
         duplicate = await refusal(client, METHOD, command=["cat"], processId="p")
         assert duplicate == (-32600, 'duplicate active command/exec process id: "p"')
         no_terminal = await refusal(
@@ -256,7 +256,7 @@ async def test_a_program_can_have_a_terminal(tmp_path: Path) -> None:
                 **tty,
             },
         )
-        assert await hear_output(client, DELTA, b"ready\r\n") == b"10 20\r\nready\r\n"
+        assert await collect_output(client, DELTA, b"ready\r\n") == b"10 20\r\nready\r\n"
         resize = {"processId": "p", "size": {"rows": 33, "cols": 44}}
         assert await client.call(f"{METHOD}/resize", resize) == {}
         assert (await client.answer(request))["result"]["exitCode"] == 5

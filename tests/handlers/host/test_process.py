@@ -8,8 +8,8 @@ import pytest
 from app_server.handlers.host.process import MAX_KEPT
 from tests.support.harness import WireClient, claim, serve
 from tests.support.host.programs import (
+    collect_output,
     encoded,
-    hear_output,
     output,
     read_pid,
     wait_until_gone,
@@ -65,7 +65,7 @@ async def test_output_and_input_are_streamed_after_the_answer(tmp_path: Path) ->
         assert client.take_kept() == []
         write: dict[str, Any] = {"processHandle": "p", "deltaBase64": encoded("hello\n")}
         assert await client.call("process/writeStdin", write) == {}
-        assert await hear_output(client, DELTA, b"hello\n") == b"hello\n"
+        assert await collect_output(client, DELTA, b"hello\n") == b"hello\n"
         write = {"processHandle": "p", "deltaBase64": encoded("bye"), "closeStdin": True}
         assert await client.call("process/writeStdin", write) == {}
         messages, end = await end_of(client, "p")
@@ -83,7 +83,7 @@ async def test_a_terminal_is_resized(tmp_path: Path) -> None:
         )
         size = {"rows": 10, "cols": 20}
         await spawn(client, "p", "sh", "-c", script, tty=True, size=size, timeoutMs=None)
-        assert await hear_output(client, DELTA, b"ready\r\n") == b"10 20\r\nready\r\n"
+        assert await collect_output(client, DELTA, b"ready\r\n") == b"10 20\r\nready\r\n"
         resize = {"processHandle": "p", "size": {"rows": 33, "cols": 44}}
         assert await client.call("process/resizePty", resize) == {}
         messages, end = await end_of(client, "p")

@@ -35,7 +35,7 @@ class Desk:
             assert message["method"] == UPDATED
             told.append(shown(message["params"]["data"]))
 
-    async def heard_before(self, mark: int) -> list[list[str]]:
+    async def lists_before(self, mark: int) -> list[list[str]]:
         """Return the lists that are sent before the answer to one more question."""
         request = await self.client.request("thread/loaded/list", {"limit": mark})
         told: list[list[str]] = []

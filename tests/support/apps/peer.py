@@ -251,10 +251,10 @@ class LocalClient:
             raise MCPError(-32601, f"no {method}")
         return await self._asked(method, dict(params or {}))
 
-    async def hear(
+    async def on_notification(
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
     ) -> None:
-        """Ignore what the server tells; progress has been taken out before."""
+        """Ignore a notification; progress has been taken out before."""
 
 
 @asynccontextmanager
@@ -287,7 +287,7 @@ async def connect(
         dispatcher = JSONRPCDispatcher(*streams)
         client = LocalClient(dispatcher, asked)
         clients.append(client)
-        await tasks.start(dispatcher.run, client.answer, client.hear)
+        await tasks.start(dispatcher.run, client.answer, client.on_notification)
         client.hello = await client.request(
             "initialize",
             {

@@ -58,13 +58,13 @@ async def open_page(
     page.set_default_timeout(WAIT_S * 1000)
     errors: list[str] = []
 
-    def hear(said: "ConsoleMessage") -> None:
+    def on_console(message: "ConsoleMessage") -> None:
         # Browsers also write every failed connection there, and pages are for failures too.
-        if said.type == "error" and "WebSocket connection" not in said.text:
-            errors.append(said.text)
+        if message.type == "error" and "WebSocket connection" not in message.text:
+            errors.append(message.text)
 
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", hear)
+    page.on("console", on_console)
     await page.goto(url)
     yield page
     assert errors == []

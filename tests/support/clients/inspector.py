@@ -30,7 +30,7 @@ class Inspected:
         await self.button("Start").click()
         await self.page.get_by_role("textbox", name="Message").wait_for()
 
-    async def say(self, text: str) -> None:
+    async def send_message(self, text: str) -> None:
         """Send a message to the thread that is shown, by the keyboard."""
         await self.page.get_by_role("textbox", name="Message").fill(text)
         await self.page.keyboard.press("Control+Enter")

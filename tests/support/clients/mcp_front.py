@@ -78,7 +78,7 @@ class Front:
             raise MCPError(-32601, "nobody is here to ask")
         return await self.answer_with(self.asked[-1])
 
-    async def hear(
+    async def on_notification(
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
     ) -> None:
         """Keep an event."""
@@ -120,7 +120,7 @@ async def _shake_hands(
     async with connection as streams, anyio.create_task_group() as tasks:
         dispatcher: JSONRPCDispatcher = JSONRPCDispatcher(*streams)
         client = Front(dispatcher, None if answer is None else answer_with)
-        await tasks.start(dispatcher.run, client.answer, client.hear)
+        await tasks.start(dispatcher.run, client.answer, client.on_notification)
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": INFO}
         shaken = await client.request("initialize", hello)
         assert shaken["serverInfo"].pop("user_agent").startswith("test/")

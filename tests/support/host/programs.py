@@ -28,7 +28,7 @@ def output(messages: Iterable[Any], stream: str = "stdout") -> bytes:
     )
 
 
-async def hear_output(client: WireClient, method: str, until: bytes) -> bytes:
+async def collect_output(client: WireClient, method: str, until: bytes) -> bytes:
     """Collect the output on stdout until it ends with some bytes."""
     heard = b""
     while not heard.endswith(until):

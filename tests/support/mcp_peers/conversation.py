@@ -22,10 +22,10 @@ class Conversation:
     dispatcher: Dispatcher
     to_us: MemoryObjectSendStream[SessionMessage | Exception]
     from_us: MemoryObjectReceiveStream[SessionMessage]
-    heard: list[str] = field(default_factory=list)
+    notifications: list[str] = field(default_factory=list)
     answering: anyio.Event = field(default_factory=anyio.Event)
 
-    async def say(self, **members: Any) -> None:
+    async def send(self, **members: Any) -> None:
         text = json.dumps({"jsonrpc": "2.0", **members})
         await self.to_us.send(SessionMessage(jsonrpc_message_adapter.validate_json(text)))
 
@@ -57,7 +57,9 @@ async def conversing() -> AsyncIterator[Conversation]:
         async with anyio.create_task_group() as tasks:
 
             async def run(*, task_status: Any) -> None:
-                await talk.dispatcher.run(talk.answer, talk.heard.append, task_status=task_status)
+                await talk.dispatcher.run(
+                    talk.answer, talk.notifications.append, task_status=task_status
+                )
 
             await tasks.start(run)
             yield talk

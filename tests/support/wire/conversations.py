@@ -45,7 +45,7 @@ class MemoryStream:
         self._to_client.close()
         self._to_server.close()
 
-    def say(self, *messages: Any) -> None:
+    def client_send(self, *messages: Any) -> None:
         """Send as the client."""
         for message in messages:
             self._to_server.send_nowait(
@@ -56,17 +56,17 @@ class MemoryStream:
         """End as the client."""
         self._to_server.close()
 
-    async def hear(self, count: int = 1) -> list[Any]:
+    async def client_receive(self, count: int = 1) -> list[Any]:
         """Receive as the client."""
         with anyio.fail_after(WAIT_S):
             return [json.loads(await self._at_client.receive()) for _ in range(count)]
 
-    async def hear_text(self) -> str:
+    async def client_receive_text(self) -> str:
         """Receive one message as it was sent."""
         with anyio.fail_after(WAIT_S):
             return await self._at_client.receive()
 
-    async def hear_all(self) -> list[Any]:
+    async def client_receive_all(self) -> list[Any]:
         """Receive as the client until the server has closed."""
         with anyio.fail_after(WAIT_S):
             return [json.loads(text) async for text in self._at_client]
