@@ -29,7 +29,9 @@ CALL = ToolCall("thread", "turn", "item", "codex_apps__cal", "_look")
 
 
 @asynccontextmanager
-async def run_late(home: Path, auth: Auth, base_url: str | None = None) -> AsyncIterator[LazyApps]:
+async def run_lazy_apps(
+    home: Path, auth: Auth, base_url: str | None = None
+) -> AsyncIterator[LazyApps]:
     apps = LazyApps(home, ThisMachine())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(apps.run, auth, base_url)
@@ -85,7 +87,7 @@ async def test_without_an_account_of_chatgpt_nothing_is_imported_or_asked(
 ) -> None:
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(who, 1))
-        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
             with anyio.fail_after(WAIT_S):
                 assert await answers(apps) == NOTHING
             # Another key is no reason either.
@@ -102,7 +104,7 @@ async def test_an_account_that_signs_in_later_has_its_apps(
 ) -> None:
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(None, 1))
-        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
             assert apps.contribute(context({})) == []
             before = apps.revision()
             auth.change(Who(hosted.endpoint.token.get_secret_value()))
@@ -129,7 +131,7 @@ async def test_apps_that_cannot_be_loaded_are_an_error_and_loaded_with_the_next_
     monkeypatch.setattr(late, "_import", broken)
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
-        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
             questions = (apps.snapshot, apps.refresh_snapshot, apps.known_connectors)
             for ask in (apps.snapshot_allowing_cached, *questions):
                 with pytest.raises(AppsUnavailable, match="ImportError: no such module"):
@@ -158,7 +160,7 @@ async def test_apps_whose_service_does_not_start_are_an_error_and_started_with_t
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
         with monkeypatch.context() as patched:
             patched.setattr(ApprovalTemplates, "load", broken)
-            async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+            async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
                 for _ in range(2):
                     with pytest.raises(AppsUnavailable, match="no templates"):
                         await apps.snapshot({})
@@ -206,7 +208,7 @@ async def test_what_was_imported_is_no_business_of_garbage_collections_any_more(
 async def test_the_apps_of_a_plugin_are_there_when_all_of_them_are_linked(tmp_path: Path) -> None:
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
-        async with run_late(tmp_path, auth, hosted.endpoint.base_url) as apps:
+        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
 
             async def verified(*ids: str, **features: bool) -> bool | None:
                 with anyio.fail_after(WAIT_S):
@@ -235,7 +237,7 @@ async def test_apps_that_cannot_be_asked_verify_no_install(
 
     monkeypatch.setattr(late, "_import", broken)
     auth = Auth(State(Who("s3cr3t"), 1))
-    async with run_late(tmp_path, auth) as apps:
+    async with run_lazy_apps(tmp_path, auth) as apps:
         with anyio.fail_after(WAIT_S):
             assert await apps.verify_install(["cal"], context({})) is False
     assert "whether the apps of a plugin are there is not known" in caplog.text

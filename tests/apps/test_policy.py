@@ -521,7 +521,7 @@ def test_an_item_says_to_which_app_it_goes() -> None:
     assert app_context(*one()) == McpToolCallAppContext(connector_id="gmail", app_name="Gmail")
 
 
-def test_what_was_said_of_a_tool_is_taken_over_where_it_would_be_said_again() -> None:
+def test_how_a_tool_was_presented_is_kept_where_it_would_not_change() -> None:
     def routes(*tools: dict[str, Any]) -> Any:
         return allocate_routes(build_inventory(tools))
 

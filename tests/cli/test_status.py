@@ -123,7 +123,7 @@ def test_a_draft_that_was_taken_for_one_of_the_dead_is_written_again(
 ) -> None:
     lock, removed = fcntl.flock, list[Path]()
 
-    def lock_late(file: int, kind: int) -> None:
+    def lock_after_removal(file: int, kind: int) -> None:
         """Let another server start between the making of a draft and its lock."""
         drafts = list((tmp_path / "servers").glob("*.draft"))
         if drafts and len(removed) < 2:
@@ -131,7 +131,7 @@ def test_a_draft_that_was_taken_for_one_of_the_dead_is_written_again(
             drafts[0].unlink()
         lock(file, kind)
 
-    monkeypatch.setattr(fcntl, "flock", lock_late)
+    monkeypatch.setattr(fcntl, "flock", lock_after_removal)
     with announced(tmp_path, entry()):
         assert [found.entry for found in servers_of(tmp_path)] == [entry()]
     assert len(removed) == 2

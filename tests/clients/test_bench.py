@@ -120,7 +120,7 @@ def test_a_wrong_call_gets_a_line_with_what_is_wrong(
     assert problem in capsys.readouterr().err
 
 
-def test_without_an_address_and_a_server_it_is_said_how_to_start_one(
+def test_without_an_address_and_a_server_the_error_says_how_to_start_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(chosen_server, "START_S", 0.0)

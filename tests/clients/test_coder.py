@@ -413,7 +413,7 @@ async def test_a_given_server_is_used_if_it_answers_as_one(tmp_path: Path) -> No
     assert (bad.returncode, bad.stderr) == (2, f"coder: no app-server answers at {fake.url}\n")
 
 
-def test_an_agent_that_is_not_there_is_said_before_anything_is_started(tmp_path: Path) -> None:
+def test_an_agent_that_is_not_there_is_reported_before_anything_is_started(tmp_path: Path) -> None:
     variables = environment(tmp_path) | {"PATH": "/nowhere"}
 
     result = run_coder(variables)

@@ -196,7 +196,7 @@ async def test_a_server_that_is_replaced_ends_its_calls_before_its_owner_is_let_
         hold.set()
         answer = await shop.client.answer(slow)
         assert answer["result"]["content"] == [{"type": "text", "text": "call 1"}]
-        # Its goodbye is the last thing that the old server hears.
+        # The end of its session is the last that the old server receives.
         await until(lambda: shop.owner.leases == 0)
         assert shop.peer.methods()[-1] == "DELETE"
         shop.shelf.publish()
@@ -410,17 +410,17 @@ async def test_a_question_is_put_as_the_registration_has_it(tmp_path: Path) -> N
 
 @claim("extensions:approval-identity", "apps:b4")
 async def test_an_approval_holds_for_the_tool_under_its_other_names(tmp_path: Path) -> None:
-    def said(tool_name: str) -> RuntimeMetadata:
+    def with_identity(tool_name: str) -> RuntimeMetadata:
         identity = ApprovalIdentity(server="shelf", source="cal", tool="change")
         return RuntimeMetadata(tools={tool_name: ToolMetadata(approval_identity=identity)})
 
     tools = [tool("change", **ASKING), tool("change_2", **ASKING)]
     session = {"action": "accept", "_meta": {"persist": "session"}}
     async with open_shop(tmp_path, tools=tools) as shop:
-        shop.put(said("change"))
+        shop.put(with_identity("change"))
         thread_id = await shop.thread()
         await asked(shop, thread_id, call("change"), session)
-        shop.put(said("change_2"), name="renamed")
+        shop.put(with_identity("change_2"), name="renamed")
         messages = await run_calls(shop, thread_id, call("change_2", server="renamed"))
         assert [m for m in messages if m.get("method") == ASKED] == []
         assert [item["status"] for item in items_of(messages)] == ["completed"]

@@ -83,7 +83,7 @@ async def test_what_is_no_list_of_a_result_is_parsed_as_a_whole(content: bytes) 
     assert await parse_in_pieces(content, 1) is None
 
 
-async def test_what_is_wrong_with_a_large_message_is_said_as_of_a_small_one() -> None:
+async def test_the_error_of_a_large_message_is_that_of_a_small_one() -> None:
     content = response([tool(number) for number in range(5_000)])[:-1]
     assert len(content) > LARGE_BYTES
     with pytest.raises(NoMessage) as large:

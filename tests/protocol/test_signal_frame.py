@@ -131,7 +131,7 @@ async def test_a_server_names_the_tool_of_the_sender_only_where_the_thread_has_i
         assert last_lines == {"with": [f"{END}{call}", END, END], "without": [END, END, END]}
 
 
-async def test_a_signal_said_again_with_another_tool_is_the_same_signal(tmp_path: Path) -> None:
+async def test_a_signal_sent_again_with_another_tool_is_the_same_signal(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         first = await client.call("signal/deliver", delivery(thread_id, "s1"))

@@ -136,7 +136,7 @@ def test_an_error_without_a_word_has_no_data() -> None:
     )
 
 
-def test_numbers_that_json_cannot_say_become_null() -> None:
+def test_numbers_that_json_cannot_represent_become_null() -> None:
     assert render_result(1, {"x": float("inf")}) == '{"id":1,"result":{"x":null}}'
 
 

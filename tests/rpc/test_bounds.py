@@ -229,7 +229,7 @@ def test_an_id_has_a_bound() -> None:
 
 
 @claim("bounds:error")
-def test_an_error_says_back_a_bounded_part_of_what_was_sent() -> None:
+def test_an_error_repeats_a_bounded_part_of_what_was_sent() -> None:
     long = "ü" * 1_000_000
     error = invalid_params(long, "word", fact=long, facts=[long] * 1000, inner={"of": long})
     cut = "ü" * (MAX_FACT_CHARS - 1) + "…"

@@ -61,7 +61,7 @@ async def test_the_handshake_over_every_transport(
         assert await client.receive() == {"id": "last", "result": {"data": [], "nextCursor": None}}
 
 
-async def test_a_client_that_says_jsonrpc_is_sent_jsonrpc(tmp_path: Path) -> None:
+async def test_a_client_that_sends_jsonrpc_is_sent_jsonrpc(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.pipe() as pipe:
         client = WireClient(pipe)
         params = {"clientInfo": {"name": "x", "version": "1"}}

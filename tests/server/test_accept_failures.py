@@ -66,7 +66,7 @@ async def test_a_listener_that_is_closed_meanwhile_is_not_opened_again(
     ]
 
 
-async def test_it_is_said_again_after_a_while_and_all_else_as_before(
+async def test_it_is_logged_again_after_a_while_and_all_else_as_before(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)

@@ -194,7 +194,7 @@ async def test_clients_still_see_every_turn_and_item(tmp_path: Path) -> None:
         ]
 
 
-async def test_nothing_to_compact_is_said_without_asking_the_model(tmp_path: Path) -> None:
+async def test_nothing_to_compact_completes_without_asking_the_model(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await talked(served, client)
         told = await compact(client, thread_id)

@@ -51,7 +51,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(("git", "-C", str(folder), *who, *arguments), check=True, env=environ)
 
 
-def said(root: Path) -> str:
+def trust_levels(root: Path) -> str:
     levels = {
         "trusted": "trusted",
         "folder": "trusted",
@@ -72,7 +72,7 @@ def shown(answer: dict[str, Any]) -> tuple[object, object]:
 @claim("settings:trust")
 async def test_the_defaults_follow_the_trust_of_the_project(tmp_path: Path, projects: Path) -> None:
     async with (
-        serve(tmp_path / "home", config=said(projects)) as served,
+        serve(tmp_path / "home", config=trust_levels(projects)) as served,
         served.client() as client,
     ):
         found = {
@@ -91,7 +91,7 @@ async def test_the_defaults_follow_the_trust_of_the_project(tmp_path: Path, proj
 async def test_settings_win_and_requirements_win_over_them(tmp_path: Path, projects: Path) -> None:
     own = 'approval_policy = "never"\nsandbox_mode = "read-only"\n'
     async with (
-        serve(tmp_path / "a", config=own + said(projects)) as served,
+        serve(tmp_path / "a", config=own + trust_levels(projects)) as served,
         served.client() as client,
     ):
         for name in ("trusted", "untrusted", "plain"):
@@ -102,7 +102,7 @@ async def test_settings_win_and_requirements_win_over_them(tmp_path: Path, proje
     (home / REQUIREMENTS).write_text(
         'allowed_sandbox_modes = ["read-only"]\nallowed_approval_policies = ["on-request"]\n'
     )
-    async with serve(home, config=said(projects)) as served, served.client() as client:
+    async with serve(home, config=trust_levels(projects)) as served, served.client() as client:
         for name in ("trusted", "untrusted"):
             answer = await client.call("thread/start", {"cwd": str(projects / name)})
             assert shown(answer) == ("on-request", "readOnly")

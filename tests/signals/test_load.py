@@ -17,7 +17,7 @@ SIGNALS = 1000
 
 @claim("signals:once")
 @pytest.mark.slow
-async def test_a_signal_said_a_hundred_times_over_three_restarts_is_one_item_and_one_turn(
+async def test_a_signal_sent_a_hundred_times_over_three_restarts_is_one_item_and_one_turn(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel()

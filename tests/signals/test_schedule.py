@@ -22,7 +22,7 @@ async def test_threads_are_due_at_their_time_once_and_the_earlier_time_counts() 
         assert await schedule.due() == {"later"}
 
 
-async def test_who_waits_hears_of_a_thread_that_becomes_due() -> None:
+async def test_who_waits_gets_a_thread_that_becomes_due() -> None:
     schedule = Schedule(lambda: 100.0)
     schedule.add("later", 100.0 + 10 * WAIT_S)
     waiting = asyncio.create_task(schedule.due())

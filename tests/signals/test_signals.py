@@ -223,7 +223,7 @@ async def test_a_target_can_be_a_directory_or_a_name(tmp_path: Path) -> None:
 
 
 @claim("signals:once")
-async def test_a_signal_said_again_does_nothing(tmp_path: Path) -> None:
+async def test_a_signal_sent_again_does_nothing(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         first = await deliver(client, thread_id, mode="wake")

@@ -180,7 +180,7 @@ def read_only(*folders: Path) -> Iterator[None]:
 
 
 @claim("errors:home")
-def test_a_home_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_reported_at_the_start(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     with read_only(home):

@@ -32,7 +32,7 @@ from tests.support.threads.stores import (
     created,
     listed,
     open_store,
-    said,
+    user_message,
 )
 
 
@@ -42,7 +42,7 @@ async def test_a_crash_leaves_rows_that_are_made_again(tmp_path: Path) -> None:
         other = await store.create(created())
         await thread.append(
             TurnStarted(at_ms=5, turn_id="t"),
-            ItemCompleted(at_ms=5, turn_id="t", item=said("hello")),
+            ItemCompleted(at_ms=5, turn_id="t", item=user_message("hello")),
         )
         assert thread.state.preview == "hello"
         # As a crash would: the index never hears of the turn, the locks are gone.
@@ -80,7 +80,7 @@ async def test_an_index_that_is_missing_is_made_from_the_logs(
             thread = await store.create(created())
             await thread.append(
                 TurnStarted(at_ms=number, turn_id="t"),
-                ItemCompleted(at_ms=number, turn_id="t", item=said(f"hello {number}")),
+                ItemCompleted(at_ms=number, turn_id="t", item=user_message(f"hello {number}")),
             )
             await store.unload(thread)
             kept.append(thread.id)

@@ -200,7 +200,7 @@ async def test_a_home_that_cannot_be_used_is_an_error_with_its_path(tmp_path: Pa
 
 
 @claim("errors:storage")
-async def test_a_full_disk_is_said_and_loses_nothing(
+async def test_a_full_disk_is_reported_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:

@@ -241,7 +241,9 @@ async def test_what_cannot_be_chosen_is_named(
 
 
 @claim("environment:events")
-async def test_clients_hear_when_an_environment_of_a_thread_comes_and_goes(tmp_path: Path) -> None:
+async def test_clients_are_notified_when_an_environment_of_a_thread_comes_and_goes(
+    tmp_path: Path,
+) -> None:
     far = tmp_path / "far"
     far.mkdir()
     async with desk(tmp_path / "at") as at:

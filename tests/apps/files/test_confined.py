@@ -126,11 +126,11 @@ def after_the_look(
     """Let something happen to a name once it was looked at, and before it is opened."""
     real_open = os.open
 
-    def late_open(name: str, flags: int, **more: Any) -> int:
+    def open_after_change(name: str, flags: int, **more: Any) -> int:
         happens.get(name, lambda: None)()
         return real_open(name, flags, **more)
 
-    monkeypatch.setattr(os, "open", late_open)
+    monkeypatch.setattr(os, "open", open_after_change)
 
 
 @claim("apps:r3")

@@ -313,7 +313,7 @@ async def test_all_files_of_an_array_are_read_before_one_is_uploaded(tmp_path: P
 
 
 @claim("apps:r3")
-async def test_a_file_has_a_bound_and_just_the_size_that_it_was_said_to_have(
+async def test_a_file_has_a_bound_and_just_the_size_that_was_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_desk(tmp_path) as desk:

@@ -100,7 +100,7 @@ async def test_questions_and_answers_pass_unchanged(server: str) -> None:
         (ALL, ["form", "url", "openai/form"]),
     ],
 )
-async def test_a_client_is_asked_only_as_it_said_that_it_can_be(
+async def test_a_client_is_asked_only_in_the_modes_that_it_declared(
     capabilities: JsonObject, modes: list[str]
 ) -> None:
     user = Asker(*[{"action": "decline"}] * 3)

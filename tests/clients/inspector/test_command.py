@@ -54,7 +54,7 @@ async def test_without_an_address_it_is_the_server_that_runs(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_without_a_server_it_is_said_how_to_start_one(tmp_path: Path) -> None:
+async def test_without_a_server_the_error_says_how_to_start_one(tmp_path: Path) -> None:
     process = await start("--home", str(tmp_path))
     with anyio.fail_after(WAIT_S):
         out, err = await process.communicate()

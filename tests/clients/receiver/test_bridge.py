@@ -302,7 +302,7 @@ async def test_a_server_that_takes_signals_is_asked_for_what_it_has_before_one_i
         assert [(one.envelope.id, one.is_doubtful) for one in shown] == [("lost", True)]
 
 
-async def test_a_time_that_the_server_cannot_say_means_always(tmp_path: Path) -> None:
+async def test_a_time_to_live_that_the_server_cannot_hold_means_always(tmp_path: Path) -> None:
     async with serve(tmp_path / "home") as served, served.client() as client:
         thread_id = await client.start_thread(cwd="/work")
         async with parts(tmp_path) as made:

@@ -72,7 +72,7 @@ def test_each_unknown_key_is_named_with_its_place_and_what_is_allowed() -> None:
     assert refused.value.place == (Path("/c.toml"), 1, 1)
 
 
-def test_keys_of_codex_are_not_unknown_and_some_are_said_to_do_nothing() -> None:
+def test_keys_of_codex_are_not_unknown_and_some_are_listed_as_without_effect() -> None:
     text = 'notify = ["x"]\nmodel = "m"\n[tui]\nx = 1\n[features]\nshell_tool = true\n'
     assert list(unknown_keys(tomllib.loads(text))) == []
     assert list(keys_without_effect(tomllib.loads(text))) == [("notify",)]

@@ -63,14 +63,14 @@ async def outcome(client: WireClient, method: str, params: dict[str, Any]) -> An
         return error.code, error.message, error.data["code"]
 
 
-def said(number: int) -> tuple[int, str, str]:
-    """Return how an error of the system is told: the words of the reference on Linux."""
+def os_error(number: int) -> tuple[int, str, str]:
+    """Return an error of the system as clients get it: the words of the reference on Linux."""
     return -32603, f"{os.strerror(number)} (os error {number})", "fileFailed"
 
 
-NOT_FOUND = said(errno.ENOENT)
-NOT_A_FOLDER = said(errno.ENOTDIR)
-EXISTS = said(errno.EEXIST)
+NOT_FOUND = os_error(errno.ENOENT)
+NOT_A_FOLDER = os_error(errno.ENOTDIR)
+EXISTS = os_error(errno.EEXIST)
 
 
 @claim("files:read")
@@ -237,7 +237,7 @@ async def test_files_are_written_and_keep_their_mode(tmp_path: Path, folder: Pat
         assert (folder / "file").read_text() == (folder / "hard").read_text() == "through"
         assert (folder / "nowhere").read_text() == "made"
         assert await write("gone/new", "") == NOT_FOUND
-        assert await write("full", "") == said(errno.EISDIR)
+        assert await write("full", "") == os_error(errno.EISDIR)
         assert await write("pipe", "") == (
             -32600,
             f"path `{folder}/pipe` is not a file",
@@ -272,7 +272,7 @@ async def test_folders_are_made(tmp_path: Path, folder: Path) -> None:
         assert await make(deep) == {}
         # Nor is removing them for `shutil.rmtree`, which cleans up behind tests.
         os.removedirs(folder / deep)
-        assert await make("q/" * 2_100) == said(errno.ENAMETOOLONG)
+        assert await make("q/" * 2_100) == os_error(errno.ENAMETOOLONG)
 
 
 @claim("files:copy")
@@ -325,7 +325,7 @@ async def test_files_links_and_folders_are_copied(tmp_path: Path, folder: Path) 
         assert await copy_to("full", "folder link/inside", recursive=True) == inside
         assert await copy_to("gone", "other") == NOT_FOUND
         assert await copy_to("file", "gone/other") == NOT_FOUND
-        assert await copy_to("file", "full") == said(errno.EISDIR)
+        assert await copy_to("file", "full") == os_error(errno.EISDIR)
         assert await copy_to("pipe", "other") == kinds
 
 
@@ -340,7 +340,7 @@ async def test_files_links_and_folders_are_removed(tmp_path: Path, folder: Path)
         assert await delete("gone") == {}
         assert await delete("gone", force=False) == NOT_FOUND
         assert await delete("file/x") == NOT_A_FOLDER
-        assert await delete("full", recursive=False) == said(errno.ENOTEMPTY)
+        assert await delete("full", recursive=False) == os_error(errno.ENOTEMPTY)
         assert await delete("empty", recursive=False) == {}
         assert await delete("folder link") == {}
         assert await delete("link", recursive=None, force=None) == {}

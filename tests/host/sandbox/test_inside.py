@@ -20,7 +20,7 @@ echo started
 """Says nothing that makes sense, and waits for the word to start, or for the end of its giver."""
 
 
-def test_what_cannot_be_prepared_is_not_started_though_nobody_hears_why(tmp_path: Path) -> None:
+def test_what_cannot_be_prepared_is_not_started_though_nobody_reads_why(tmp_path: Path) -> None:
     program = tmp_path / "bwrap"
     program.write_text(STAND_IN)
     program.chmod(0o700)

@@ -412,7 +412,7 @@ async def test_nothing_can_be_typed_into_the_terminal(victim: Victim) -> None:
 
 @pytest.mark.process
 @claim("sandbox:ends")
-async def test_what_is_asked_to_end_has_time_to_say_goodbye(
+async def test_what_is_asked_to_end_has_time_for_its_last_output(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A busy machine may not read the last words sooner.

@@ -108,7 +108,7 @@ async def test_a_broken_file_is_not_added_to(tmp_path: Path) -> None:
         assert file.read_text() == content
 
 
-async def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "rules").write_text("a file")
     with pytest.raises(NotLearned, match=r"Not a directory|File exists"):
         await RuleBook(tmp_path).learn(["a"])

@@ -34,7 +34,7 @@ FORM = True, False, True
 ASK = "mcpServer/elicitation/request"
 
 
-def said(item_id: str, text: str) -> WireModel:
+def text_delta(item_id: str, text: str) -> WireModel:
     return AgentMessageDeltaNotification(thread_id="t", turn_id="u", item_id=item_id, delta=text)
 
 
@@ -50,7 +50,7 @@ def warned(text: str) -> WireModel:
 
 texts = st.text(max_size=5)
 events = st.one_of(
-    st.builds(said, st.sampled_from("ab"), texts),
+    st.builds(text_delta, st.sampled_from("ab"), texts),
     st.builds(thought, st.integers(0, 1), texts),
     st.builds(warned, texts),
 )
@@ -252,7 +252,7 @@ def test_what_is_sent_again_has_the_form_of_its_client(jsonrpc: bool, experiment
     with hub.connect(live) as one, hub.connect(late) as two:
         hub.subscribe(one, "t")
         hub.emit("t", ThreadSettingsUpdatedNotification(thread_id="t", thread_settings=settings))
-        hub.emit("t", said("a", "text"))
+        hub.emit("t", text_delta("a", "text"))
         hub.hold(two, "t", position)
         hub.release(two, "t")
     assert late.heard == live.heard
@@ -304,7 +304,7 @@ def test_two_streams_of_one_thread_have_different_ids() -> None:
 def test_a_long_text_leaves_the_stream_in_parts(kept: int) -> None:
     stream = ReplayBuffer(ReplayLimits(max_events=kept))
     for _ in range(1000):
-        outgoing = Outgoing("item/agentMessage/delta", said("a", "x"), 7, stream.next_seq())
+        outgoing = Outgoing("item/agentMessage/delta", text_delta("a", "x"), 7, stream.next_seq())
         stream.keep(outgoing)
     assert kept <= stream.events + 64
     assert stream.events <= max(kept, 64)

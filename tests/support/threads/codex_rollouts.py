@@ -46,6 +46,6 @@ def event(kind: str, **members: Any) -> tuple[str, dict[str, Any]]:
     return "event_msg", {"type": kind, **members}
 
 
-def heard(text: str, role: str = "user") -> tuple[str, dict[str, Any]]:
+def message_item(text: str, role: str = "user") -> tuple[str, dict[str, Any]]:
     content = [{"type": "input_text" if role == "user" else "output_text", "text": text}]
     return "response_item", {"type": "message", "role": role, "content": content}

@@ -14,7 +14,7 @@ from protocol.rollout import (
     render_record,
 )
 from tests.support.threads.rollouts import read_rollout
-from tests.support.threads.stores import raw, said
+from tests.support.threads.stores import raw, user_message
 
 THREAD = "01900000-0000-7000-8000-000000000001"
 
@@ -27,7 +27,7 @@ def write(path: Path, *records: Record) -> None:
 def turn(number: int, *texts: str, **end: Any) -> list[Record]:
     """One whole turn: a question, then answers."""
     name = f"t{number}"
-    asked = said(f"question {number}", item_id=f"u{number}")
+    asked = user_message(f"question {number}", item_id=f"u{number}")
     return [
         TurnStarted(at_ms=number, turn_id=name),
         ItemCompleted(at_ms=number, turn_id=name, item=asked),

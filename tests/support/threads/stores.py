@@ -82,7 +82,7 @@ def created(at_ms: int = 1000, thread_id: str | None = None, **kwargs: Any) -> T
     )
 
 
-def said(text: str, at_ms: int = 1, item_id: str = "u") -> UserMessageThreadItem:
+def user_message(text: str, at_ms: int = 1, item_id: str = "u") -> UserMessageThreadItem:
     content: list[UserInput] = [TextUserInput(type="text", text=text)]
     return UserMessageThreadItem(
         id=item_id, content=content, started_at_ms=at_ms, completed_at_ms=at_ms
@@ -134,10 +134,10 @@ records: st.SearchStrategy[Record] = st.one_of(
         at_ms=times,
         input_id=texts,
         items=st.lists(items, max_size=2),
-        message=st.none() | st.builds(said, texts),
+        message=st.none() | st.builds(user_message, texts),
     ),
     st.builds(InputTaken, at_ms=times),
-    st.builds(ItemCompleted, at_ms=times, turn_id=texts, item=st.builds(said, texts)),
+    st.builds(ItemCompleted, at_ms=times, turn_id=texts, item=st.builds(user_message, texts)),
     st.builds(
         ItemCompleted,
         at_ms=times,
@@ -201,7 +201,7 @@ records: st.SearchStrategy[Record] = st.one_of(
 def row(number: int, **changes: Any) -> ThreadRow:
     state = begin(created(at_ms=number, thread_id=f"id{number:04}"))
     state.apply(TurnStarted(at_ms=number, turn_id="t"))
-    state.apply(ItemCompleted(at_ms=number, turn_id="t", item=said(f"hello {number}")))
+    state.apply(ItemCompleted(at_ms=number, turn_id="t", item=user_message(f"hello {number}")))
     return replace(ThreadRow.of(state), **changes)
 
 

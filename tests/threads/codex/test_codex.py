@@ -39,7 +39,7 @@ from tests.support.threads.codex_rollouts import (
     TOOLS,
     TURNS,
     event,
-    heard,
+    message_item,
     rollouts,
     write_rollout,
 )
@@ -126,7 +126,7 @@ def test_rollouts_of_older_versions_are_read_from_their_events(tmp_path: Path) -
         tmp_path,
         OLD,
         ("turn_context", {"cwd": "/old", "model": "m1", "approval_policy": "on-failure"}),
-        heard("look"),
+        message_item("look"),
         event("user_message", message="look", images=["data:x"]),
         event("agent_reasoning", text="hm"),
         event("mcp_tool_call_end", **call, result={"Ok": {"content": content}}),
@@ -143,7 +143,7 @@ def test_rollouts_of_older_versions_are_read_from_their_events(tmp_path: Path) -
         ),
         event("patch_apply_end", call_id="c4", success=True, changes={"a": ADDED, "b": UPDATED}),
         event("web_search_end", call_id="c5", query="q", action={"type": "search", "query": "q"}),
-        heard("done", "assistant"),
+        message_item("done", "assistant"),
         event("agent_message", message="done"),
         event("something_new", x=1),
         event("user_message", message="and now", images=None),
@@ -208,7 +208,7 @@ def test_turns_that_were_rolled_back_are_gone_with_what_they_left(tmp_path: Path
     def turn(number: int) -> list[tuple[str, dict[str, Any]]]:
         return [
             event("task_started", turn_id=f"t{number}"),
-            heard(f"m{number}"),
+            message_item(f"m{number}"),
             event("user_message", message=f"m{number}"),
             event("task_complete", turn_id=f"t{number}"),
         ]
@@ -230,7 +230,13 @@ def test_turns_that_were_rolled_back_are_gone_with_what_they_left(tmp_path: Path
 
 
 def test_history_that_was_condensed_without_a_replacement_is_its_message(tmp_path: Path) -> None:
-    write_rollout(tmp_path, OLD, heard("long"), ("compacted", {"message": "short"}), heard("new"))
+    write_rollout(
+        tmp_path,
+        OLD,
+        message_item("long"),
+        ("compacted", {"message": "short"}),
+        message_item("new"),
+    )
     assert texts(read(tmp_path, OLD)) == ["short", "new"]
 
 
@@ -488,7 +494,7 @@ async def test_what_could_not_be_imported_is_reported_once(home: Path) -> None:
 
 @claim("codex:memory")
 def test_a_large_rollout_is_imported_in_bounded_memory(tmp_path: Path) -> None:
-    large = heard("x" * 100_000)
+    large = message_item("x" * 100_000)
     path = write_rollout(tmp_path, OLD, event("user_message", message="first"), *[large] * 200)
     source = CodexThreads(tmp_path, lambda thread_id: False).find(OLD)
     tracemalloc.start()

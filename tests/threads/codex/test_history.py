@@ -15,7 +15,7 @@ from tests.support.threads.codex_rollouts import (
     TOOLS,
     TURNS,
     event,
-    heard,
+    message_item,
     rollouts,
     write_rollout,
 )
@@ -55,7 +55,7 @@ async def test_pages_of_a_thread_of_codex_have_what_a_read_has(home: Path) -> No
 
 @claim("codex:search")
 async def test_what_was_said_in_codex_is_found_also_after_it_went_on(home: Path) -> None:
-    path = write_rollout(home, OLD, event("task_started", turn_id="t"), heard("a walrus"))
+    path = write_rollout(home, OLD, event("task_started", turn_id="t"), message_item("a walrus"))
     with path.open("a") as file:
         file.write(line("user_message", message="a walrus"))
     async with serve(home) as served, served.client() as client:

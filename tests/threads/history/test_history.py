@@ -36,7 +36,7 @@ from protocol.rollout import (
 from tests.support.harness import Gate, claim, says, serve
 from tests.support.threads.histories import THREAD, texts, turn, whole, write
 from tests.support.threads.rollouts import read_rollout
-from tests.support.threads.stores import created, raw, said
+from tests.support.threads.stores import created, raw, user_message
 from tests.support.threads.stores import records as any_record
 
 
@@ -144,15 +144,15 @@ def test_only_the_newest_turns_and_items_stay_in_memory(tmp_path: Path) -> None:
     live = begin(created())
     live.kept_bytes = 1000
     live.apply(TurnStarted(at_ms=1, turn_id="a"))
-    live.apply(ItemCompleted(at_ms=1, turn_id="a", item=said("one", item_id="1")), 600)
+    live.apply(ItemCompleted(at_ms=1, turn_id="a", item=user_message("one", item_id="1")), 600)
     live.apply(TurnStarted(at_ms=2, turn_id="b"))
     for name in "234":
-        live.apply(ItemCompleted(at_ms=2, turn_id="b", item=said(name, item_id=name)), 300)
+        live.apply(ItemCompleted(at_ms=2, turn_id="b", item=user_message(name, item_id=name)), 300)
     assert [(one.items.left_out, len(one.items)) for one in live.turns] == [(1, 0), (0, 3)]
-    live.apply(ItemCompleted(at_ms=3, turn_id="b", item=said("5", item_id="5")), 900)
+    live.apply(ItemCompleted(at_ms=3, turn_id="b", item=user_message("5", item_id="5")), 900)
     assert [item.id for item in live.turns[1].items] == ["5"]  # type: ignore[union-attr]
     assert live.turns[1].items.left_out == 3
-    live.apply(ItemCompleted(at_ms=3, turn_id="b", item=said("6", item_id="6")), 2000)
+    live.apply(ItemCompleted(at_ms=3, turn_id="b", item=user_message("6", item_id="6")), 2000)
     assert (live.turns[1].items.left_out, live.is_whole) == (5, False)
 
 
@@ -275,7 +275,7 @@ def test_a_line_that_is_cut_or_damaged_is_no_item(index: HistoryIndex, tmp_path:
 def test_lines_in_another_form_are_read_in_full(index: HistoryIndex, tmp_path: Path) -> None:
     path, foreign = tmp_path / "log", tmp_path / "foreign"
     records = [*turn(1, "one", "two"), *turn(2, "three")[:-1]]
-    queued = InputQueued(at_ms=3, input_id="q", items=[raw("and?")], message=said("and?"))
+    queued = InputQueued(at_ms=3, input_id="q", items=[raw("and?")], message=user_message("and?"))
     write(path, created(thread_id="same"), *records, queued, TurnStarted(at_ms=4, turn_id="t3"))
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     # As somebody else might write it: spaces, and members in another order.

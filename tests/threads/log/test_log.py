@@ -25,7 +25,7 @@ from protocol.rollout import (
 )
 from tests.support.harness import claim
 from tests.support.threads.rollouts import read_rollout
-from tests.support.threads.stores import created, raw, records, said
+from tests.support.threads.stores import created, raw, records, user_message
 
 
 @claim("rollout:replay", "rollout:torn-line")
@@ -171,7 +171,7 @@ def test_queued_input_becomes_visible_at_the_boundary_in_its_order() -> None:
     state.apply(TurnStarted(at_ms=1, turn_id="t"))
     state.apply(HistoryAppended(at_ms=1, items=[raw("first")]))
     queued = [
-        InputQueued(at_ms=2, input_id="1", items=[raw("second")], message=said("second")),
+        InputQueued(at_ms=2, input_id="1", items=[raw("second")], message=user_message("second")),
         InputQueued(at_ms=3, input_id="2", items=[raw("third", "developer")]),
     ]
     for record in queued:
@@ -185,7 +185,7 @@ def test_queued_input_becomes_visible_at_the_boundary_in_its_order() -> None:
         raw("second"),
         raw("third", "developer"),
     ]
-    assert state.turns[0].items == [said("second")]
+    assert state.turns[0].items == [user_message("second")]
     assert state.queued == []
     state.apply(queued[1])
     state.apply(TurnCompleted(at_ms=9, turn_id="t", status="completed", duration_ms=8))
@@ -197,21 +197,22 @@ def test_queued_input_becomes_visible_at_the_boundary_in_its_order() -> None:
 def test_a_turn_that_never_ended_is_given_up_when_the_next_one_begins() -> None:
     state = begin(created())
     state.apply(TurnStarted(at_ms=1, turn_id="lost"))
-    state.apply(InputQueued(at_ms=2, input_id="1", items=[raw("late")], message=said("late")))
+    queued = InputQueued(at_ms=2, input_id="1", items=[raw("late")], message=user_message("late"))
+    state.apply(queued)
     state.apply(TurnStarted(at_ms=3, turn_id="next"))
     state.apply(TurnCompleted(at_ms=4, turn_id="lost", status="completed"))
     assert [(turn.id, turn.status) for turn in state.turns] == [
         ("lost", "interrupted"),
         ("next", "inProgress"),
     ]
-    assert state.turns[0].items == [said("late")]
+    assert state.turns[0].items == [user_message("late")]
     assert state.open_turn is state.turns[1]
 
 
 def test_items_before_any_turn_belong_to_none() -> None:
     state = begin(created())
     assert not state.has_content
-    state.apply(ItemCompleted(at_ms=1, turn_id="t", item=said("x" * 2000)))
+    state.apply(ItemCompleted(at_ms=1, turn_id="t", item=user_message("x" * 2000)))
     assert (state.turns, len(state.preview)) == ([], 1024)
 
 

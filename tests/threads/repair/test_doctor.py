@@ -23,7 +23,7 @@ from app_server.threads.repair.doctor import Check, check_home, examine, index_p
 from protocol.rollout import ItemCompleted, NameChanged, TurnStarted
 from tests.support.harness import ScriptedModel, claim, serve, write_config
 from tests.support.processes import run_cli, running
-from tests.support.threads.stores import created, open_store, said
+from tests.support.threads.stores import created, open_store, user_message
 
 CLOCK = SystemClock()
 DOCTOR = ("doctor", "--only", "threads", "--home")
@@ -44,7 +44,7 @@ async def a_thread(home: Path, text: str = "hello") -> tuple[str, Path]:
         thread = await store.create(created())
         await thread.append(
             TurnStarted(at_ms=5, turn_id="t"),
-            ItemCompleted(at_ms=5, turn_id="t", item=said(text)),
+            ItemCompleted(at_ms=5, turn_id="t", item=user_message(text)),
         )
         await store.unload(thread)
         return thread.id, Path(store.shown_path(thread.id))
@@ -156,7 +156,7 @@ async def test_rows_that_differ_from_the_logs_are_named_and_a_rebuild_makes_them
         ),
     ],
 )
-async def test_an_index_that_cannot_be_used_is_said_and_made_anew(
+async def test_an_index_that_cannot_be_used_is_reported_and_made_anew(
     tmp_path: Path, harm: Callable[[Path], None], message: str
 ) -> None:
     await a_thread(tmp_path)

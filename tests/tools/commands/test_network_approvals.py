@@ -91,9 +91,7 @@ def output(at: Desk) -> str:
 
 
 @claim("network:questions")
-async def test_a_host_that_nothing_is_said_of_is_asked_about(
-    tmp_path: Path, internet: None
-) -> None:
+async def test_a_host_without_a_rule_is_asked_about(tmp_path: Path, internet: None) -> None:
     async with proxied(tmp_path) as at:
         # Once is for the command: its second connection is not asked about.
         call = fetch("http://a.example/x", "http://A.example./y")

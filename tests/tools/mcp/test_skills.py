@@ -139,14 +139,14 @@ TWO = "skill://me/two"
 CUT = "x" * 8_192 + "\n[… the rest is read with `skills.read` and the cursor `8192`]"
 
 
-async def say(desk: Desk, *parts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Begin a turn; gives all that the client hears of it."""
+async def run_turn(desk: Desk, *parts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Begin a turn; gives all that the client receives until its end."""
     await desk.client.call("turn/start", {"threadId": desk.thread_id, "input": list(parts)})
     return await desk.client.until("turn/completed")
 
 
-def skill_warnings(heard: list[dict[str, Any]]) -> list[str]:
-    warnings = [one["params"]["message"] for one in heard if one["method"] == "warning"]
+def skill_warnings(messages: list[dict[str, Any]]) -> list[str]:
+    warnings = [one["params"]["message"] for one in messages if one["method"] == "warning"]
     return [text for text in warnings if "skills" in text]
 
 
@@ -167,11 +167,11 @@ async def test_skills_of_a_server_that_the_user_names_are_shown_to_the_model(
 ) -> None:
     texts = {"one": shown("plug:one", ONE, CUT), "two": shown("two", TWO, "Do it.")}
     async with desk_with(tmp_path, *RESOURCES, file(f"{TWO}/SKILL.md", "Do it.")) as desk:
-        heard = await say(desk, part)
+        heard = await run_turn(desk, part)
         said = desk.served.model.inputs()
         assert [one for one in said if "<skill>" in one[1]] == [texts[name] for name in names]
         assert skill_warnings(heard) == []
-        await say(desk, {"type": "text", "text": "go on"})
+        await run_turn(desk, {"type": "text", "text": "go on"})
         # Once, as part of the history.
         assert [one for one in desk.served.model.inputs() if one in texts.values()] == [
             texts[name] for name in names
@@ -185,7 +185,7 @@ async def test_a_skill_in_a_file_comes_before_one_of_a_server_with_the_same_name
     own.parent.mkdir(parents=True)
     own.write_text("---\ndescription: d\n---\nMine.\n")
     async with desk_with(tmp_path, *RESOURCES, file(f"{TWO}/SKILL.md", "Do it.")) as desk:
-        await say(desk, {"type": "text", "text": f"$two [$x]({own}) [$x](skill://{own})"})
+        await run_turn(desk, {"type": "text", "text": f"$two [$x]({own}) [$x](skill://{own})"})
         said = [text for role, text in desk.served.model.inputs() if "<skill>" in text]
     assert said == [f"<skill>\n<name>two</name>\n<path>{own}</path>\n{own.read_text()}\n</skill>"]
 
@@ -196,7 +196,7 @@ async def test_skills_that_are_named_and_cannot_be_read_are_named_to_the_user(
     async with desk_with(tmp_path, *RESOURCES) as desk:
 
         async def warned(text: str) -> list[str]:
-            heard = await say(desk, {"type": "text", "text": text})
+            heard = await run_turn(desk, {"type": "text", "text": text})
             assert desk.served.model.inputs()[-1] == ("user", text)
             return skill_warnings(heard)
 
@@ -216,7 +216,7 @@ async def test_skills_that_are_named_and_cannot_be_read_are_named_to_the_user(
 async def test_a_named_skill_that_cannot_be_read_keeps_no_other_one_back(tmp_path: Path) -> None:
     there = file(f"{ONE}/SKILL.md", "Do it.")
     async with desk_with(tmp_path, *RESOURCES[:3], there) as desk:
-        heard = await say(desk, {"type": "text", "text": "$two $plug:one"})
+        heard = await run_turn(desk, {"type": "text", "text": "$two $plug:one"})
         said = [one for one in desk.served.model.inputs() if "<skill>" in one[1]]
         assert said == [shown("plug:one", ONE, "Do it.")]
         [gone] = skill_warnings(heard)
@@ -225,6 +225,6 @@ async def test_a_named_skill_that_cannot_be_read_keeps_no_other_one_back(tmp_pat
 
 async def test_without_the_setting_no_server_is_asked_for_skills(tmp_path: Path) -> None:
     async with desk_with(tmp_path, *RESOURCES, config="") as desk:
-        await say(desk, {"type": "text", "text": "$two"})
+        await run_turn(desk, {"type": "text", "text": "$two"})
         assert desk.served.model.inputs()[-1] == ("user", "$two")
         assert "resources/list" not in desk.apps.hosted.script.names()

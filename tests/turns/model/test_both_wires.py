@@ -16,7 +16,7 @@ BROKEN = {"responseStreamDisconnected": {"httpStatusCode": None}}
 
 
 @dataclass(frozen=True)
-class Says:
+class ModelAnswer:
     """An answer of a model, whatever its API."""
 
     reasoning: Sequence[str] = ()
@@ -31,46 +31,47 @@ class Says:
     """Why the model stopped in the middle."""
 
 
-def script(wire: str, says: Says) -> list[Any]:
-    return _responses(says) if wire == "responses" else _chat(says)
+def script(wire: str, answer: ModelAnswer) -> list[Any]:
+    return _responses(answer) if wire == "responses" else _chat(answer)
 
 
-def _responses(says: Says) -> list[Any]:
+def _responses(answer: ModelAnswer) -> list[Any]:
     events: list[Any] = []
 
     def item(kind: str, number: str, **members: Any) -> dict[str, Any]:
         return {"type": kind, "id": number, **members}
 
-    if says.reasoning:
-        text = "".join(says.reasoning)
+    if answer.reasoning:
+        text = "".join(answer.reasoning)
         events.append(added(item("reasoning", "rs", summary=[])))
         place = {"item_id": "rs", "content_index": 0}
         events += [
             {"type": "response.reasoning_text.delta", **place, "delta": piece}
-            for piece in says.reasoning
+            for piece in answer.reasoning
         ]
         content = [{"type": "reasoning_text", "text": text}]
         events.append(done(item("reasoning", "rs", summary=[], content=content)))
-    if says.text:
+    if answer.text:
         begun = item("message", "msg", role="assistant", content=[])
         events.append(added(begun))
         events += [
-            {"type": "response.output_text.delta", "item_id": "msg", "delta": d} for d in says.text
+            {"type": "response.output_text.delta", "item_id": "msg", "delta": d}
+            for d in answer.text
         ]
-        if says.ends:
-            content = [{"type": "output_text", "text": "".join(says.text)}]
+        if answer.ends:
+            content = [{"type": "output_text", "text": "".join(answer.text)}]
             events.append(done({**begun, "content": content}))
-    for number, (name, arguments) in enumerate(says.calls):
+    for number, (name, arguments) in enumerate(answer.calls):
         call = {"name": name, "call_id": f"call_{number}", "arguments": arguments}
         events.append(done(item("function_call", f"fc_{number}", **call)))
-    if says.error is not None:
-        return [*events, {"type": "response.failed", "response": {"error": says.error}}]
-    if says.cut is not None:
-        details = {"incomplete_details": {"reason": says.cut}}
+    if answer.error is not None:
+        return [*events, {"type": "response.failed", "response": {"error": answer.error}}]
+    if answer.cut is not None:
+        details = {"incomplete_details": {"reason": answer.cut}}
         return [*events, {"type": "response.incomplete", "response": details}]
-    if not says.ends:
+    if not answer.ends:
         return [*events, BREAK]
-    prompt, output = says.tokens
+    prompt, output = answer.tokens
     usage = {"input_tokens": prompt, "output_tokens": output, "total_tokens": prompt + output}
     return [*events, {"type": "response.completed", "response": {"id": "r", "usage": usage}}]
 
@@ -83,23 +84,23 @@ def done(item: dict[str, Any]) -> dict[str, Any]:
     return {"type": "response.output_item.done", "item": item}
 
 
-def _chat(says: Says) -> list[Any]:
+def _chat(answer: ModelAnswer) -> list[Any]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
-    deltas += [{"reasoning_content": piece} for piece in says.reasoning]
-    deltas += [{"content": piece} for piece in says.text]
-    for number, (name, arguments) in enumerate(says.calls):
+    deltas += [{"reasoning_content": piece} for piece in answer.reasoning]
+    deltas += [{"content": piece} for piece in answer.text]
+    for number, (name, arguments) in enumerate(answer.calls):
         half = len(arguments) // 2
         function = {"name": name, "arguments": arguments[:half]}
         begun = {"index": number, "id": f"call_{number}", "function": function}
         rest = {"index": number, "function": {"arguments": arguments[half:]}}
         deltas += [{"tool_calls": [begun]}, {"tool_calls": [rest]}]
     chunks = [_chunk({"choices": [{"index": 0, "delta": delta}]}) for delta in deltas]
-    if says.error is not None:
-        return [*chunks, _chunk({"error": says.error}), b"data: [DONE]\n\n"]
-    if not says.ends and says.cut is None:
+    if answer.error is not None:
+        return [*chunks, _chunk({"error": answer.error}), b"data: [DONE]\n\n"]
+    if not answer.ends and answer.cut is None:
         return [*chunks, BREAK]
-    reason = says.cut or ("tool_calls" if says.calls else "stop")
-    prompt, output = says.tokens
+    reason = answer.cut or ("tool_calls" if answer.calls else "stop")
+    prompt, output = answer.tokens
     usage = {
         "prompt_tokens": prompt,
         "completion_tokens": output,
@@ -154,9 +155,9 @@ async def turn_events(client: WireClient, thread_id: str, *parts: dict[str, Any]
 
 MESSAGE = {"type": "agentMessage"}
 
-TABLE: dict[str, tuple[Says, list[Any]]] = {
+TABLE: dict[str, tuple[ModelAnswer, list[Any]]] = {
     "text": (
-        Says(text=["Hel", "lo"]),
+        ModelAnswer(text=["Hel", "lo"]),
         [
             ("begun", {**MESSAGE, "text": ""}),
             "Hel",
@@ -167,7 +168,7 @@ TABLE: dict[str, tuple[Says, list[Any]]] = {
         ],
     ),
     "reasoning": (
-        Says(reasoning=["Well", "."], text=["Yes"], tokens=(1, 2)),
+        ModelAnswer(reasoning=["Well", "."], text=["Yes"], tokens=(1, 2)),
         [
             ("begun", {"type": "reasoning", "content": []}),
             "Well",
@@ -181,7 +182,7 @@ TABLE: dict[str, tuple[Says, list[Any]]] = {
         ],
     ),
     "half a character": (
-        Says(text=["\ud83d", "x"]),
+        ModelAnswer(text=["\ud83d", "x"]),
         [
             ("begun", {**MESSAGE, "text": ""}),
             "\ufffd",
@@ -192,7 +193,9 @@ TABLE: dict[str, tuple[Says, list[Any]]] = {
         ],
     ),
     "error in the stream": (
-        Says(text=["Hel"], ends=False, error={"code": "insufficient_quota", "message": "no money"}),
+        ModelAnswer(
+            text=["Hel"], ends=False, error={"code": "insufficient_quota", "message": "no money"}
+        ),
         [
             ("begun", {**MESSAGE, "text": ""}),
             "Hel",
@@ -201,7 +204,7 @@ TABLE: dict[str, tuple[Says, list[Any]]] = {
         ],
     ),
     "cut short": (
-        Says(text=["Hel"], ends=False, cut="content_filter"),
+        ModelAnswer(text=["Hel"], ends=False, cut="content_filter"),
         [
             ("begun", {**MESSAGE, "text": ""}),
             "Hel",
@@ -216,9 +219,9 @@ TABLE: dict[str, tuple[Says, list[Any]]] = {
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", TABLE)
 async def test_clients_get_the_same(tmp_path: Path, name: str, wire: str) -> None:
-    says, expected = TABLE[name]
+    answer, expected = TABLE[name]
     async with serve(tmp_path) as served, served.client() as client:
-        served.model.scripts = [script(wire, says)]
+        served.model.scripts = [script(wire, answer)]
         assert await turn_events(client, await thread_of(client, wire)) == expected
         assert served.model.paths == [
             {"responses": "/v1/responses", "chat": "/v1/chat/completions"}[wire]
@@ -230,8 +233,8 @@ async def test_clients_get_the_same(tmp_path: Path, name: str, wire: str) -> Non
 async def test_calls_are_made_and_answered(tmp_path: Path, wire: str) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         calls = [("nothing", '{"a": 1}'), ("nowhere", "{}")]
-        answers = [Says(text=["Wait."], calls=calls), Says(text=["Done."])]
-        served.model.scripts = [script(wire, says) for says in answers]
+        answers = [ModelAnswer(text=["Wait."], calls=calls), ModelAnswer(text=["Done."])]
+        served.model.scripts = [script(wire, answer) for answer in answers]
         seen = await turn_events(client, await thread_of(client, wire))
         assert seen[-1] == "completed"
         assert outputs(served, wire) == [
@@ -291,8 +294,8 @@ async def test_what_breaks_is_tried_again(tmp_path: Path, wire: str) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [
             Refusal(503, {}, {"retry-after": "0"}),
-            script(wire, Says(text=["Hel"], ends=False)),
-            script(wire, Says(text=["Hello"])),
+            script(wire, ModelAnswer(text=["Hel"], ends=False)),
+            script(wire, ModelAnswer(text=["Hello"])),
         ]
         thread_id = await thread_of(
             client, wire, {"request_max_retries": 1, "stream_max_retries": 1}
@@ -331,7 +334,7 @@ async def test_a_model_that_says_nothing_is_given_up(tmp_path: Path, wire: str) 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_an_answer_above_the_bound_is_cut_off(tmp_path: Path, wire: str) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        served.model.scripts = [script(wire, Says(text=["x" * 600_000] * 2))]
+        served.model.scripts = [script(wire, ModelAnswer(text=["x" * 600_000] * 2))]
         seen = await turn_events(client, await thread_of(client, wire))
         assert seen[-2:] == [
             (
@@ -355,11 +358,11 @@ async def test_a_conversation_goes_on_when_the_api_changes(tmp_path: Path) -> No
             "model_providers.scripted.wire_api": "chat",
         }
         thread_id = await client.start_thread(config=config)
-        first = Says(reasoning=["Well."], text=["Wait."], calls=[("nothing", "{}")])
+        first = ModelAnswer(reasoning=["Well."], text=["Wait."], calls=[("nothing", "{}")])
         served.model.scripts = [
             script("chat", first),
-            script("chat", Says(text=["Done."])),
-            script("responses", Says(text=["Again."])),
+            script("chat", ModelAnswer(text=["Done."])),
+            script("responses", ModelAnswer(text=["Again."])),
         ]
         await client.turn(thread_id, "one")
         copy = {"threadId": thread_id, "modelProvider": "other", "config": config}
@@ -376,7 +379,7 @@ async def test_a_conversation_goes_on_when_the_api_changes(tmp_path: Path) -> No
 @claim("chat:request")
 async def test_a_chat_request_has_the_thread_s_tools_and_input(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        served.model.scripts = [script("chat", Says(text=["ok"]))]
+        served.model.scripts = [script("chat", ModelAnswer(text=["ok"]))]
         thread_id = await thread_of(client, "chat")
         image = {"type": "image", "url": PNG_URL}
         await turn_events(client, thread_id, {"type": "text", "text": "look"}, image)
@@ -403,7 +406,10 @@ async def test_tools_work_with_either_api(tmp_path: Path, wire: str) -> None:
             ("apply_patch", json.dumps({"input": patch})),
             ("update_plan", json.dumps({"plan": [{"step": "a", "status": "completed"}]})),
         ]
-        served.model.scripts = [script(wire, Says(calls=made)), script(wire, Says(text=["Done."]))]
+        served.model.scripts = [
+            script(wire, ModelAnswer(calls=made)),
+            script(wire, ModelAnswer(text=["Done."])),
+        ]
         thread_id = await thread_of(
             client, wire, cwd=str(tmp_path / "work"), sandbox="danger-full-access"
         )

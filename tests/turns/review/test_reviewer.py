@@ -349,7 +349,7 @@ async def test_whatever_is_no_verdict_denies(
 
 
 @claim("review:retries")
-async def test_a_review_is_tried_again_and_clients_hear_of_one(
+async def test_a_review_is_tried_again_and_clients_are_notified_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "RETRY_BASE_S", 0.0)

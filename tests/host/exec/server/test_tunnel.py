@@ -45,7 +45,7 @@ async def echo(limit: int | None = None) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_bytes_of_any_number_go_both_ways_and_the_end_is_heard() -> None:
+async def test_bytes_of_any_number_go_both_ways_and_the_end_is_noticed() -> None:
     sent = os.urandom(3 * 1024 * 1024)
     async with connected() as (connection, server), echo(limit=len(sent)) as port:
         async with connection.open_connection("127.0.0.1", port) as there:

@@ -325,7 +325,7 @@ async def test_a_model_of_which_nothing_is_known_is_named_once_a_thread(tmp_path
     ],
 )
 @claim("models:unknown")
-async def test_nothing_is_said_of_a_model_that_somebody_knows(
+async def test_there_is_no_warning_for_a_model_that_somebody_knows(
     tmp_path: Path, config: str, params: dict[str, Any], models: Any
 ) -> None:
     model = ScriptedModel()

@@ -32,7 +32,7 @@ SEARCH = {
 }
 
 
-def said(role: str, *parts: Any) -> dict[str, Any]:
+def message_item(role: str, *parts: Any) -> dict[str, Any]:
     kind = "output_text" if role == "assistant" else "input_text"
     content = [{"type": kind, "text": part} if isinstance(part, str) else part for part in parts]
     return {"type": "message", "role": role, "content": content}
@@ -68,7 +68,7 @@ def tool_call(call_id: str, name: str, arguments: str = "{}") -> dict[str, Any]:
 
 def test_only_what_every_server_knows_is_sent() -> None:
     assert translated(
-        said("user", "hi"),
+        message_item("user", "hi"),
         tools=[],
         tool_choice="auto",
         parallel_tool_calls=True,
@@ -91,7 +91,7 @@ def test_only_what_every_server_knows_is_sent() -> None:
 def test_what_was_chosen_is_sent() -> None:
     form = {"type": "json_schema", "name": "o", "strict": True, "schema": {"type": "object"}}
     body = translated(
-        said("user", "hi"),
+        message_item("user", "hi"),
         tools=[READ],
         parallel_tool_calls=False,
         reasoning={"effort": "high", "summary": "auto"},
@@ -138,7 +138,7 @@ def test_what_a_search_found_is_declared() -> None:
         "tools": [{**FILES, "tools": [{**READ, "defer_loading": True}]}],
     }
     search = {"type": "tool_search_call", "call_id": "s", "arguments": {"query": "files"}}
-    body = translated(said("user", "hi"), search, found, tools=[SEARCH])
+    body = translated(message_item("user", "hi"), search, found, tools=[SEARCH])
     assert [tool["function"]["name"] for tool in body["tools"]] == [
         "tool_search",
         "mcp__files__read",
@@ -161,12 +161,12 @@ def test_what_a_search_found_is_declared() -> None:
 
 def test_there_is_one_system_message_and_it_comes_first() -> None:
     body = translated(
-        said("developer", "Note one."),
-        said("system", "Note two."),
-        said("user", "hi"),
-        said("developer", "Note three."),
-        said("assistant", "hello"),
-        said("developer", "Note four."),
+        message_item("developer", "Note one."),
+        message_item("system", "Note two."),
+        message_item("user", "hi"),
+        message_item("developer", "Note three."),
+        message_item("assistant", "hello"),
+        message_item("developer", "Note four."),
     )
     assert body["messages"] == [
         {"role": "system", "content": "Be brief.\n\nNote one.\n\nNote two."},
@@ -174,22 +174,22 @@ def test_there_is_one_system_message_and_it_comes_first() -> None:
         {"role": "assistant", "content": "hello"},
         {"role": "user", "content": "Note four."},
     ]
-    assert translated(said("user", "hi"), instructions="")["messages"] == [
+    assert translated(message_item("user", "hi"), instructions="")["messages"] == [
         {"role": "user", "content": "hi"}
     ]
 
 
 def test_what_was_said_and_called_in_one_answer_is_one_message() -> None:
     assert messages(
-        said("user", "go"),
+        message_item("user", "go"),
         {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "x"}]},
-        said("assistant", "I look."),
+        message_item("assistant", "I look."),
         called("a", '{"path": "a"}', namespace="mcp__files"),
         called("b"),
         output("a", "A"),
         output("b", "B"),
         {"type": "web_search_call", "id": "w", "status": "completed"},
-        said("assistant", "Done."),
+        message_item("assistant", "Done."),
         tools=[FILES, READ],
     ) == [
         {"role": "user", "content": "go"},
@@ -210,8 +210,8 @@ def test_what_was_said_and_called_in_one_answer_is_one_message() -> None:
 def test_outputs_stand_right_behind_their_calls() -> None:
     assert messages(
         called("a"),
-        said("assistant", "meanwhile"),
-        said("user", "steered"),
+        message_item("assistant", "meanwhile"),
+        message_item("user", "steered"),
         called("b"),
         output("b", "B"),
         output("a", "A"),
@@ -230,7 +230,7 @@ def test_outputs_stand_right_behind_their_calls() -> None:
 
 
 def test_a_call_without_an_output_gets_one() -> None:
-    assert messages(called("a"), said("user", "and?")) == [
+    assert messages(called("a"), message_item("user", "and?")) == [
         {"role": "assistant", "content": "", "tool_calls": [tool_call("a", "read")]},
         {"role": "tool", "tool_call_id": "a", "content": "aborted before there was a result"},
         {"role": "user", "content": "and?"},
@@ -261,7 +261,7 @@ SHOWN = {
 
 def test_images_and_sounds_are_parts() -> None:
     sound = {"type": "input_audio", "audio_url": "data:audio/x-wav;base64,AA=="}
-    assert messages(said("user", "look", IMAGE, sound)) == [
+    assert messages(message_item("user", "look", IMAGE, sound)) == [
         {
             "role": "user",
             "content": [
@@ -283,7 +283,7 @@ def test_images_and_sounds_are_parts() -> None:
     ],
 )
 def test_parts_that_have_no_form_are_named(part: dict[str, Any]) -> None:
-    [message] = messages(said("user", "look", part))
+    [message] = messages(message_item("user", "look", part))
     assert message["content"] == "look\n\n[something that is neither text nor image was here]"
 
 
@@ -299,7 +299,9 @@ def test_the_image_of_an_output_is_shown_behind_all_outputs() -> None:
 # Properties.
 
 ITEMS = st.one_of(
-    st.builds(said, st.sampled_from(["user", "developer", "assistant"]), st.text(max_size=3)),
+    st.builds(
+        message_item, st.sampled_from(["user", "developer", "assistant"]), st.text(max_size=3)
+    ),
     st.builds(called, st.sampled_from("abcd")),
     st.builds(output, st.sampled_from("abcd"), st.text(max_size=3)),
     st.just({"type": "reasoning", "summary": []}),
