@@ -186,26 +186,26 @@ class FileWatches:
 
     def _notify(self, changes: frozenset[str]) -> Set[_Watch]:
         by_folder: dict[str, list[str]] = {}
-        heard = set[_Watch]()
+        notified = set[_Watch]()
         for path in changes:
             folder, _, name = path.rpartition("/")
             by_folder.setdefault(folder or "/", []).append(name)
         for watch in self._all():
             if changed := watch.place.changed(changes, by_folder):
                 watch.on_change(_bounded(str(watch.place.path), changed))
-                heard.add(watch)
-        return heard
+                notified.add(watch)
+        return notified
 
-    async def _look_again(self, changes: frozenset[str], heard: Set[_Watch]) -> None:
+    async def _look_again(self, changes: frozenset[str], notified: Set[_Watch]) -> None:
         """Look at paths that may have come, gone or become others; watch what is there now.
 
-        Who has `heard` of the changes already is not notified that something has come or gone.
+        A watch in `notified` is not notified again that something has come or gone.
         """
         watches = [watch for watch in self._all() if watch.place.may_have_moved(changes)]
         if not self._native or changes & self._folders:
             # What has the name of a watched folder may be another one now.
             self._folders = frozenset()
-        existed = {watch: watch.place.exists for watch in watches if watch not in heard}
+        existed = {watch: watch.place.exists for watch in watches if watch not in notified}
         try:
             for _ in range(BEGIN_TRIES):
                 moved = await self._move(watches)
@@ -215,7 +215,7 @@ class FileWatches:
         except OSError:
             # A folder has gone since the look. Its end is among the changes to come.
             self._folders = frozenset()
-        # Told at last: what its hearer does then is watched already.
+        # Notified at last: what its owner does then is watched already.
         for watch in self._all():
             if watch in existed and watch.place.exists != existed[watch]:
                 watch.on_change([str(watch.place.path)])
