@@ -1,13 +1,14 @@
-"""How long patches take, for any number of app-servers, side by side in one run.
+"""How long patches and commands of a model take, for any number of app-servers.
 
-python -m tests.bench.patches TARGET [TARGET…] [--files N] [--rounds N]
+python -m tests.bench.turn_tools TARGET [TARGET…] [--files N] [--rounds N]
 
-A TARGET is a command with `{port}` in it. Each is started with a fresh home and a model that plays
-a script: a turn with one patch of N files of 200 lines, in a sandbox and without, and a turn with a
-patch of one file. What is timed is the whole turn, from the request to its end.
+A TARGET is a command with `{port}` in it. Each is started in turn, with a fresh home and a model
+that plays a script: a turn with one patch of N files of 200 lines, one with a patch of one file,
+and one that runs `true`, in a sandbox and without. The whole turn is timed, from the request to its
+end.
 
-  python -m tests.bench.patches "codex app-server --listen ws://127.0.0.1:{port}" \
-                        "app-server --listen ws://127.0.0.1:{port}"
+  python -m tests.bench.turn_tools "codex app-server --listen ws://127.0.0.1:{port}" \
+                                "app-server --listen ws://127.0.0.1:{port}"
 
 Homes and files are in /var/tmp, as Codex has no sandbox where its home is in /tmp. These are
 figures to look at, not tests: nothing passes or fails.
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.server import Client, Target, p50_ms, print_table, started
-from tests.support.harness import COMPLETED, ScriptedModel, says
+from tests.support.harness import COMPLETED, ScriptedModel, calls, says
 
 FILES = 200
 LINES = 200
@@ -52,6 +53,15 @@ def patch_of(folder: Path, count: int, old: str, new: str) -> dict[str, Any]:
         lines += [f"-{old.format(number)}", f"+{new.format(number)}"]
     text = "\n".join([*lines, "*** End Patch"])
     return {"type": "custom_tool_call", "name": "apply_patch", "input": text}
+
+
+async def run_true(client: Client, thread_id: str, model: ScriptedModel) -> None:
+    """Run a turn in which the model runs `true`."""
+    arguments = {"cmd": "true", "login": False}
+    model.scripts[:] = [calls({"name": "exec_command", "arguments": arguments}), says("ok")]
+    await client.turn(thread_id, "go")
+    output = model.requests[-1]["input"][-1]["output"]
+    assert "exited with code 0" in output, output[:200]
 
 
 class Flip:
@@ -106,6 +116,9 @@ async def measure(target: Target, model: ScriptedModel, folder: Path, options: A
                 target.figures[name] = await p50_ms(partial(flip.turn, count), options.rounds)
                 if flip.is_open:
                     await flip.turn(count)
+            run = partial(run_true, client, thread["thread"]["id"], model)
+            name = f"exec_command true, {sandbox}, p50 ms"
+            target.figures[name] = await p50_ms(run, 4 * options.rounds)
 
 
 async def main() -> None:
