@@ -363,8 +363,8 @@ async def test_a_router_that_is_not_there_is_tried_again_and_again(
     assert box.ids() == ["s1"]
     logged = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert logged == [
-        "the router cannot be heard: ConnectionRefusedError",
-        "the router cannot be heard: it has gone",
+        "the router cannot be reached: ConnectionRefusedError",
+        "the router cannot be reached: it has gone",
     ]
 
 
@@ -377,7 +377,7 @@ async def test_a_router_that_refuses_the_key_is_asked_seldom_and_the_key_is_not_
         await naps.until_asleep()
 
     assert naps.delays == [15.0]
-    assert "the router cannot be heard: HTTP status 401" in caplog.text
+    assert "the router cannot be reached: HTTP status 401" in caplog.text
     assert "wrong-key-7" not in caplog.text
 
 

@@ -186,7 +186,7 @@ class SessionStream:
         if why is None:
             logger.info("the router is there")
         else:
-            logger.warning("the router cannot be heard: %s", why)
+            logger.warning("the router cannot be reached: %s", why)
 
 
 def _open(address: RouterAddress, cursor: str | None, limits: StreamLimits) -> connect:
