@@ -48,7 +48,7 @@ class ConfigProblems:
         self._configuration = configuration
         self._looking = anyio.Lock()
         self._found_in = -1
-        """The change of the files that `_found` is about."""
+        """`_found` is about the files after so many changes, or more."""
         self._found: Sequence[ConfigWarningNotification] = ()
         self._was_looked_for = False
 
@@ -69,13 +69,14 @@ class ConfigProblems:
             return Found(found, new)
 
     async def _look(self) -> tuple[Sequence[ConfigWarningNotification], int]:
+        # From before: while this reads, another request may find the next change.
+        change = self._configuration.changes
         try:
             config = await self._configuration.read()
         except ConfigError as exc:
             return [_unusable(exc)], -1
-        change = self._configuration.changes
-        if change == self._found_in:
-            return self._found, change
+        if self._configuration.changes == self._found_in:
+            return self._found, self._found_in
         return await anyio.to_thread.run_sync(partial(_problems, config)), change
 
 

@@ -106,6 +106,28 @@ async def test_a_changed_file_is_looked_at_again(tmp_path: Path) -> None:
     ]
 
 
+async def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("")
+
+    async def change_and_read() -> bool:
+        # Another request finds the change before this look has its settings.
+        if not file.read_text():
+            file.write_text("[agents]\n")
+            await configuration.read()
+        return False
+
+    sources = ConfigSources(home=tmp_path, cwd=tmp_path, requirements=tmp_path / "none.toml")
+    configuration = Configuration(sources, change_and_read)
+    problems = ConfigProblems(configuration)
+    assert await problems.find() == ([], [])
+    useless = ["1 setting of Codex without effect in this server"]
+    for news in (useless, []):
+        found = await problems.find()
+        assert [one.summary.partition(":")[0] for one in found.all] == useless
+        assert [one.summary.partition(":")[0] for one in found.new] == news
+
+
 @claim("config:unknown-keys")
 async def test_the_client_that_starts_a_thread_is_warned_of_unknown_keys_of_request_and_project(
     tmp_path: Path,
