@@ -45,6 +45,8 @@ class Commands:
         try:
             with ExitStack() as given:
                 ends = _attach(command, launch, on_output, given)
+                if launch.is_held:
+                    command.hold()
                 given.callback(theirs.close)
                 order = {
                     "argv": list(launch.argv),

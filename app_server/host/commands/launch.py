@@ -30,6 +30,8 @@ class CommandLaunch:
     """Whether anything can be written to it; without, and without a terminal, it reads nothing."""
     merges_stderr: bool = True
     """Whether stderr comes with stdout, in the order in which both were written."""
+    is_held: bool = False
+    """Nothing of its output is read before `RunningCommand.go_on`: what it prints has to wait."""
     inherited_fds: Sequence[int] = ()
     """Descriptors of this process that it gets under the same numbers, above 2; it is the caller
     who closes them, once it was started. At most 60."""

@@ -56,7 +56,6 @@ class Outlet:
         self._flows: dict[Stream, _Flow] = {name: _Flow(left=cap) for name in STREAMS}
         self._on_piece = on_piece
         self._waiting_chars = waiting_chars
-        self._is_open = False
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._held: RunningCommand | None = None
@@ -71,7 +70,7 @@ class Outlet:
             flow.left -= len(data)
         flow.pending += data
         self._discard_above_cap()
-        if self._on_piece is None or not self._is_open:
+        if self._on_piece is None or self._command is None:
             return
         due = self._sent_at + MERGE_S - time.monotonic()
         if due <= 0 or len(flow.pending) >= PIECE_BYTES:
@@ -80,16 +79,12 @@ class Outlet:
             self._timer = asyncio.get_running_loop().call_later(due, self._send)
 
     def open(self, command: RunningCommand) -> None:
-        """Begin to send what comes, and what came before."""
+        """Begin to read what a command prints that is held, and to send it."""
         self._command = command
-        self._is_open = True
-        self._discard_above_cap()
-        if self._on_piece is not None:
-            self._send()
+        command.go_on()
 
     def end(self) -> None:
         """Send what is left."""
-        self._is_open = True
         if self._on_piece is not None:
             self._send()
         if self._timer is not None:

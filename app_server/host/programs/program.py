@@ -4,7 +4,7 @@ Source: docs/tools.md, "Host methods".
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 import anyio.abc
@@ -73,7 +73,9 @@ class Program:
             SandboxUnavailable: it cannot be confined on this machine.
             OSError: it cannot be started.
         """
-        command = await commands.start(self._order.launch, confinement, self.outlet.take)
+        # Until it is known here, nothing could make it wait for whoever gets its output.
+        launch = replace(self._order.launch, is_held=True)
+        command = await commands.start(launch, confinement, self.outlet.take)
         self._command = command
         if self._is_terminated:
             command.terminate()
