@@ -55,8 +55,9 @@ class CommandChild(asyncio.ReadTransport):
         self.stdout.feed_data(data)
 
     async def follow(self, command: RunningCommand) -> None:
-        """Wait for the end of its process."""
+        """Read what its process prints, which is held until now, and wait for the end."""
         self._command = command
+        command.go_on()
         await command.finished.wait()
         self.stdout.feed_eof()
         self.ended.set()
@@ -124,6 +125,8 @@ async def run_command(
             _variables(params),
             cwd,
             None if (size := params.terminal) is None else TerminalSize(size.rows, size.cols),
+            # A stream reader asks once to be spared, and before `follow` that has no effect.
+            is_held=True,
         )
         confinement = confinement_there(params, cwd, places)
         command = await machine.start(launch, confinement, child.take)

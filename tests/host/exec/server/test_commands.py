@@ -1,0 +1,70 @@
+"""host: exec server: what its commands print."""
+
+import os
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+
+from app_server.host.commands.command import OnOutput, RunningCommand, Stream
+from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.machine import MachineCommands
+from app_server.host.exec.server.commands import run_command
+from app_server.host.proxy.gate import Gate
+from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.places import places_of_machine
+from protocol.exec_server import CommandStartParams
+from protocol.policy import DangerFullAccessSandboxPolicy
+from tests.support.fifos import read_fifo
+from tests.support.harness import WAIT_S
+
+SIZE = 300_000
+"""Less than a pipe holds, and more than a stream reader wants."""
+
+
+class SlowMachine(MachineCommands):
+    """Commands print before it is known that they were started."""
+
+    def __init__(self, printed: Path) -> None:
+        super().__init__()
+        self._printed = printed
+        self.read_early = 0
+
+    async def start(
+        self,
+        launch: CommandLaunch,
+        confinement: Confinement,
+        on_output: OnOutput,
+        gate: Gate | None = None,
+    ) -> RunningCommand:
+        is_started = False
+
+        def take(stream: Stream, data: bytes) -> None:
+            self.read_early += 0 if is_started else len(data)
+            on_output(stream, data)
+
+        command = await super().start(launch, confinement, take, gate)
+        await read_fifo(self._printed)
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        is_started = True
+        return command
+
+
+async def test_nothing_is_read_of_a_command_before_it_can_be_made_to_wait(tmp_path: Path) -> None:
+    os.mkfifo(printed := tmp_path / "printed")
+    machine = SlowMachine(printed)
+    params = CommandStartParams(
+        process_id=1,
+        line=f"head -c {SIZE} /dev/zero; echo > {printed}; head -c {SIZE} /dev/zero",
+        login=False,
+        sandbox_policy=DangerFullAccessSandboxPolicy(),
+    )
+    try:
+        with anyio.fail_after(WAIT_S):
+            async with run_command(machine, params, places_of_machine(str(tmp_path))) as child:
+                assert len(await child.stdout.read(-1)) == 2 * SIZE
+                await child.ended.wait()
+        assert (machine.read_early, child.returncode) == (0, 0)
+    finally:
+        await machine.aclose()
