@@ -61,6 +61,9 @@ class Failed(Exception):
     """What was asked for cannot be done; the text is for the user."""
 
 
+FAILURES = (Failed, ConfigError, LoadFailed, NotRecorded, OAuthFailed, ServerUnavailable)
+
+
 ADD_EPILOG = """\
 examples:
   app-server mcp add files -- npx -y some-mcp-server /data
@@ -85,9 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("add takes either --url URL, or -- and a command")
     try:
         return asyncio.run(_run(options))
-    except (
-        Failed, ConfigError, LoadFailed, NotRecorded, OAuthFailed, ServerUnavailable,
-    ) as exc:  # fmt: skip
+    except FAILURES as exc:
         print(f"app-server mcp: {exc}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

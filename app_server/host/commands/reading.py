@@ -144,7 +144,7 @@ class Reading:
     def _read_once(self) -> int:
         """Read what is there; 0 if that is nothing for now, or for good."""
         try:
-            count = self._moved()
+            count = self._read_or_discard()
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as exc:
@@ -163,7 +163,7 @@ class Reading:
             self._take(bytes(_view[:count]))
         return count
 
-    def _moved(self) -> int:
+    def _read_or_discard(self) -> int:
         if sys.platform == "linux" and self._null is not None:
             try:
                 return os.splice(self._fd, self._null, DISCARD_BYTES)

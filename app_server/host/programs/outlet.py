@@ -1,6 +1,6 @@
 """Where the output of one program goes: kept for its end, or sent as it comes, up to a bound.
 
-What comes within a moment is sent together. While who hears it cannot keep up, the program is not
+What comes within a moment is sent together. While the client cannot keep up, the program is not
 read, and so has to wait.
 Source: docs/tools.md, "Host methods".
 """
@@ -20,7 +20,7 @@ PIECE_BYTES = 256 * 1024
 """Sent at once, at most; in base64 it fits into a message."""
 
 BUSY_CHARS = 6 * 1024 * 1024
-"""That wait for who hears it: above, the program is not read."""
+"""That wait to be sent to the client: above, the program is not read."""
 
 LOOK_S = 0.005
 """Between two looks at whether that has become less than half."""
@@ -51,7 +51,7 @@ class Outlet:
     ) -> None:
         """Bound each stream to `cap` bytes, None for no bound; `on_piece` None keeps all of it.
 
-        `waiting_chars` says how much waits for who hears the pieces.
+        `waiting_chars` says how much waits to be sent to the client.
         """
         self._flows: dict[Stream, _Flow] = {name: _Flow(left=cap) for name in STREAMS}
         self._on_piece = on_piece

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from protocol.model import Json, JsonObject
 
 CallKind: TypeAlias = Literal["function", "custom", "search", "shell"]
-"""A call of the `shell` of the Responses API is made by nobody here: it is answered."""
+"""`shell`, the local shell of the Responses API, is not offered: its calls get an error."""
 
 _KINDS: dict[str, CallKind] = {
     "function_call": "function",

@@ -77,13 +77,15 @@ async def planned_elsewhere(
         yield RemotePatch(process, await anyio.to_thread.run_sync(plan_of, planned))
 
 
-async def _ask(process: RemoteProcess, said: bytes, kind: type[Answer], limit_s: float) -> Answer:
+async def _ask(
+    process: RemoteProcess, question: bytes, kind: type[Answer], limit_s: float
+) -> Answer:
     """Send one line and read the next.
 
     Raises:
         OSError: the connection was lost, or there was no answer in time that makes sense.
     """
-    process.write(said)
+    process.write(question)
     line = b""
     with anyio.move_on_after(limit_s) as scope:
         try:

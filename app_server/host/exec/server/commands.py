@@ -125,7 +125,7 @@ async def run_command(
             _variables(params),
             cwd,
             None if (size := params.terminal) is None else TerminalSize(size.rows, size.cols),
-            # A stream reader asks once to be spared, and before `follow` that has no effect.
+            # A stream reader that has too much asks for a pause once: before `follow` it gets none.
             is_held=True,
         )
         confinement = confinement_there(params, cwd, places)

@@ -45,8 +45,8 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
     confinement = confinement_there(params, params.cwd, places)
 
     async def work(child: ServedChild) -> None:
-        said = await child.input.readline()
-        plan, line = await anyio.to_thread.run_sync(_plan, said, params.cwd, confinement)
+        request = await child.input.readline()
+        plan, line = await anyio.to_thread.run_sync(_plan, request, params.cwd, confinement)
         await child.print(line)
         if plan is None or not _is_allowed(await child.input.readline()):
             return
@@ -58,9 +58,9 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
         yield child
 
 
-def _plan(said: bytes, cwd: str, confinement: Confinement) -> tuple[Plan | None, bytes]:
+def _plan(request: bytes, cwd: str, confinement: Confinement) -> tuple[Plan | None, bytes]:
     try:
-        text = PatchText.model_validate_json(said).patch
+        text = PatchText.model_validate_json(request).patch
         plan = plan_patch(parse_patch(text), cwd, resolved(confinement))
         line = plan_line(plan)
         if len(line) > MAX_PLAN_BYTES:
