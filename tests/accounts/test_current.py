@@ -9,8 +9,8 @@ from app_server.accounts.credentials import AuthState, Credentials
 from app_server.accounts.current import EARLY_MS, MAX_AGE_MS, CurrentAccount
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.record import AuthRecord, Tokens
-from tests.support.accounts import NOW_MS
-from tests.support.issuer_peer import make_id_token, make_jwt
+from tests.support.accounts.account import NOW_MS
+from tests.support.accounts.issuer_peer import make_id_token, make_jwt
 
 
 def record(access: str, account: str = "acct-1") -> AuthRecord:

@@ -22,18 +22,18 @@ from app_server.accounts.errors import (
 from app_server.accounts.grants import Grants
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.record import AuthRecord, Tokens, external_credentials
-from tests.support.accounts import (
+from tests.support.accounts.account import (
     NOW_MS,
     accounts,
     keep,
     stored,
 )
+from tests.support.accounts.issuer_peer import MARK, IssuerPeer, make_id_token, make_jwt
 from tests.support.harness import (
     WAIT_S,
     Gate,
     claim,
 )
-from tests.support.issuer_peer import MARK, IssuerPeer, make_id_token, make_jwt
 
 
 @claim("account:revision")

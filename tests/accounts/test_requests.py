@@ -14,7 +14,7 @@ from app_server.cli.serve import quiet_libraries
 from app_server.config.values import Config
 from app_server.turns.model.catalogue.providers import read_providers
 from app_server.turns.model.provider import Provider
-from tests.support.accounts import (
+from tests.support.accounts.account import (
     PLUS,
     account,
     browse,
@@ -26,13 +26,13 @@ from tests.support.accounts import (
     stored,
     updated,
 )
+from tests.support.accounts.issuer_peer import MARK, make_jwt
 from tests.support.harness import (
     WAIT_S,
     Refusal,
     WireClient,
     claim,
 )
-from tests.support.issuer_peer import MARK, make_jwt
 
 
 @claim("account:renewed")

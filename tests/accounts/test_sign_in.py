@@ -15,7 +15,7 @@ from app_server.accounts.errors import (
 from app_server.accounts.issuer import CLIENT_ID, Issuer
 from app_server.accounts.login.device_code import DeviceCode, await_tokens
 from app_server.accounts.web import open_issuer_web
-from tests.support.accounts import (
+from tests.support.accounts.account import (
     PLUS,
     account,
     browse,
@@ -27,12 +27,12 @@ from tests.support.accounts import (
     stored,
     updated,
 )
+from tests.support.accounts.issuer_peer import MARK, IssuerPeer, make_id_token, make_jwt
 from tests.support.harness import (
     Gate,
     WireClient,
     claim,
 )
-from tests.support.issuer_peer import MARK, IssuerPeer, make_id_token, make_jwt
 
 
 async def failure_of(client: WireClient) -> Any:

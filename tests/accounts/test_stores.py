@@ -16,11 +16,11 @@ from app_server.accounts.record import AuthRecord
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.accounts.store import AuthStore
 from app_server.config.values import Config, ConfigError
-from tests.support.accounts import accounts
+from tests.support.accounts.account import accounts
+from tests.support.accounts.issuer_peer import make_id_token
 from tests.support.harness import (
     claim,
 )
-from tests.support.issuer_peer import make_id_token
 from tests.support.large import Case, made
 from tests.support.mcp_peers.sign_in import FakeKeyring
 

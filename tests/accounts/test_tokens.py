@@ -13,12 +13,12 @@ from app_server.accounts.errors import (
 )
 from app_server.accounts.issuer import CLIENT_ID, Issuer, require_private_channel
 from app_server.accounts.record import AuthRecord, external_credentials
-from tests.support.accounts import PLUS, account, server
+from tests.support.accounts.account import PLUS, account, server
+from tests.support.accounts.issuer_peer import make_id_token, make_jwt
 from tests.support.harness import (
     claim,
     methods_of,
 )
-from tests.support.issuer_peer import make_id_token, make_jwt
 
 
 @claim("account:plans")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.accounts import keep, stored
+from tests.support.accounts.account import keep, stored
+from tests.support.accounts.issuer_peer import IssuerPeer, make_jwt
 from tests.support.apps.chatgpt_peer import Asked, ChatgptPeer
 from tests.support.harness import WireClient, claim, serve
-from tests.support.issuer_peer import IssuerPeer, make_jwt
 from tests.support.large import Case, made
 
 THREAD = "01a20303-9216-7750-834d-70cf19703048"

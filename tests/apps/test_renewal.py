@@ -19,7 +19,8 @@ from app_server.apps.upstream.backend import AppsBackend
 from app_server.apps.upstream.bearer import Bearer
 from app_server.apps.upstream.outbound import Backend, BackendFailed, account_of
 from app_server.server.apps_account import PAUSE_S, AppsAccount
-from tests.support.accounts import NOW_MS, accounts, keep
+from tests.support.accounts.account import NOW_MS, accounts, keep
+from tests.support.accounts.issuer_peer import IssuerPeer, make_jwt
 from tests.support.apps.chatgpt_peer import ChatgptPeer
 from tests.support.apps.files_peer import FileStore
 from tests.support.apps.hosted import connector, serve_hosted
@@ -27,7 +28,6 @@ from tests.support.apps.peer import connect
 from tests.support.apps.renewal import published
 from tests.support.apps.service import BOTH, Auth, State, Who, open_apps, runs
 from tests.support.harness import WAIT_S, claim, serve
-from tests.support.issuer_peer import IssuerPeer, make_jwt
 
 LIST = "connectors/directory/list"
 WORN = State(Who("worn"), 1)

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.bench.model import bench_model
 from tests.bench.server import started
-from tests.support.lean import LeanClient, lean_client
+from tests.support.clients.lean import LeanClient, lean_client
 
 
 async def listen(client: LeanClient) -> None:

@@ -33,7 +33,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.bench.model import bench_model
 from tests.bench.server import Target, started
-from tests.support.lean import lean_client
+from tests.support.clients.lean import lean_client
 
 CONNECTIONS = 4
 """That the threads of the load are spread over."""

@@ -23,7 +23,7 @@ from app_server.clients.token_file import (
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards
 from tests.support.clients.coder import environment, read_given, run_coder
-from tests.support.descriptors import open_below
+from tests.support.files.descriptors import open_below
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.receiver.peer import context, parts
 

@@ -9,8 +9,8 @@ import pytest
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.unchanged import ABSENT, SETTLED_S, is_settled, stamp_of
 from app_server.config.values import ConfigError
+from tests.support.event_loop.no_worker import no_worker_free
 from tests.support.harness import serve
-from tests.support.no_worker import no_worker_free
 
 WAIT_S = 60.0
 LATER_NS = int(10 * SETTLED_S * 1e9)

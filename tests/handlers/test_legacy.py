@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.accounts import server
+from tests.support.accounts.account import server
 from tests.support.harness import claim, serve
 
 pytestmark = pytest.mark.process

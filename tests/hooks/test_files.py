@@ -4,7 +4,7 @@ from pathlib import Path
 
 from app_server.hooks.definition import Hook
 from app_server.hooks.files import MAX_HOOKS, places_of, read_hooks
-from tests.support.hook_files import declared, group
+from tests.support.files.hooks import declared, group
 
 
 def test_hooks_of_all_files_are_in_one_order(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from app_server.config.values import Config
 from app_server.hooks.files import HookList
 from app_server.hooks.source import HookSource
 from app_server.host.folder_reads import FolderReads
-from tests.support.hook_files import declared, group
+from tests.support.files.hooks import declared, group
 
 
 def source(home: Path | None, projects: dict[str, Any]) -> HookSource:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from app_server.runtime.launch import Launch
-from tests.support.fifos import open_fifo_to_write
+from tests.support.files.fifos import open_fifo_to_write
 from tests.support.harness import WAIT_S
 from tests.support.host.exec_conversations import PYTHON, processes, python
 from tests.support.host.exec_peer import HOLD, Holders

@@ -9,7 +9,7 @@ from app_server.host.commands.machine import MachineCommands
 from app_server.host.programs.outlet import Outlet
 from app_server.host.programs.program import Ended, Program, ProgramOrder
 from app_server.permissions.confinement.confinement import UNCONFINED
-from tests.support.fifos import read_fifo
+from tests.support.files.fifos import read_fifo
 from tests.support.host.commands import sh
 
 SIZE = 300_000

@@ -26,9 +26,9 @@ import anyio
 from pydantic import SecretStr
 from websockets.exceptions import WebSocketException
 
+from tests.support.accounts.issuer_peer import make_id_token, make_jwt
 from tests.support.apps.hosted import Hosted, serve_hosted
-from tests.support.issuer_peer import make_id_token, make_jwt
-from tests.support.lean import LeanClient, is_end, lean_client
+from tests.support.clients.lean import LeanClient, is_end, lean_client
 from tests.support.paths import MCP_PEER
 
 STARTS = 200

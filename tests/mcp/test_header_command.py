@@ -16,7 +16,7 @@ from app_server.mcp.errors import HeaderCommandFailed
 from app_server.mcp.header_command import HeaderCommand, parse_headers
 from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_here
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
-from tests.support.fifos import open_fifo
+from tests.support.files.fifos import open_fifo
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
 from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.header_commands import FAILED, look, printing, runs, sent, server

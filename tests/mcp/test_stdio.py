@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from app_server.mcp.stdio import ServerProcess
-from tests.support.loop_turns import counted_turns
+from tests.support.event_loop.turns import counted_turns
 
 
 class Printed:

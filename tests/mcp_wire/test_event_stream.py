@@ -7,7 +7,7 @@ import pytest
 from app_server.mcp_wire.http.inbox import Inbox
 from app_server.mcp_wire.http.listener import EventStream
 from app_server.runtime.loop_share import LoopShare
-from tests.support.loop_turns import counted_turns
+from tests.support.event_loop.turns import counted_turns
 
 
 class Received:

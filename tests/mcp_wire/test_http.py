@@ -13,8 +13,8 @@ import anyio.lowlevel
 import pytest
 
 from app_server.mcp_wire.http import transport
+from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S, WireClient, claim, serve
-from tests.support.loop_clock import LoopClock
 from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.web_peer import EVENTS, JSON, Answer, WebPeer
 

@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from app_server.mcp_wire.long_lists import LARGE_BYTES, PIECE_BYTES, parse_in_pieces
 from app_server.mcp_wire.messages import NoMessage, parse_message, read_message
-from tests.support.loop_turns import counted_turns
+from tests.support.event_loop.turns import counted_turns
 
 TRAPS = ["},{", "[{", "}]", '"},{"', "\\", '"tools":[{', "é"]
 VALUES = st.recursive(

@@ -8,9 +8,9 @@ import pytest
 
 from app_server.hooks.plugins import Declaration
 from app_server.plugins.hooks import MAX_PLACES, read_declarations
+from tests.support.files.hooks import group
+from tests.support.files.plugins import write, write_marketplace, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve
-from tests.support.hook_files import group
-from tests.support.plugin_folders import write, write_marketplace, write_plugin
 
 CONFIG = '[plugins."p@m"]\nenabled = true\n'
 FILE = "hooks/hooks.json"

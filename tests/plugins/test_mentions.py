@@ -15,8 +15,8 @@ from app_server.plugins.store import PluginStore
 from app_server.plugins.turn_hooks import INSTRUCTIONS
 from app_server.turns.model.prompt.plugins import MAX_NAMESPACES, plugin_text
 from protocol.items import MentionUserInput, TextUserInput, UserInput
+from tests.support.files.plugins import server, write, write_plugin
 from tests.support.harness import Gate, Served, WireClient, claim, says, serve, stdio_server
-from tests.support.plugin_folders import server, write, write_plugin
 
 SKILL = "---\nname: s\ndescription: d\n---\nDo so.\n"
 ALPHA = (

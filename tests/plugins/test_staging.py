@@ -12,7 +12,7 @@ from app_server.plugins import staging
 from app_server.plugins.clones import ClonedMarketplaces
 from app_server.plugins.staging import put_in_place
 from app_server.plugins.store import PluginId, PluginStore
-from tests.support.plugin_folders import write_plugin
+from tests.support.files.plugins import write_plugin
 
 
 class Killed(BaseException):

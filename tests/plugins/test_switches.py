@@ -5,8 +5,8 @@ from typing import Any
 
 from app_server.plugins.contributor import MAX_THREADS, Plugins, Root
 from app_server.plugins.store import PluginStore
+from tests.support.files.plugins import server, write, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve
-from tests.support.plugin_folders import server, write, write_plugin
 
 CONFIG = "mcp_optional_startup_grace_ms = 0\n" + "".join(
     f'[plugins."{name}@m"]\nenabled = true\n' for name in ("one", "two")

@@ -9,7 +9,7 @@ import pytest
 from app_server.threads.index.listing import Listing
 from app_server.threads.index.query import ThreadPage, ThreadQuery
 from tests.support.harness import WAIT_S, Gate, ScriptedModel, WireClient, claim, says, serve
-from tests.support.seen import deltas, merged, numbered
+from tests.support.threads.seen import deltas, merged, numbered
 
 GO = [{"type": "text", "text": "go"}]
 

@@ -12,7 +12,7 @@ import pytest
 from app_server.http.backlog import ASKED_BACKLOG
 from app_server.server import listeners
 from app_server.server.listeners import NOT_ACCEPTED, accept_failures_logged_once
-from tests.support.descriptors import no_descriptor_left
+from tests.support.files.descriptors import no_descriptor_left
 from tests.support.harness import WAIT_S, serve
 
 RETRY_S = 0.05

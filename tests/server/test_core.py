@@ -9,7 +9,7 @@ import pytest
 from app_server.plugins.contributor import Plugins
 from app_server.server import core
 from app_server.threads.store import ThreadStore
-from tests.support.descriptors import open_below
+from tests.support.files.descriptors import open_below
 from tests.support.harness import serve
 
 

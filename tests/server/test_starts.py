@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from tests.long.starts import WAIT_S, Start, all_cores_busy, hosted_account, run, run_many, use_all
+from tests.support.clients.lean import LeanClient, lean_client
 from tests.support.harness import claim
-from tests.support.lean import LeanClient, lean_client
 
 NOT_INSTALLED = {"sniffio", "h2", "trio", "socksio"}
 """Looked for by libraries again and again, and not there: nothing is imported."""

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
+from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import claim
 from tests.support.host.elsewhere import add, desk_there, entry
 from tests.support.host.exec_conversations import listening
-from tests.support.images import PNG, PNG_URL
 from tests.support.turn_tools.turn_commands import desk
 
 NO_PATH = "it is not an absolute path of at most 4096 characters, without a null character"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
+from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import (
     WAIT_S,
     ScriptedModel,
@@ -17,7 +18,6 @@ from tests.support.harness import (
     says,
     serve,
 )
-from tests.support.images import PNG, PNG_URL
 
 NO_IMAGE = "it is not a PNG, JPEG, GIF or WebP image"
 

@@ -13,7 +13,7 @@ import pytest
 from app_server.http.loopback_server import serve_on_loopback
 from app_server.transport.address import TcpAddress, UnixAddress
 from app_server.transport.websocket import WebSocketLimits, listen_tcp, listen_unix
-from tests.support.descriptors import no_descriptor_left
+from tests.support.files.descriptors import no_descriptor_left
 from tests.support.harness import WAIT_S
 
 TRIED = "socket.accept() out of system resource"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.files.plugins import write, write_marketplace, write_plugin
 from tests.support.harness import Served, WireClient, WireError, claim, serve
 from tests.support.host.git_peer import GitPeer, Repository, serve_git
-from tests.support.plugin_folders import write, write_marketplace, write_plugin
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.files.plugins import server, write, write_marketplace, write_plugin
 from tests.support.harness import Served, WireClient, WireError, calls, claim, says, serve
-from tests.support.plugin_folders import server, write, write_marketplace, write_plugin
 
 STARTED = "mcpServer/startupStatus/updated"
 ALPHA = "alpha@shop"

@@ -12,7 +12,7 @@ import pytest
 from app_server.host.proxy.served import ServedProxy
 from app_server.host.proxy.server import ProxyServer
 from app_server.permissions.network.policy import NetworkPolicy
-from tests.support.descriptors import no_descriptor_left
+from tests.support.files.descriptors import no_descriptor_left
 from tests.support.harness import WAIT_S
 from tests.support.host.proxies import Watched, proxy
 

@@ -10,9 +10,9 @@ from app_server.host.proxy import upstream
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
+from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S
 from tests.support.host.proxies import answering, proxy
-from tests.support.loop_clock import LoopClock
 
 LOCAL = NetworkPolicy(allowed=("127.0.0.1", "localhost"))
 

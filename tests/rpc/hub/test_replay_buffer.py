@@ -27,7 +27,7 @@ from protocol.model import WireModel
 from protocol.policy import GranularApprovals, GranularAskForApproval
 from protocol.threads import ThreadSettingsUpdatedNotification
 from tests.support.harness import claim
-from tests.support.seen import merged
+from tests.support.threads.seen import merged
 from tests.support.threads.stores import created
 
 FORM = True, False, True

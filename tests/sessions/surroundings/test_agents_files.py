@@ -16,7 +16,7 @@ from app_server.sessions.surroundings.agents_files import (
     read_agents_settings,
     read_instructions,
 )
-from tests.support.descriptors import open_below
+from tests.support.files.descriptors import open_below
 from tests.support.harness import claim
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app_server.hooks import running
-from tests.support.fifos import write_fifo
+from tests.support.files.fifos import write_fifo
+from tests.support.files.plugins import write, write_plugin
 from tests.support.harness import Served, WireClient, calls, claim, says, serve
-from tests.support.plugin_folders import write, write_plugin
 
 
 def prints(value: Any) -> str:

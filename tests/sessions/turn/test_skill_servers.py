@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app_server.sessions.turn import skill_servers
+from tests.support.files.plugins import write
 from tests.support.harness import (
     REQUIREMENTS,
     Served,
@@ -22,7 +23,6 @@ from tests.support.harness import (
     tools_of_thread,
 )
 from tests.support.paths import MCP_PEER
-from tests.support.plugin_folders import write
 
 METHOD = "item/tool/requestUserInput"
 QUESTION = "skill_mcp_dependency_install"

@@ -16,8 +16,8 @@ from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
 from app_server.clients.demo.hosted.endpoint import MCP_PATH, Arrival, HostedEndpoint
 from app_server.clients.demo.hosted.tool import READS, HostedConnector, HostedTool, Run, listed
 from protocol.model import JsonObject
+from tests.support.accounts.issuer_peer import make_jwt
 from tests.support.changes import Changes
-from tests.support.issuer_peer import make_jwt
 
 A_YEAR_3000 = 32_500_000_000
 

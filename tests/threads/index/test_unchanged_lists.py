@@ -15,8 +15,8 @@ from app_server.threads.log.state.thread import begin
 from app_server.threads.organization.filing import Filing
 from protocol.filing_records import SectionPut
 from protocol.threads import ThreadSection
+from tests.support.event_loop.no_worker import no_worker_free
 from tests.support.harness import serve
-from tests.support.no_worker import no_worker_free
 from tests.support.threads.stores import created
 
 WAIT_S = 60.0

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.files.plugins import write_plugin
 from tests.support.harness import claim, write_config
-from tests.support.plugin_folders import write_plugin
 from tests.support.turn_tools.turn_commands import CommandResult, command, desk, stdin
 
 

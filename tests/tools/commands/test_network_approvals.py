@@ -20,7 +20,7 @@ from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from app_server.turns.model.prompt.surroundings import PROXIED
 from protocol.legacy import ExecCommandApprovalParams
-from tests.support.fifos import write_fifo
+from tests.support.files.fifos import write_fifo
 from tests.support.harness import REQUIREMENTS, claim, says
 from tests.support.host.fetching import fetch_line
 from tests.support.host.origin import origin

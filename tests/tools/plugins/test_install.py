@@ -13,8 +13,8 @@ from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from app_server.tools.plugins.install import LIST, REQUEST
 from app_server.tools.plugins.suggestion import UNKNOWN
+from tests.support.files.plugins import server, write, write_marketplace, write_plugin
 from tests.support.harness import Served, WireClient, calls, claim, says, serve
-from tests.support.plugin_folders import server, write, write_marketplace, write_plugin
 
 METHOD = "mcpServer/elicitation/request"
 CAL = "cal@shop"

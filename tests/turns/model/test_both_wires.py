@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import BREAK, Gate, Refusal, Served, WireClient, claim, serve
-from tests.support.images import PNG, PNG_URL
 
 WIRES = ("responses", "chat")
 BROKEN = {"responseStreamDisconnected": {"httpStatusCode": None}}

@@ -15,7 +15,7 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.places import places_of_machine
 from protocol.exec_server import CommandStartParams
 from protocol.policy import DangerFullAccessSandboxPolicy
-from tests.support.fifos import read_fifo
+from tests.support.files.fifos import read_fifo
 from tests.support.harness import WAIT_S
 
 SIZE = 300_000

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from app_server.turns.model.encoding import PIECE_BYTES, encode
-from tests.support.loop_turns import counted_turns
+from tests.support.event_loop.turns import counted_turns
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

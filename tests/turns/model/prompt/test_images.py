@@ -17,8 +17,8 @@ from app_server.turns.model.prompt.images import (
     image_url,
     without_images,
 )
+from tests.support.files.images import GIF, JPEG, PNG, PNG_URL, WEBP
 from tests.support.harness import WAIT_S, ScriptedModel, claim, serve
-from tests.support.images import GIF, JPEG, PNG, PNG_URL, WEBP
 
 NONE = "it is not a PNG, JPEG, GIF or WebP image"
 

@@ -7,13 +7,13 @@ import pytest
 
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
 from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
+from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import (
     BREAK,
     claim,
     says,
     serve,
 )
-from tests.support.images import PNG, PNG_URL
 from tests.support.turns import raw, text_input
 
 

@@ -1,6 +1,6 @@
 """Instructions that a server executes for a call. They hardly depend on what else the machine does.
 
-python -m tests.bench.instructions [TREE…] [--row TEXT] [--steps N]
+python -m tests.bench.processor.instructions [TREE…] [--row TEXT] [--steps N]
 
 A TREE is a folder with this repository (default: this one), so that a change can be compared with
 the state before. Its server runs in valgrind's callgrind, some fifty times slower, and is counted

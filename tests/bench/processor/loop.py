@@ -1,10 +1,10 @@
 """What occupies the event loop of a server longest, under a typical load.
 
-python -m tests.bench.loop [--clients N] [--turns N] [--deltas N] [--rows N]
+python -m tests.bench.processor.loop [--clients N] [--turns N] [--deltas N] [--rows N]
 
 A server of its own process, a model that answers at once, clients that start a thread each, run
-turns, and list and read threads in between. What a row says is in tests/bench/callbacks.py. These
-are figures to look at, not tests.
+turns, and list and read threads in between. What a row says is in
+tests/bench/processor/callbacks.py. These are figures to look at, not tests.
 """
 
 import argparse
@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.bench.callbacks import watched
 from tests.bench.model import bench_model
+from tests.bench.processor.callbacks import watched
 from tests.bench.server import started
-from tests.support.lean import LeanClient, lean_client
+from tests.support.clients.lean import LeanClient, lean_client
 
 
 async def converse(url: str, config: dict[str, Any], turns: int, deltas: int) -> None:

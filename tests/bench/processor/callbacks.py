@@ -1,6 +1,6 @@
 """What occupies the event loop of a server: its longest callbacks, by processor time.
 
-python -m tests.bench.callbacks FILE ROWS [ARGUMENT…]
+python -m tests.bench.processor.callbacks FILE ROWS [ARGUMENT…]
 
 Runs `app-server` with these arguments and writes its longest callbacks into FILE when it ends. A
 row is: the processor time of a callback in its thread, how much of that the garbage collector
@@ -33,7 +33,14 @@ SLICE_S = 0.005
 def watched(file: Path, rows: int) -> list[str]:
     """Return the command that runs a watched `app-server`; arguments for that may follow."""
     environment = ["env", f"PYTHONPATH={ROOT}"]
-    return [*environment, sys.executable, "-m", "tests.bench.callbacks", str(file), str(rows)]
+    return [
+        *environment,
+        sys.executable,
+        "-m",
+        "tests.bench.processor.callbacks",
+        str(file),
+        str(rows),
+    ]
 
 
 def describe(handle: Handle) -> str:

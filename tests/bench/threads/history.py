@@ -1,6 +1,6 @@
 """Figures of the history of threads: 50,000 threads to list and search, one very long thread.
 
-python -m tests.bench.threads [--threads 50000] [--megabytes 500]
+python -m tests.bench.threads.history [--threads 50000] [--megabytes 500]
 
 These are figures to look at, not tests: nothing passes or fails. The long thread is read in a
 process of its own, whose peak of memory is that of reading it.
@@ -300,7 +300,14 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             turns = write_long_thread(ThreadStore(Path(folder)), options.megabytes)
             print(f"a log of {options.megabytes} MB, {turns} turns:", flush=True)
-            command = [sys.executable, "-m", "tests.bench.threads", "--read", folder, str(turns)]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.bench.threads.history",
+                "--read",
+                folder,
+                str(turns),
+            ]
             subprocess.run(command, check=True)
 
 

@@ -1,6 +1,6 @@
 """What the wire types cost a process: importing them, and building their validators.
 
-python -m tests.bench.imports [--rounds N]
+python -m tests.bench.processor.imports [--rounds N]
 
 Each figure is the median of fresh processes. These are figures to look at, not tests.
 """

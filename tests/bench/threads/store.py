@@ -1,6 +1,6 @@
 """Figures of the thread store with many threads: making the index anew, lists from it, starts.
 
-python -m tests.bench.store [--threads 50000] [--codex 5000]
+python -m tests.bench.threads.store [--threads 50000] [--codex 5000]
 
 These are figures to look at, not tests: nothing passes or fails.
 """

@@ -15,13 +15,13 @@ import pytest
 # Imported here so that no test waits for them.
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings
+from tests.support.accounts.issuer_peer import IssuerPeer
 from tests.support.harness import (
     WAIT_S,
     Served,
     WireClient,
     serve,
 )
-from tests.support.issuer_peer import IssuerPeer
 
 PROVIDER = "requires_openai_auth = true"
 NOW_MS = 1_800_000_000_000

@@ -1,11 +1,11 @@
 """Figures of the Apps service: a hop, an inventory, refreshes, and turns beside a bad endpoint.
 
-python -m tests.bench.apps [--rounds N] [--refreshes N] [--turns N] [--codex PATH]
+python -m tests.bench.apps.service [--rounds N] [--refreshes N] [--turns N] [--codex PATH]
 
 The hosted endpoint of the demo, with tools that answer at once, runs in a process of its own. The
 hop goes through a connector's route; beside it the same client calls the endpoint itself. Turns are
 those of a server in this process whose model answers at once. Last come the figures of
-`python -m tests.bench.apps_size`, beside those of the reference if there is one.
+`python -m tests.bench.apps.size`, beside those of the reference if there is one.
 
 These are figures to look at, not tests: nothing passes or fails.
 """
@@ -48,7 +48,7 @@ from app_server.clients.demo.hosted.tool import (
 )
 from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
-from tests.bench.apps_size import SIZE, measure_size
+from tests.bench.apps.size import SIZE, measure_size
 from tests.bench.server import p50_ms
 from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.apps.peer import LocalClient, connect
@@ -124,7 +124,13 @@ class Bench:
 @asynccontextmanager
 async def bench(tools: int, connectors: int) -> AsyncIterator[Bench]:
     """Start an endpoint and a service."""
-    command = [sys.executable, "-m", "tests.bench.apps", "--endpoint", f"{tools},{connectors}"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.apps.service",
+        "--endpoint",
+        f"{tools},{connectors}",
+    ]
     peer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert peer.stdout is not None
     try:

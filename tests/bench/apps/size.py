@@ -1,6 +1,6 @@
 """Apps at size: 100 of them with 40 tools each and three threads, beside the reference.
 
-python -m tests.bench.apps_size [--codex PATH] [--apps N] [--tools N] [--threads N] [--rounds N]
+python -m tests.bench.apps.size [--codex PATH] [--apps N] [--tools N] [--threads N] [--rounds N]
                                 [--callbacks N]
 
 A hosted endpoint that answers from memory runs in a process of its own, and so does each server;
@@ -35,9 +35,9 @@ from app_server.clients.connection import Client, open_client
 from app_server.clients.demo.hosted.tool import READS, HostedConnector, listed
 from app_server.http.loopback_server import serve_on_loopback
 from protocol.errors import RpcError
-from tests.bench.callbacks import watched
+from tests.bench.processor.callbacks import watched
+from tests.support.accounts.issuer_peer import make_jwt
 from tests.support.harness import ScriptedModel, write_config
-from tests.support.issuer_peer import make_jwt
 
 ACCOUNT = "acct-1"
 A_DAY_IN_3000 = 32_500_000_000
@@ -339,7 +339,7 @@ async def measure_size(size: Size, codex: str | None, here: list[str]) -> None:
     numbers = f"{size.apps},{size.tools}"
     for name, command in servers.items():
         peer = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.apps_size", "--endpoint", numbers],
+            [sys.executable, "-m", "tests.bench.apps.size", "--endpoint", numbers],
             stdout=subprocess.PIPE,
             text=True,
         )

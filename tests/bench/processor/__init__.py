@@ -1,0 +1,1 @@
+"""What a process spends processor time on."""

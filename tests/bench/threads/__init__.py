@@ -1,0 +1,1 @@
+"""Benchmarks of what is stored: the index of threads, and their history."""

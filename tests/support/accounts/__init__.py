@@ -1,0 +1,1 @@
+"""Accounts that tests sign in with, and their issuer."""

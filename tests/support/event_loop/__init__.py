@@ -1,0 +1,1 @@
+"""The event loop of a test: its clock, who gets turns on it, its worker threads."""

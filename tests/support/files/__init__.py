@@ -1,0 +1,1 @@
+"""Files that tests write, and what a process has open."""
