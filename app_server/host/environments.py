@@ -14,8 +14,16 @@ import anyio
 import anyio.abc
 
 from app_server.host.commands.command import OnOutput
-from app_server.host.exec.client.command import CommandOrder, RemoteCommand
+from app_server.host.exec.client.command import RemoteCommand
 from app_server.host.exec.client.process import RemoteProcess
+from app_server.host.exec.client.starts import (
+    CommandOrder,
+    Start,
+    command_start,
+    connection_open,
+    patch_start,
+    process_start,
+)
 from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.host.shell import default_shell
 from app_server.runtime.launch import Launch
@@ -63,24 +71,18 @@ class RemotePlace(Protocol):
             OSError: it is out of reach.
         """
 
-    def run(self, launch: Launch) -> AbstractAsyncContextManager[RemoteProcess]:
-        """Run a process there, see Environments.run; connects if need be."""
+    def start(self, start: Start) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Run something there for as long as the context lasts; connects if need be.
 
-    def run_command(self, order: CommandOrder) -> AbstractAsyncContextManager[RemoteProcess]:
-        """Run a command there, see Environments.start_command; connects if need be."""
-
-    def open_connection(self, host: str, port: int) -> AbstractAsyncContextManager[RemoteProcess]:
-        """Connect to a server there, see Environments.open_connection; connects if need be."""
+        Raises:
+            ConnectionError: on entering; it is out of reach.
+            OSError: on entering; it cannot be started there.
+        """
 
     def open_file(
         self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
     ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Read a file there, see Environments.open_file; connects if need be."""
-
-    def start_patch(
-        self, cwd: str, policy: WorkPolicy
-    ) -> AbstractAsyncContextManager[RemoteProcess]:
-        """Begin a patch there, see Environments.start_patch; connects if need be."""
 
     async def wait_until_reachable(self) -> None:
         """Wait for a connection, or until this has been replaced; tries to connect meanwhile."""
@@ -177,53 +179,47 @@ class Environments:
             async with self._local.run(launch) as local:
                 yield local
         else:
-            async with self._find(environment_id).run(launch) as remote:
+            async with self._find(environment_id).start(process_start(launch)) as remote:
                 yield remote
 
-    @asynccontextmanager
-    async def open_connection(
+    def open_connection(
         self, environment_id: str, host: str, port: int
-    ) -> AsyncIterator[RemoteProcess]:
+    ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Connect to a server of an environment that is not this machine, while the context lasts.
 
         Raises:
-            ConnectionError: the environment is out of reach, if there is no number of an error.
-            OSError: nobody listens there.
+            UnknownEnvironment: there is none of this id.
+            ConnectionError: on entering; it is out of reach, if there is no number of an error.
+            OSError: on entering; nobody listens there.
         """
-        async with self._find(environment_id).open_connection(host, port) as opened:
-            yield opened
+        return self._find(environment_id).start(connection_open(host, port))
 
-    @asynccontextmanager
-    async def open_file(
+    def open_file(
         self,
         environment_id: str,
         path: str,
         policy: WorkPolicy,
         profile: FileProfile | None = None,
-    ) -> AsyncIterator[RemoteProcess]:
+    ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Read a file of an environment that is not this machine, while the context lasts.
 
         `path` is absolute. Its bytes are `stdout`; if all of them came, `returncode` is 0.
 
         Raises:
             UnknownEnvironment: there is none of this id.
-            ConnectionError: it is out of reach.
-            OSError: the file is not there, is something else, or may not be read.
+            ConnectionError: on entering; it is out of reach.
+            OSError: on entering; the file is not there, is something else, or may not be read.
         """
-        async with self._find(environment_id).open_file(path, policy, profile) as opened:
-            yield opened
+        return self._find(environment_id).open_file(path, policy, profile)
 
     def start_patch(
         self, environment_id: str, cwd: str, policy: WorkPolicy
     ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Begin a patch in an environment that is not this machine; see remote_patch.py.
 
-        Entering raises as `open_file` does.
-
-        Raises:
-            UnknownEnvironment: there is none of this id.
+        Raises as `open_file` does.
         """
-        return self._find(environment_id).start_patch(cwd, policy)
+        return self._find(environment_id).start(patch_start(cwd, policy))
 
     @property
     def elsewhere(self) -> list[str]:
@@ -239,7 +235,7 @@ class Environments:
             UnknownEnvironment: there is none of this id.
             OSError: it is out of reach, or the command cannot be started or confined there.
         """
-        running = self._find(environment_id).run_command(order)
+        running = self._find(environment_id).start(command_start(order))
         return await RemoteCommand.start(running, on_output, self._tasks, takes_input=order.tty)
 
     async def wait_until_reachable(self, environment_id: str) -> None:

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
-from app_server.host.exec.client.command import CommandOrder
+from app_server.host.exec.client.starts import CommandOrder
 from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.patch.in_command import may_be_patch

@@ -14,7 +14,7 @@ import anyio.abc
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
-from app_server.host.exec.client.command import CommandOrder
+from app_server.host.exec.client.starts import CommandOrder
 from app_server.host.proxy.gate import Gate
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.places import Places

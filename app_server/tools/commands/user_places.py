@@ -8,7 +8,7 @@ import anyio.to_thread
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.shell import find_shell, shell_command
 from app_server.host.environments import UnknownEnvironment
-from app_server.host.exec.client.command import CommandOrder
+from app_server.host.exec.client.starts import CommandOrder
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.terminals import CommandPlace, Terminals

@@ -4,6 +4,7 @@ When it ends, for whatever reason, everything that waits on it fails at once.
 Source: docs/environments.md, "The exec protocol".
 """
 
+import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator
@@ -11,13 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
 import anyio
+from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from app_server.host.exec.client.command import CommandOrder
 from app_server.host.exec.client.process import RemoteProcess
-from app_server.host.exec.client.requests import PendingRequest, failure_of, parameters, result_of
-from app_server.host.exec.patch_lines import MAX_PLAN_BYTES
+from app_server.host.exec.client.starts import Start
 from app_server.host.exec.protocol import (
     MAX_FRAME_BYTES,
     ProtocolBroken,
@@ -27,20 +27,14 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
-from app_server.runtime.launch import DEFAULT_READ_LIMIT_BYTES, Launch
-from protocol.exec_files import FileOpenParams, FileProfile, PatchStartParams
+from protocol.errors import ErrorObject
 from protocol.exec_server import (
-    CommandStartParams,
-    CommandTerminal,
-    ConnectionOpenParams,
     ExecEnvironmentInfoResponse,
     ExecMessage,
     ProcessCreditParams,
     ProcessExitedParams,
     ProcessParams,
-    ProcessStartParams,
     ProcessStartResponse,
-    WorkPolicy,
 )
 from protocol.model import Json, WireModel
 
@@ -65,7 +59,7 @@ class ExecConnection:
         self._socket = socket
         self._request_ids = itertools.count(1)
         self._process_ids = itertools.count(1)
-        self._asked: dict[int, PendingRequest] = {}
+        self._asked: dict[int, asyncio.Future[ExecMessage]] = {}
         self._processes: dict[int, RemoteProcess] = {}
         self._control: deque[str] = deque()
         self._with_input: deque[RemoteProcess] = deque()
@@ -85,8 +79,9 @@ class ExecConnection:
                     tasks.cancel_scope.cancel()
         finally:
             self.closed.set()
-            for pending in self._asked.values():
-                pending.settled.set()
+            for answer in self._asked.values():
+                if not answer.done():
+                    answer.set_exception(ConnectionError(self.loss))
             for process in list(self._processes.values()):
                 process.lost()
 
@@ -102,117 +97,35 @@ class ExecConnection:
         Raises:
             ConnectionError: the connection has ended, or there was no answer.
         """
-        return result_of(ExecEnvironmentInfoResponse, await self._ask("environment/info", None))
+        return _result_of(ExecEnvironmentInfoResponse, await self._ask("environment/info", None))
 
     @asynccontextmanager
-    async def run_process(self, launch: Launch) -> AsyncIterator[RemoteProcess]:
-        """Run a process for as long as the context lasts; leaving ends it.
+    async def start(self, start: Start) -> AsyncIterator[RemoteProcess]:
+        """Run something for as long as the context lasts; leaving ends it.
 
         Raises:
             ConnectionError: the connection has ended, or there was no answer.
-            OSError: the process cannot be started there.
+            OSError: it cannot be started there, or not be confined; it may have the number of an
+                error of that machine.
         """
         number = next(self._process_ids)
-        params = ProcessStartParams(
-            process_id=number,
-            command=launch.command,
-            args=list(launch.args),
-            env=dict(launch.env),
-            inherit_env=list(launch.inherited),
-            cwd=launch.cwd,
-        )
-        async with self._running(number, "process/start", params, launch.read_limit_bytes) as one:
-            yield one
-
-    @asynccontextmanager
-    async def run_command(self, order: CommandOrder) -> AsyncIterator[RemoteProcess]:
-        """Run a command for as long as the context lasts; leaving ends it.
-
-        Raises:
-            ConnectionError: the connection has ended, or there was no answer.
-            OSError: it cannot be started there, or not be confined.
-        """
-        number = next(self._process_ids)
-        params = CommandStartParams(
-            process_id=number,
-            line=order.line,
-            shell=order.shell,
-            login=order.login,
-            cwd=order.cwd,
-            terminal=CommandTerminal() if order.tty else None,
-            variables=order.variables,
-            **dict(order.policy),
-        )
-        async with self._running(
-            number, "command/start", params, DEFAULT_READ_LIMIT_BYTES
-        ) as running:
-            yield running
-
-    @asynccontextmanager
-    async def open_connection(self, host: str, port: int) -> AsyncIterator[RemoteProcess]:
-        """Connect to a server of that machine for as long as the context lasts.
-
-        Raises:
-            ConnectionError: the connection to the exec server has ended, or there was no answer.
-            OSError: nobody listens there; it has the number of an error of that machine.
-        """
-        number = next(self._process_ids)
-        params = ConnectionOpenParams(process_id=number, host=host, port=port)
-        async with self._running(
-            number, "connection/open", params, DEFAULT_READ_LIMIT_BYTES
-        ) as running:
-            yield running
-
-    @asynccontextmanager
-    async def open_file(
-        self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
-    ) -> AsyncIterator[RemoteProcess]:
-        """Read a regular file for as long as the context lasts: its bytes are `stdout`.
-
-        Raises:
-            ConnectionError: the connection has ended, or there was no answer.
-            OSError: it is not there, is something else, or may not be read.
-        """
-        number = next(self._process_ids)
-        params = parameters(
-            FileOpenParams, process_id=number, path=path, profile=profile, **dict(policy)
-        )
-        async with self._running(number, "file/open", params, DEFAULT_READ_LIMIT_BYTES) as opened:
-            yield opened
-
-    @asynccontextmanager
-    async def start_patch(self, cwd: str, policy: WorkPolicy) -> AsyncIterator[RemoteProcess]:
-        """Begin a patch, which goes on over `stdin` and `stdout`, while the context lasts.
-
-        Raises:
-            ConnectionError: the connection has ended, or there was no answer.
-            OSError: there are too many processes.
-        """
-        number = next(self._process_ids)
-        params = parameters(PatchStartParams, process_id=number, cwd=cwd, **dict(policy))
-        async with self._running(number, "patch/start", params, MAX_PLAN_BYTES) as started:
-            yield started
-
-    @asynccontextmanager
-    async def _running(
-        self, number: int, method: str, params: WireModel, read_limit_bytes: int
-    ) -> AsyncIterator[RemoteProcess]:
-        process = RemoteProcess(number, read_limit_bytes, self._credit, self._queue_input)
-        self._processes[process.id] = process
+        params = start.params(number)
+        process = RemoteProcess(number, start.read_limit_bytes, self._credit, self._queue_input)
+        self._processes[number] = process
         try:
-            await self._start(process, method, params)
+            await self._start(process, start.method, params)
             yield process
         finally:
             if not process.ended.is_set():
                 self._kill(process)
                 with anyio.CancelScope(shield=True), anyio.move_on_after(END_S):
                     await process.ended.wait()
-            del self._processes[process.id]
+            del self._processes[number]
 
     async def _start(self, process: RemoteProcess, method: str, params: WireModel) -> None:
         try:
             answer = await self._ask(method, params)
-            process.size = result_of(ProcessStartResponse, answer).size
+            process.size = _result_of(ProcessStartResponse, answer).size
         except OSError:
             # It may start all the same, if it was the answer that did not come.
             self._kill(process)
@@ -226,23 +139,22 @@ class ExecConnection:
     async def _ask(self, method: str, params: WireModel | None) -> Json:
         if self.closed.is_set():
             raise ConnectionError(self.loss)
-        request_id, pending = next(self._request_ids), PendingRequest()
-        self._asked[request_id] = pending
+        request_id = next(self._request_ids)
+        text = render(id=request_id, method=method, params=params or {})
+        if len(text.encode()) > MAX_FRAME_BYTES:
+            raise OSError(f"{method} needs more than {MAX_FRAME_BYTES} bytes")
+        answer = self._asked[request_id] = asyncio.get_running_loop().create_future()
+        self._post(text)
         try:
-            text = render(id=request_id, method=method, params=params or {})
-            if len(text.encode()) > MAX_FRAME_BYTES:
-                raise OSError(f"{method} needs more than {MAX_FRAME_BYTES} bytes")
-            self._post(text)
-            with anyio.move_on_after(ANSWER_S):
-                await pending.settled.wait()
+            with anyio.fail_after(ANSWER_S):
+                message = await answer
+        except TimeoutError:
+            raise ConnectionError(f"no answer to {method} in {ANSWER_S:g} s") from None
         finally:
             del self._asked[request_id]
-        if pending.error is not None:
-            raise failure_of(pending.error)
-        if not pending.answered:
-            why = self.loss if self.closed.is_set() else f"no answer to {method} in {ANSWER_S:g} s"
-            raise ConnectionError(why)
-        return pending.result
+        if message.error is not None:
+            raise _failure_of(message.error)
+        return message.result
 
     # Writing.
 
@@ -316,5 +228,20 @@ class ExecConnection:
             exited = read_params(ProcessExitedParams, message)
             if (process := self._processes.get(exited.process_id)) is not None:
                 process.exited(exited)
-        elif message.id is not None and (pending := self._asked.get(message.id)) is not None:
-            pending.take(message)
+        elif message.id is not None:
+            answer = self._asked.get(message.id)
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+
+
+def _failure_of(error: ErrorObject) -> OSError:
+    """Make an error of the exec server one of this machine; numbers are the other machine's."""
+    number = error.data.get("errno") if isinstance(error.data, dict) else None
+    return OSError(number, error.message) if isinstance(number, int) else OSError(error.message)
+
+
+def _result_of(kind: type[Result], value: Json) -> Result:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as exc:
+        raise ConnectionError("the exec server gave an answer that makes no sense") from exc

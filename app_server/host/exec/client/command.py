@@ -7,7 +7,6 @@ import asyncio
 import logging
 import signal
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 
 import anyio
 import anyio.abc
@@ -15,22 +14,8 @@ import anyio.abc
 from app_server.host.commands.command import InputClosed, OnOutput
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.protocol import CHUNK_BYTES
-from protocol.exec_server import CommandVariables, WorkPolicy
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandOrder:
-    """A command that is to be run on another machine: its shell, folder and sandbox are there."""
-
-    line: str
-    policy: WorkPolicy
-    shell: str | None = None
-    login: bool = True
-    cwd: str | None = None
-    tty: bool = False
-    variables: CommandVariables = field(default_factory=CommandVariables, repr=False)
 
 
 class RemoteCommand:

@@ -7,7 +7,7 @@ Source: docs/environments.md.
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
 import anyio.abc
@@ -15,10 +15,9 @@ import anyio.abc
 from app_server.host.environments import Status
 from app_server.host.exec.client.address import ExecAddress
 from app_server.host.exec.client.client import ExecConnection
-from app_server.host.exec.client.command import CommandOrder
 from app_server.host.exec.client.connect import open_exec_connection
 from app_server.host.exec.client.process import RemoteProcess
-from app_server.runtime.launch import Launch
+from app_server.host.exec.client.starts import Start, file_open
 from protocol.environments import EnvironmentShellInfo
 from protocol.exec_files import FileProfile
 from protocol.exec_server import WorkPolicy
@@ -73,41 +72,17 @@ class RemoteEnvironment:
         return answer.shell, answer.cwd
 
     @asynccontextmanager
-    async def run(self, launch: Launch) -> AsyncIterator[RemoteProcess]:
-        """Run a process there; see RemotePlace."""
+    async def start(self, start: Start) -> AsyncIterator[RemoteProcess]:
+        """Run something there; see RemotePlace."""
         connection = await self._connected()
-        async with connection.run_process(launch) as process:
+        async with connection.start(start) as process:
             yield process
 
-    @asynccontextmanager
-    async def run_command(self, order: CommandOrder) -> AsyncIterator[RemoteProcess]:
-        """Run a command there; see RemotePlace."""
-        connection = await self._connected()
-        async with connection.run_command(order) as process:
-            yield process
-
-    @asynccontextmanager
-    async def open_connection(self, host: str, port: int) -> AsyncIterator[RemoteProcess]:
-        """Connect to a server there; see RemotePlace."""
-        connection = await self._connected()
-        async with connection.open_connection(host, port) as opened:
-            yield opened
-
-    @asynccontextmanager
-    async def open_file(
+    def open_file(
         self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
-    ) -> AsyncIterator[RemoteProcess]:
+    ) -> AbstractAsyncContextManager[RemoteProcess]:
         """Read a file there; see RemotePlace."""
-        connection = await self._connected()
-        async with connection.open_file(path, policy, profile) as opened:
-            yield opened
-
-    @asynccontextmanager
-    async def start_patch(self, cwd: str, policy: WorkPolicy) -> AsyncIterator[RemoteProcess]:
-        """Begin a patch there; see RemotePlace."""
-        connection = await self._connected()
-        async with connection.start_patch(cwd, policy) as started:
-            yield started
+        return self.start(file_open(path, policy, profile))
 
     async def wait_until_reachable(self) -> None:
         """Wait for a connection, or for the end of this environment; see RemotePlace."""

@@ -15,6 +15,7 @@ from app_server.host.exec.client import client as client_module
 from app_server.host.exec.client.client import ExecConnection
 from app_server.host.exec.client.connect import open_exec_connection
 from app_server.host.exec.client.environment import RemoteEnvironment
+from app_server.host.exec.client.starts import process_start
 from app_server.runtime.launch import Launch
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.exec_conversations import listening
@@ -216,7 +217,7 @@ async def test_an_exec_server_that_does_not_read_is_left(monkeypatch: pytest.Mon
         with anyio.fail_after(WAIT_S):
             async with AsyncExitStack() as stack:
                 running = [
-                    await stack.enter_async_context(connection.run_process(Launch("x")))
+                    await stack.enter_async_context(connection.start(process_start(Launch("x"))))
                     for _ in range(count)
                 ]
                 for process in running:
@@ -279,7 +280,7 @@ async def test_everything_that_waits_fails_when_the_connection_is_lost() -> None
 
     async with playing(play) as url, connected(url) as connection:
         with anyio.fail_after(WAIT_S):
-            async with connection.run_process(Launch("x")) as process:
+            async with connection.start(process_start(Launch("x"))) as process:
                 process.write(b"x" * 2_000_000)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(ask, connection)
@@ -325,7 +326,9 @@ async def test_an_exec_server_that_breaks_the_protocol_is_left(
 
     async with playing(play) as url, connected(url) as connection:
         with anyio.fail_after(WAIT_S):
-            async with connection.run_process(Launch("x", read_limit_bytes=1000)) as process:
+            async with connection.start(
+                process_start(Launch("x", read_limit_bytes=1000))
+            ) as process:
                 await process.ended.wait()
         assert connection.loss == f"the exec server broke the protocol: {reason}"
 
@@ -358,7 +361,7 @@ async def test_output_that_nobody_reads_is_not_credited() -> None:
     async with (
         playing(play) as url,
         connected(url) as connection,
-        connection.run_process(launch) as process,
+        connection.start(process_start(launch)) as process,
     ):
         with anyio.fail_after(WAIT_S):
             while (await connection.info()).cwd != str(6 * half):
@@ -387,6 +390,6 @@ async def test_an_exec_server_that_does_not_answer_is_not_waited_for_forever(
 async def test_a_start_that_does_not_fit_a_frame_is_refused_here() -> None:
     async with listening() as url, connected(url) as connection:
         with pytest.raises(OSError, match="needs more than 1048576 bytes"):
-            async with connection.run_process(Launch("x", ["ä" * 600_000])):
+            async with connection.start(process_start(Launch("x", ["ä" * 600_000]))):
                 raise AssertionError
         assert (await connection.info()).cwd == str(Path.cwd())

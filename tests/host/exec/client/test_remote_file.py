@@ -7,6 +7,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 
 from app_server.host.exec.client.remote_file import read_beginning
+from app_server.host.exec.client.starts import file_open
 from protocol.exec_server import WorkPolicy
 from protocol.policy import DangerFullAccessSandboxPolicy
 from tests.support.harness import WAIT_S, claim
@@ -33,7 +34,7 @@ async def test_a_file_that_is_not_read_to_where_it_was_wanted_is_no_file(
 
     with anyio.fail_after(WAIT_S):
         async with playing(play) as url, connected(url) as connection:
-            opening = connection.open_file("/a", POLICY)
+            opening = connection.start(file_open("/a", POLICY))
             if content is not None:
                 assert await read_beginning(opening, limit_bytes) == (content, 100)
                 return

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from websockets.asyncio.server import ServerConnection
@@ -10,6 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from app_server.host.exec.client import client as client_module
 from app_server.host.exec.client import remote_patch
 from app_server.host.exec.client.remote_patch import planned_elsewhere
+from app_server.host.exec.client.starts import patch_start
 from app_server.host.exec.patch_lines import line_of
 from app_server.patch.errors import NotWritten
 from protocol.exec_server import WorkPolicy
@@ -19,6 +21,7 @@ from tests.support.harness import WAIT_S, claim
 from tests.support.host.played_exec_server import connected, playing, welcome
 
 POLICY = WorkPolicy(sandbox_policy=DangerFullAccessSandboxPolicy())
+PATCH = patch_start("/", POLICY)
 PLAN = {
     "files": [
         {"kind": "add", "named": "a", "path": "/a", "place": "/a", "before": None, "after": "x\n"}
@@ -66,12 +69,12 @@ def line(message: object) -> bytes:
 async def test_a_plan_that_does_not_come_says_why(
     monkeypatch: pytest.MonkeyPatch, answer: bytes | None, reason: str
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_PLAN_BYTES", 2000)
+    start = replace(PATCH, read_limit_bytes=2000)
     monkeypatch.setattr(remote_patch, "PLAN_S", 0.05 if answer == b"" else WAIT_S)
     async with playing(answering(answer)) as url, connected(url) as connection:
         monkeypatch.setattr(client_module, "END_S", 0)
         with pytest.raises(ConnectionError) as caught:
-            async with planned_elsewhere(connection.start_patch("/", POLICY), "a patch"):
+            async with planned_elsewhere(connection.start(start), "a patch"):
                 raise AssertionError("there is no plan")
         assert str(caught.value) == reason
 
@@ -92,7 +95,7 @@ async def test_what_became_of_a_patch_is_what_the_exec_server_says(
     monkeypatch.setattr(remote_patch, "WRITE_S", 0.05 if answer == b"" else WAIT_S)
     async with playing(answering(line(PLAN), answer)) as url, connected(url) as connection:
         monkeypatch.setattr(client_module, "END_S", 0)
-        async with planned_elsewhere(connection.start_patch("/", POLICY), "a patch") as patch:
+        async with planned_elsewhere(connection.start(PATCH), "a patch") as patch:
             assert [change.place for change in patch.plan.changes] == ["/a"]
             with pytest.raises(NotWritten) as caught:
                 await patch.write()
@@ -113,5 +116,5 @@ async def test_a_patch_is_written_and_read_as_json_beside_the_event_loop(
     monkeypatch.setattr(remote_patch, "line_of", render)
     async with playing(answering(line(PLAN))) as url, connected(url) as connection:
         monkeypatch.setattr(client_module, "END_S", 0)
-        async with planned_elsewhere(connection.start_patch("/", POLICY), "a patch"):
+        async with planned_elsewhere(connection.start(PATCH), "a patch"):
             assert rendered_in.isdisjoint({threading.get_ident()})

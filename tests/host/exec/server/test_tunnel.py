@@ -11,6 +11,7 @@ import pytest
 from app_server.host.exec.client.address import parse_exec_address
 from app_server.host.exec.client.client import ExecConnection
 from app_server.host.exec.client.connect import open_exec_connection
+from app_server.host.exec.client.starts import connection_open
 from app_server.host.exec.server.server import ExecServer
 from tests.support.harness import WAIT_S
 from tests.support.host.exec_peer import exec_here
@@ -48,7 +49,7 @@ async def echo(limit: int | None = None) -> AsyncIterator[int]:
 async def test_bytes_of_any_number_go_both_ways_and_the_end_is_noticed() -> None:
     sent = os.urandom(3 * 1024 * 1024)
     async with connected() as (connection, server), echo(limit=len(sent)) as port:
-        async with connection.open_connection("127.0.0.1", port) as there:
+        async with connection.start(connection_open("127.0.0.1", port)) as there:
             received = bytearray()
 
             async def take() -> None:
@@ -83,7 +84,7 @@ async def test_leaving_closes_the_connection() -> None:
     listener = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with listener, connected() as (connection, _):
         port = listener.sockets[0].getsockname()[1]
-        async with connection.open_connection("127.0.0.1", port):
+        async with connection.start(connection_open("127.0.0.1", port)):
             assert not gone.is_set()
         with anyio.fail_after(WAIT_S):
             await gone.wait()
@@ -92,6 +93,6 @@ async def test_leaving_closes_the_connection() -> None:
 async def test_nobody_there_is_an_error_with_the_number_of_that_machine() -> None:
     async with connected() as (connection, server):
         with pytest.raises(ConnectionRefusedError):
-            async with connection.open_connection("127.0.0.1", 1):
+            async with connection.start(connection_open("127.0.0.1", 1)):
                 pass
         assert server.running == 0
