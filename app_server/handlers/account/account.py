@@ -8,7 +8,7 @@ Source: docs/accounts.md.
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from app_server.accounts.record import Tokens, external_credentials
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from app_server.rpc.context import ConnectionId, RequestContext
 from app_server.runtime.loader import load
 from protocol.account import (
     AccountLoginCompletedNotification,
@@ -81,16 +81,7 @@ class AccountHandlers:
         self._announced = _news(self._accounts.current())
         self._accounts.subscribe(self._changed)
 
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
-            "account/login/cancel": self.cancel_login,
-            "account/login/start": self.start_login,
-            "account/logout": self.logout,
-        }
-
-    async def start_login(
+    async def account_login_start(
         self, context: RequestContext, params: LoginAccountParams
     ) -> LoginAccountResponse:
         """Sign in, or begin to."""
@@ -109,7 +100,7 @@ class AccountHandlers:
             "Amazon Bedrock login is not offered by this server.", "loginNotOffered"
         )
 
-    async def cancel_login(
+    async def account_login_cancel(
         self, context: RequestContext, params: CancelLoginAccountParams
     ) -> CancelLoginAccountResponse:
         """Give up a sign-in that waits for its user."""
@@ -122,7 +113,9 @@ class AccountHandlers:
         found = await self._attempts.cancel(login_id, context.after_answer)
         return CancelLoginAccountResponse(status="canceled" if found else "notFound")
 
-    async def logout(self, context: RequestContext, params: NoParams) -> LogoutAccountResponse:
+    async def account_logout(
+        self, context: RequestContext, params: NoParams
+    ) -> LogoutAccountResponse:
         """Forget the account, and give its tokens back."""
         await self._attempts.give_up()
         try:

@@ -3,13 +3,11 @@
 Source: docs/tools.md, "Host methods".
 """
 
-from collections.abc import Mapping
-
 from app_server.handlers.host.failures import file_failures
 from app_server.handlers.services import Services
 from app_server.host.search.ranking import Match
 from app_server.host.search.service import FileSearch, Matches
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext
 from protocol.errors import internal_error, invalid_request
 from protocol.search import (
     FuzzyFileSearchParams,
@@ -33,17 +31,7 @@ class SearchFilesHandlers:
         self._hub = services.hub
         self._search = FileSearch(services.tasks)
 
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
-            "fuzzyFileSearch": self.search,
-            "fuzzyFileSearch/sessionStart": self.start,
-            "fuzzyFileSearch/sessionStop": self.stop,
-            "fuzzyFileSearch/sessionUpdate": self.update,
-        }
-
-    async def search(
+    async def fuzzy_file_search(
         self, context: RequestContext, params: FuzzyFileSearchParams
     ) -> FuzzyFileSearchResponse:
         """Search once."""
@@ -53,7 +41,7 @@ class SearchFilesHandlers:
             )
         return FuzzyFileSearchResponse(files=_results(found))
 
-    async def start(
+    async def fuzzy_file_search_session_start(
         self, context: RequestContext, params: FuzzyFileSearchSessionStartParams
     ) -> FuzzyFileSearchSessionStartResponse:
         """Begin a session."""
@@ -82,7 +70,7 @@ class SearchFilesHandlers:
         self._hub.connections.when_gone(client, self._search.stop_all)
         return FuzzyFileSearchSessionStartResponse()
 
-    async def update(
+    async def fuzzy_file_search_session_update(
         self, context: RequestContext, params: FuzzyFileSearchSessionUpdateParams
     ) -> FuzzyFileSearchSessionUpdateResponse:
         """Search for something else."""
@@ -94,7 +82,7 @@ class SearchFilesHandlers:
             )
         return FuzzyFileSearchSessionUpdateResponse()
 
-    async def stop(
+    async def fuzzy_file_search_session_stop(
         self, context: RequestContext, params: FuzzyFileSearchSessionStopParams
     ) -> FuzzyFileSearchSessionStopResponse:
         """End a session."""

@@ -14,7 +14,7 @@ from app_server.handlers.errors import thread_failures
 from app_server.handlers.organization.project_pages import project_page
 from app_server.handlers.organization.sections import filing_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
 from app_server.threads.store import InvalidThreadId
@@ -66,20 +66,7 @@ class ProjectHandlers:
         self._importing = anyio.Lock()
         """Two imports of one key must not both take threads in."""
 
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
-            "project/create": self.create,
-            "project/delete": self.delete,
-            "project/import": self.import_threads,
-            "project/list": self.list_page,
-            "project/move": self.move,
-            "project/read": self.read,
-            "project/update": self.update,
-        }
-
-    async def create(
+    async def project_create(
         self, context: RequestContext, params: ProjectCreateParams
     ) -> ProjectCreateResponse:
         """Make a project; a key that was used before gives the project that it made."""
@@ -89,7 +76,7 @@ class ProjectHandlers:
             self._notify(context, made.id, "created")
         return ProjectCreateResponse(project=await self._show(made.id))
 
-    async def import_threads(
+    async def project_import(
         self, context: RequestContext, params: ProjectImportParams
     ) -> ProjectImportResponse:
         """Make a project of threads that there are.
@@ -148,13 +135,15 @@ class ProjectHandlers:
             await self._services.sessions.change(thread_id, decide)
         return before
 
-    async def read(self, context: RequestContext, params: ProjectReadParams) -> ProjectReadResponse:
+    async def project_read(
+        self, context: RequestContext, params: ProjectReadParams
+    ) -> ProjectReadResponse:
         """Show one project."""
         with filing_failures():
             _require(await self._organization.refresh(), params.project_id)
         return ProjectReadResponse(project=await self._show(params.project_id))
 
-    async def list_page(
+    async def project_list(
         self, context: RequestContext, params: ProjectListParams
     ) -> ProjectListResponse:
         """Page through the projects, in the manual order or by their last activity."""
@@ -163,7 +152,9 @@ class ProjectHandlers:
         recency = await self._organization.project_recency()
         return project_page(_all(state, recency), recency, params)
 
-    async def move(self, context: RequestContext, params: ProjectMoveParams) -> ProjectMoveResponse:
+    async def project_move(
+        self, context: RequestContext, params: ProjectMoveParams
+    ) -> ProjectMoveResponse:
         """Give a project another place in the manual order."""
         project_id, before = params.project_id, params.before_project_id
         at_ms = self._services.clock.now_ms()
@@ -189,7 +180,7 @@ class ProjectHandlers:
         self._notify(context, project_id, "updated")
         return ProjectMoveResponse()
 
-    async def update(
+    async def project_update(
         self, context: RequestContext, params: ProjectUpdateParams
     ) -> ProjectUpdateResponse:
         """Change what is given of a project; nothing given changes nothing."""
@@ -217,7 +208,7 @@ class ProjectHandlers:
             self._notify(context, params.project_id, "updated")
         return ProjectUpdateResponse(project=await self._show(params.project_id))
 
-    async def delete(
+    async def project_delete(
         self, context: RequestContext, params: ProjectDeleteParams
     ) -> ProjectDeleteResponse:
         """Remove a project; its threads stay, in none."""

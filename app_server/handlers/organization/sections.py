@@ -3,7 +3,7 @@
 Source: docs/threads.md, "Projects and sections".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -11,7 +11,7 @@ import anyio
 
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext
 from app_server.threads.organization.filing import PINNED, FilingState
 from app_server.threads.organization.placement import NotInSection
 from app_server.views.page_size import page_size
@@ -49,18 +49,7 @@ class SectionHandlers:
         self._moving = anyio.Lock()
         """Two moves must not find the same place."""
 
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
-            "threadSection/create": self.create,
-            "threadSection/delete": self.delete,
-            "threadSection/list": self.list_page,
-            "threadSection/update": self.update,
-            "thread/section/move": self.move,
-        }
-
-    async def create(
+    async def thread_section_create(
         self, context: RequestContext, params: ThreadSectionCreateParams
     ) -> ThreadSectionCreateResponse:
         """Make a section; names may be there twice."""
@@ -81,7 +70,7 @@ class SectionHandlers:
             await self._organization.change(decide)
         return ThreadSectionCreateResponse(section=section)
 
-    async def delete(
+    async def thread_section_delete(
         self, context: RequestContext, params: ThreadSectionDeleteParams
     ) -> ThreadSectionDeleteResponse:
         """Remove a section; its threads stay, in none."""
@@ -97,7 +86,7 @@ class SectionHandlers:
             await self._organization.change(decide)
         return ThreadSectionDeleteResponse()
 
-    async def list_page(
+    async def thread_section_list(
         self, context: RequestContext, params: ThreadSectionListParams
     ) -> ThreadSectionListResponse:
         """Page through the sections, oldest first; the cursor is the id of the last one seen."""
@@ -113,7 +102,7 @@ class SectionHandlers:
             data=page, next_cursor=page[-1].id if len(rest) > limit else None
         )
 
-    async def update(
+    async def thread_section_update(
         self, context: RequestContext, params: ThreadSectionUpdateParams
     ) -> ThreadSectionUpdateResponse:
         """Rename a section; its look stays unless it is given."""
@@ -134,7 +123,7 @@ class SectionHandlers:
             await self._organization.change(decide)
         return ThreadSectionUpdateResponse(section=section)
 
-    async def move(
+    async def thread_section_move(
         self, context: RequestContext, params: ThreadSectionMoveParams
     ) -> ThreadSectionMoveResponse:
         """Put a thread into a section, to another place in it, or out of it."""

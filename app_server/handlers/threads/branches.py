@@ -3,7 +3,6 @@
 Source: docs/wire.md, "History and search".
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from app_server.handlers.threads.chosen.settings import profile_config, thread_o
 from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.handlers.threads.shown import shown_turns
 from app_server.plugins.contributor import roots_of
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import with_overrides
@@ -53,18 +52,11 @@ class BranchHandlers:
         self._hub = services.hub
         self._clock = services.clock
 
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
-            "thread/delete": self.delete,
-            "thread/fork": self.fork,
-            "thread/revert": self.revert,
-        }
-
     # Forking.
 
-    async def fork(self, context: RequestContext, params: ThreadForkParams) -> ThreadForkResponse:
+    async def thread_fork(
+        self, context: RequestContext, params: ThreadForkParams
+    ) -> ThreadForkResponse:
         """Copy the history of a thread into a new one, and subscribe the caller to that."""
         _refuse_two_ends(params)
         source_id, configuration = params.thread_id, self._services.configuration
@@ -170,7 +162,7 @@ class BranchHandlers:
 
     # Reverting.
 
-    async def revert(
+    async def thread_revert(
         self, context: RequestContext, params: ThreadRevertParams
     ) -> ThreadRevertResponse:
         """Drop a turn and all after it; a running turn is interrupted first."""
@@ -193,7 +185,7 @@ class BranchHandlers:
 
     # Deleting.
 
-    async def delete(
+    async def thread_delete(
         self, context: RequestContext, params: ThreadDeleteParams
     ) -> ThreadDeleteResponse:
         """Remove a thread for good; a loaded one is stopped and unloaded first."""
