@@ -442,6 +442,7 @@ async def test_a_thread_that_is_resumed_takes_what_was_chosen_or_says_what_it_do
             "model": "m1",
             "runtimeWorkspaceRoots": ["/opt"],
             "path": path,
+            "config": {"model_context_window": 100_000, "features.hooks": True},
         }
         await client.call("thread/resume", {"threadId": thread_id, **chosen})
         await client.turn(thread_id, "two")

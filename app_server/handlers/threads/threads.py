@@ -248,7 +248,7 @@ class ThreadHandlers:
         overrides: Overrides,
         session: ThreadSession,
     ) -> None:
-        ignored = members_without_effect(params, overrides, session.thread.state)
+        ignored = members_without_effect(params, overrides, session.thread.state, session.config)
         if ignored:
             warning = WarningNotification(thread_id=session.thread.id, message=_ignored(ignored))
             context.after_answer(partial(self._hub.notify, context.connection_id, warning))

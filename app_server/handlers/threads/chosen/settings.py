@@ -103,9 +103,12 @@ def thread_overrides(
 
 
 def members_without_effect(
-    params: ThreadResumeParams, overrides: Overrides, state: ThreadState
+    params: ThreadResumeParams, overrides: Overrides, state: ThreadState, config: Config
 ) -> list[str]:
-    """Name the settings of a request to join a loaded thread that are not those in force."""
+    """Name the settings of a request to join a loaded thread that are not those in force.
+
+    `config` is the one that the thread was loaded with.
+    """
     settings, created = state.settings, state.created
     changed = with_overrides(settings, overrides, Config({}).view())
     differs = {
@@ -117,6 +120,7 @@ def members_without_effect(
         "sandbox": changed.sandbox_policy.type != settings.sandbox_policy.type,
         "permissions": changed.sandbox_policy.type != settings.sandbox_policy.type
         or changed.profile_in_force != settings.profile_in_force,
+        "config": config.override(params.config or {}).document != config.document,
     }
     names = [*ThreadOverrides.model_fields, "personality"]
     return [
