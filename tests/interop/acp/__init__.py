@@ -1,0 +1,1 @@
+"""The Agent Client Protocol: the adapter of Codex, with this server behind it."""
