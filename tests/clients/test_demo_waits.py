@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from app_server.clients.connection import Client, open_client
-from app_server.clients.demo import signals_story, thread_servers
-from app_server.clients.demo.thread_servers import wait_for_servers
-from app_server.clients.demo.transcript import CheckFailed, run_demo
+from app_server.clients.demo import signals_story, thread
+from app_server.clients.demo.thread import DemoThread
+from app_server.clients.demo.transcript import CheckFailed, Transcript, run_demo
 from tests.support.harness import serve
 from tests.support.paths import MCP_PEER
 
@@ -24,7 +24,7 @@ async def test_the_demo_of_signals_waits_for_a_server_that_takes_long(
     slow = tmp_path / "python"
     slow.write_text(SLOW.format(python=sys.executable))
     slow.chmod(0o700)
-    monkeypatch.setattr(signals_story, "sys", SimpleNamespace(executable=str(slow)))
+    monkeypatch.setattr(thread, "sys", SimpleNamespace(executable=str(slow)))
     assert await run_demo(signals_story.run) == 0
 
 
@@ -45,11 +45,12 @@ async def test_a_server_that_does_not_start_is_named(
         open_client(served.urls[0], "demo", experimentalApi=True) as client,
     ):
         thread_id = await started(client)
+        used = DemoThread(Transcript(), client, thread_id)
         with pytest.raises(CheckFailed, match=r"^MCP server die did not start: .*exit status 7"):
-            await wait_for_servers(client, thread_id, {"die"})
-        monkeypatch.setattr(thread_servers, "SERVERS_S", 0.0)
+            await used.wait_for_servers({"die"})
+        monkeypatch.setattr(thread, "SERVERS_S", 0.0)
         text = f"^MCP servers of thread {thread_id} were not ready in 0 s: hang$"
         with pytest.raises(CheckFailed, match=text):
-            await wait_for_servers(client, thread_id, {"hang"})
+            await used.wait_for_servers({"hang"})
         with pytest.raises(TimeoutError, match=r"^no event x that was waited for in 0 s$"):
             await client.wait_for("x", lambda params: True, timeout_s=0.0)

@@ -5,12 +5,11 @@ Nobody's account is needed: the endpoint runs in the server, with a token of its
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-from app_server.clients.connection import Client, open_client
-from app_server.clients.demo.process import WAIT_S, start_server
-from app_server.clients.demo.thread_servers import wait_for_servers
+from app_server.clients.connection import Client
+from app_server.clients.demo.process import shown_server
+from app_server.clients.demo.thread import DemoThread
 from app_server.clients.demo.transcript import Transcript
 from protocol.model import Json, JsonObject
 
@@ -24,21 +23,17 @@ async def run(transcript: Transcript, home: Path, /) -> None:
     """Run the demo in an empty folder."""
     (home / "config.toml").write_text(CONFIG)
     (home / "note.txt").write_text(NOTE)
-    async with AsyncExitStack() as stack:
-        with transcript.step("Start a server with the apps of the demo"):
-            server = await stack.enter_async_context(start_server(home))
-            transcript.say("server", f"listens on {server.url}")
-        capabilities: JsonObject = {"experimentalApi": True, "extensions": {"openai/form": {}}}
-        async with open_client(server.url, "demo", wait_s=WAIT_S, **capabilities) as client:
-            await _list(transcript, client)
-            thread_id = await _start(transcript, client)
-            story = _Story(transcript, client, thread_id)
-            await story.call_with_approval()
-            await story.send_file(home / "note.txt")
-            await story.be_asked()
-            await story.sign_in()
-        with transcript.step("Stop the server with SIGTERM"):
-            transcript.check("it ends by itself", await server.stop() == 0)
+    title = "Start a server with the apps of the demo"
+    async with (
+        shown_server(transcript, home, title) as server,
+        server.connect(extensions={"openai/form": {}}) as client,
+    ):
+        await _list(transcript, client)
+        story = _Story(await _start(transcript, client))
+        await story.call_with_approval()
+        await story.send_file(home / "note.txt")
+        await story.be_asked()
+        await story.sign_in()
 
 
 async def _list(transcript: Transcript, client: Client) -> None:
@@ -51,21 +46,22 @@ async def _list(transcript: Transcript, client: Client) -> None:
         )
 
 
-async def _start(transcript: Transcript, client: Client) -> str:
+async def _start(transcript: Transcript, client: Client) -> DemoThread:
     with transcript.step("Start a thread"):
-        thread_id: str = (await client.call("thread/start", {}))["thread"]["id"]
-        await wait_for_servers(client, thread_id, {f"codex_apps__{name}" for name in APPS})
+        started = await client.call("thread/start", {})
+        thread = DemoThread(transcript, client, started["thread"]["id"])
+        await thread.wait_for_servers({f"codex_apps__{name}" for name in APPS})
         transcript.check("every app is an MCP server of the thread", True)
-    return thread_id
+    return thread
 
 
 class _Story:
     """What happens in one thread."""
 
-    def __init__(self, transcript: Transcript, client: Client, thread_id: str) -> None:
-        self._transcript = transcript
-        self._client = client
-        self._thread_id = thread_id
+    def __init__(self, thread: DemoThread) -> None:
+        self._thread = thread
+        self._transcript = thread.transcript
+        self._client = thread.client
 
     async def call_with_approval(self) -> None:
         """Create an event, which the user has to approve."""
@@ -127,18 +123,13 @@ class _Story:
         `meanwhile` is done before the answer is given.
         """
         text = f"/tool codex_apps__{app}.{tool} {json.dumps(dict(arguments))}"
-        self._transcript.say("user", text)
-        content = [{"type": "text", "text": text}]
-        await self._client.call("turn/start", {"threadId": self._thread_id, "input": content})
+        await self._thread.begin(text)
         asked: JsonObject = {}
         if answer is not None:
             request_id, asked = await self._client.asked(ASKED)
             if meanwhile is not None:
                 await meanwhile()
             await self._client.reply(request_id, answer)
-        ended = await self._client.wait_for(
-            "item/completed", lambda params: params["item"]["type"] == "mcpToolCall"
-        )
-        await self._client.wait_for("turn/completed", lambda params: True)
-        item: JsonObject = ended["item"]
+        item = (await self._thread.items("mcpToolCall"))[-1]
+        await self._thread.end()
         return asked, item

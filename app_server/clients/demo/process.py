@@ -7,10 +7,14 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import anyio
+
+from app_server.clients.connection import Client, open_client
+from app_server.clients.demo.transcript import Transcript
+from protocol.model import Json
 
 START_S = 300.0
 STOP_S = 60.0
@@ -26,23 +30,31 @@ class ServerProcess:
         self.url = url
         """Its `ws://` URL."""
 
+    def connect(self, **capabilities: Json) -> AbstractAsyncContextManager[Client]:
+        """Connect to the server and shake hands, with its experimental members."""
+        return open_client(self.url, "demo", wait_s=WAIT_S, experimentalApi=True, **capabilities)
+
     async def stop(self) -> int:
         """Send SIGTERM and return the exit status.
 
         Raises:
             TimeoutError: the server does not end.
         """
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGTERM)
+        self._send(signal.SIGTERM)
         with anyio.move_on_after(STOP_S):
             return await self._process.wait()
         raise TimeoutError(f"the server did not end in {STOP_S:g} s")
 
     async def kill(self) -> None:
-        """End the server as a crash would."""
+        """End the server as a crash would; harmless where it has ended."""
+        # Not process.kill(): that may reap the child behind asyncio's back.
+        if self._process.returncode is None:
+            self._send(signal.SIGKILL)
+            await self._process.wait()
+
+    def _send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+            os.kill(self._process.pid, number)
 
 
 @asynccontextmanager
@@ -59,18 +71,37 @@ async def start_server(home: Path) -> AsyncIterator[ServerProcess]:
         cwd=home,
         stderr=asyncio.subprocess.PIPE,
     )
+    server = ServerProcess(process, "")
     try:
         with anyio.move_on_after(START_S) as starting:
-            url = await _read_url(process)
+            server.url = await _read_url(process)
         if starting.cancelled_caught:
             raise TimeoutError(f"the server was not ready in {START_S:g} s")
-        yield ServerProcess(process, url)
+        yield server
     finally:
-        # Not process.kill(): that may reap the child behind asyncio's back.
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-            await process.wait()
+        await server.kill()
+
+
+@asynccontextmanager
+async def shown_server(
+    transcript: Transcript, home: Path, title: str, besides: str = ""
+) -> AsyncIterator[ServerProcess]:
+    """Start a server as the first step of a demo, and stop it as the last one.
+
+    `title` is that of the first step, `besides` what is said behind the address of the server.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        with transcript.step(title):
+            server = await stack.enter_async_context(start_server(home))
+            transcript.say("server", f"listens on {server.url}{besides}")
+        yield server
+        await stop_server(transcript, server)
+
+
+async def stop_server(transcript: Transcript, server: ServerProcess) -> None:
+    """Stop a server as a step of a demo."""
+    with transcript.step("Stop the server with SIGTERM"):
+        transcript.check("it ends by itself", await server.stop() == 0)
 
 
 async def _read_url(process: asyncio.subprocess.Process) -> str:

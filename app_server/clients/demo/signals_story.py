@@ -4,55 +4,49 @@ Both are threads of one server with the offline model; whoever carries messages 
 client, as a receiver is.
 """
 
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from pydantic_core import to_json
-
-from app_server.clients.connection import Client, open_client
-from app_server.clients.demo.process import WAIT_S, ServerProcess, start_server
-from app_server.clients.demo.thread_servers import wait_for_servers
+from app_server.clients.connection import Client
+from app_server.clients.demo.process import start_server, stop_server
+from app_server.clients.demo.thread import SERVER, DemoThread, configure
 from app_server.clients.demo.transcript import Transcript
-from protocol.model import Json, JsonObject
+from protocol.model import JsonObject
 
-SERVER = "demo"
 ASKED = "mcpServer/elicitation/request"
 UPDATED = "signal/updated"
 QUESTION = "Is the build of main green?"
 LATER = "And the tests?"
-LOOK = '/tool demo.look {"at": "the build"}'
+LOOK = [{"type": "text", "text": f'/tool {SERVER}.look {{"at": "the build"}}'}]
+_ONCE = ("answered", 1)
 
 
 async def run(transcript: Transcript, home: Path, /) -> None:
     """Run the demo in an empty folder."""
-    command = to_json(sys.executable).decode()
-    (home / "config.toml").write_text(
-        'model_provider = "offline"\n\n[mcp_servers.demo]\n'
-        f"command = {command}\nargs = ['-m', 'app_server.clients.demo.tools']\n"
-        'default_tools_approval_mode = "prompt"\n'
-    )
+    configure(home, 'default_tools_approval_mode = "prompt"\n')
     async with AsyncExitStack() as stack:
         with transcript.step("Start a server, and two agents in it"):
             server = await stack.enter_async_context(start_server(home))
-            client = await stack.enter_async_context(_client(server))
-            ann, bob = [await _start(client, name) for name in ("ann", "bob")]
-            transcript.say("server", f"ann is thread {ann}, bob is {bob}")
+            client = await stack.enter_async_context(server.connect())
+            ann, bob = [await _start(transcript, client, name) for name in ("ann", "bob")]
+            transcript.say("server", f"ann is thread {ann.id}, bob is {bob.id}")
             transcript.check("each has the MCP server of config.toml", True)
         with transcript.step("Ann asks; bob sleeps, and is woken"):
             receipt = await _deliver(transcript, client, "q1", "ann", "bob", QUESTION)
             transcript.check("the message is in bob's thread, and has woken it", receipt["woken"])
-            answer = await _answer_of(transcript, client, bob, receipt)
+            answer = await _answer_of(bob, receipt)
             transcript.check("bob has read the question", QUESTION in answer)
         with transcript.step("Bob's answer goes back to ann"):
             receipt = await _deliver(transcript, client, "a1", "bob", "ann", answer[:200])
-            await _answer_of(transcript, client, ann, receipt)
+            await _answer_of(ann, receipt)
         with transcript.step("The same message again, as after a lost answer"):
             receipt = await _deliver(transcript, client, "q1", "ann", "bob", QUESTION)
-            turns = await _turns(client, bob)
+            turns = len(await bob.turns())
             transcript.check("bob has had one turn for it", (receipt["stage"], turns) == _ONCE)
         with transcript.step("Bob is busy, ann asks on, and the server dies"):
-            await _make_busy(client, bob)
+            # The turn waits for an approval that nobody gives.
+            await client.call("turn/start", {"threadId": bob.id, "input": LOOK})
+            await client.asked(ASKED)
             receipt = await _deliver(transcript, client, "q2", "ann", "bob", LATER)
             transcript.check("the message waits, on disk", receipt["stage"] == "accepted")
             await server.kill()
@@ -60,29 +54,22 @@ async def run(transcript: Transcript, home: Path, /) -> None:
     async with AsyncExitStack() as stack:
         with transcript.step("Start it again"):
             server = await stack.enter_async_context(start_server(home))
-            client = await stack.enter_async_context(_client(server))
+            client = await stack.enter_async_context(server.connect())
             receipt = await _settled(client, "q2")
             transcript.say("server", f"signal q2 is {receipt['stage']}")
             transcript.check("bob was woken by what had waited", receipt["woken"])
-            turns = await _turns(client, bob)
+            turns = len(await DemoThread(transcript, client, bob.id).turns())
             transcript.check("it had one turn, and none was lost or doubled", turns == 3)
-        with transcript.step("Stop the server with SIGTERM"):
-            transcript.check("it ends by itself", await server.stop() == 0)
+        await stop_server(transcript, server)
 
 
-_ONCE = ("answered", 1)
-
-
-def _client(server: ServerProcess) -> Json:
-    return open_client(server.url, "demo", wait_s=WAIT_S, experimentalApi=True)
-
-
-async def _start(client: Client, name: str) -> str:
-    thread_id: str = (await client.call("thread/start", {}))["thread"]["id"]
-    # Its tool is called later on; a turn does not wait for it.
-    await wait_for_servers(client, thread_id, {SERVER})
-    await client.call("thread/name/set", {"threadId": thread_id, "name": name})
-    return thread_id
+async def _start(transcript: Transcript, client: Client, name: str) -> DemoThread:
+    started = await client.call("thread/start", {})
+    thread = DemoThread(transcript, client, started["thread"]["id"])
+    # Its tool is called later on.
+    await thread.wait_for_servers({SERVER})
+    await client.call("thread/name/set", {"threadId": thread.id, "name": name})
+    return thread
 
 
 async def _deliver(
@@ -102,16 +89,10 @@ async def _deliver(
     return receipt
 
 
-async def _answer_of(
-    transcript: Transcript, client: Client, thread_id: str, receipt: JsonObject
-) -> str:
-    said = await client.wait_for(
-        "item/completed",
-        lambda params: params["threadId"] == thread_id and params["item"]["type"] == "agentMessage",
-    )
-    text: str = said["item"]["text"]
-    transcript.say("model", text)
-    event = await client.wait_for(
+async def _answer_of(thread: DemoThread, receipt: JsonObject) -> str:
+    text: str = (await thread.items("agentMessage"))[-1]["text"]
+    thread.transcript.say("model", text)
+    event = await thread.client.wait_for(
         UPDATED,
         lambda params: (
             params["receipt"]["signalId"] == receipt["signalId"]
@@ -119,15 +100,8 @@ async def _answer_of(
         ),
     )
     same = event["receipt"]["turnId"] == receipt["turnId"]
-    transcript.check("the receipt says so: answered, by the turn it began", same)
+    thread.transcript.check("the receipt says so: answered, by the turn it began", same)
     return text
-
-
-async def _make_busy(client: Client, thread_id: str) -> None:
-    """Leave a turn waiting for an approval that nobody gives."""
-    user_input = [{"type": "text", "text": LOOK}]
-    await client.call("turn/start", {"threadId": thread_id, "input": user_input})
-    await client.asked(ASKED)
 
 
 async def _settled(client: Client, signal_id: str) -> JsonObject:
@@ -142,8 +116,3 @@ async def _settled(client: Client, signal_id: str) -> JsonObject:
         )
         receipt = event["receipt"]
     return receipt
-
-
-async def _turns(client: Client, thread_id: str) -> int:
-    shown = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
-    return len(shown["thread"]["turns"])

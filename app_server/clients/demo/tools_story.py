@@ -5,11 +5,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-from app_server.clients.connection import Client, open_client
-from app_server.clients.demo.process import WAIT_S, start_server
+from app_server.clients.demo.process import shown_server
+from app_server.clients.demo.thread import DemoThread
 from app_server.clients.demo.transcript import Transcript
 from protocol.model import JsonObject
 
@@ -57,38 +56,29 @@ async def run(transcript: Transcript, folder: Path, /) -> None:
     """Run the demo in an empty folder."""
     home, work = folder / "home", folder / "work"
     _prepare(home, work)
-    async with AsyncExitStack() as stack:
-        with transcript.step("Start a server with the offline model"):
-            server = await stack.enter_async_context(start_server(home))
-            transcript.say("server", f"listens on {server.url}")
-        capabilities: JsonObject = {"experimentalApi": True}
-        async with open_client(server.url, "demo", wait_s=WAIT_S, **capabilities) as client:
-            with transcript.step("Start a thread that may only read"):
-                chosen: JsonObject = {
-                    "cwd": str(work),
-                    "sandbox": "read-only",
-                    "approvalPolicy": "on-request",
-                }
-                started = await client.call("thread/start", chosen)
-                transcript.say("server", f"sandbox: {started['sandbox']['type']}")
-            story = _Story(transcript, client, started["thread"]["id"], work)
-            await story.read()
-            await story.fail_to_write()
-            await story.run_unsandboxed()
-            await story.patch()
-            await story.run_tests()
-            await story.try_to_escape(home, server.url)
-        with transcript.step("Stop the server with SIGTERM"):
-            transcript.check("it ends by itself", await server.stop() == 0)
+    title = "Start a server with the offline model"
+    async with shown_server(transcript, home, title) as server, server.connect() as client:
+        with transcript.step("Start a thread that may only read"):
+            chosen = {"cwd": str(work), "sandbox": "read-only", "approvalPolicy": "on-request"}
+            started = await client.call("thread/start", chosen)
+            transcript.say("server", f"sandbox: {started['sandbox']['type']}")
+        story = _Story(DemoThread(transcript, client, started["thread"]["id"]), work)
+        await story.read()
+        await story.fail_to_write()
+        await story.run_unsandboxed()
+        await story.patch()
+        await story.run_tests()
+        await story.try_to_escape(home, server.url)
 
 
 class _Story:
     """What happens in one thread."""
 
-    def __init__(self, transcript: Transcript, client: Client, thread_id: str, work: Path) -> None:
-        self._transcript = transcript
-        self._client = client
-        self._thread_id = thread_id
+    def __init__(self, thread: DemoThread, work: Path) -> None:
+        self._thread = thread
+        self._transcript = thread.transcript
+        self._check = thread.transcript.check
+        self._client = thread.client
         self._work = work
 
     async def read(self) -> None:
@@ -119,16 +109,16 @@ class _Story:
             await self._client.call(
                 "thread/settings/update",
                 {
-                    "threadId": self._thread_id,
+                    "threadId": self._thread.id,
                     "approvalPolicy": "never",
                     "sandboxPolicy": {"type": "workspaceWrite"},
                 },
             )
-            await self._begin(f"/patch {PATCH}")
-            item = await self._item("fileChange")
+            await self._thread.begin(f"/patch {PATCH}")
+            item = (await self._thread.items("fileChange"))[-1]
             self._check("the file was changed", item["status"] == "completed")
             event = await self._client.wait_for("turn/diff/updated", lambda params: True)
-            await self._end()
+            await self._thread.end()
             for line in event["diff"].splitlines():
                 self._transcript.say("diff", line)
             self._check("the diff shows it", "+    return a + b" in event["diff"])
@@ -162,36 +152,18 @@ class _Story:
         item = await self._command(f"/exec {text}")
         self._check(f"refused: {what}", item["status"] == "failed")
 
-    def _check(self, claim: str, holds: bool) -> None:
-        self._transcript.check(claim, holds)
-
     async def _command(self, text: str, answer: str | None = None) -> JsonObject:
         """Have the model run a command; gives its item. A question is answered if one is wanted."""
-        await self._begin(text)
+        await self._thread.begin(text)
         if answer is not None:
             request_id, asked = await self._client.asked(ASKED)
             self._transcript.say("server", f"may it run? {asked['reason'] or ''}")
             self._transcript.say("user", answer)
             await self._client.reply(request_id, {"decision": answer})
-        item = await self._item("commandExecution")
+        item = (await self._thread.items("commandExecution"))[-1]
         self._transcript.say("command", str(item["aggregatedOutput"] or "(no output)"))
-        await self._end()
+        await self._thread.end()
         return item
-
-    async def _begin(self, text: str) -> None:
-        self._transcript.say("user", text)
-        content = [{"type": "text", "text": text}]
-        await self._client.call("turn/start", {"threadId": self._thread_id, "input": content})
-
-    async def _item(self, kind: str) -> JsonObject:
-        ended = await self._client.wait_for(
-            "item/completed", lambda params: params["item"]["type"] == kind
-        )
-        item: JsonObject = ended["item"]
-        return item
-
-    async def _end(self) -> None:
-        await self._client.wait_for("turn/completed", lambda params: True)
 
 
 def _quoted(path: Path) -> str:

@@ -37,7 +37,6 @@ from app_server.apps.turn_hooks import AppsHooks
 from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import upstream_target
 from app_server.apps.upstream.hosted_session import open_session
-from app_server.clients.demo.hosted.endpoint import Arrival, HostedEndpoint
 from app_server.clients.demo.hosted.tool import (
     READS,
     Call,
@@ -50,6 +49,7 @@ from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.bench.apps.size import SIZE, measure_size
 from tests.bench.server import p50_ms
+from tests.support.apps.hooked_endpoint import Arrival, HookedEndpoint
 from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.apps.peer import LocalClient, connect
 from tests.support.harness import Served, WireClient, serve
@@ -92,7 +92,7 @@ async def serve_endpoint(tools: int, connectors: int) -> None:
         endpoint.connectors[:] = more if len(endpoint.tools()) == tools else few
         return Response()
 
-    endpoint = HostedEndpoint(few, change)
+    endpoint = HookedEndpoint(few, change)
     async with endpoint.serve():
         print(endpoint.base_url, endpoint.token.get_secret_value(), flush=True)
         await asyncio.get_running_loop().create_future()
@@ -340,7 +340,7 @@ async def place(home: Path, trouble: Trouble | None) -> AsyncIterator[Served]:
         return
     hosted: Hosted
     async with serve_hosted(apps(*SMALL)) as hosted, anyio.create_task_group() as tasks:
-        hosted.endpoint._hook = trouble
+        hosted.endpoint.hook = trouble
         account = FixedAccount(hosted.endpoint.token.get_secret_value(), "demo-account", "user")
         service = AppsService(home / "apps", account, environ={})
         await tasks.start(service.run)

@@ -13,10 +13,11 @@ from pydantic_core import from_json
 from starlette.responses import Response
 
 from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
-from app_server.clients.demo.hosted.endpoint import MCP_PATH, Arrival, HostedEndpoint
+from app_server.clients.demo.hosted.endpoint import MCP_PATH
 from app_server.clients.demo.hosted.tool import READS, HostedConnector, HostedTool, Run, listed
 from protocol.model import JsonObject
 from tests.support.accounts.issuer_peer import make_jwt
+from tests.support.apps.hooked_endpoint import Arrival, HookedEndpoint
 from tests.support.changes import Changes
 
 A_YEAR_3000 = 32_500_000_000
@@ -77,7 +78,7 @@ def _name_of(arrival: Arrival) -> str:
 class Hosted:
     """An endpoint that is being served."""
 
-    endpoint: HostedEndpoint
+    endpoint: HookedEndpoint
     script: Script
 
     def target(self, **options: Any) -> UpstreamTarget:
@@ -91,7 +92,7 @@ async def serve_hosted(
 ) -> AsyncIterator[Hosted]:
     """Serve the apps of the demo, or others."""
     script = Script()
-    endpoint = HostedEndpoint(connectors, script)
+    endpoint = HookedEndpoint(connectors, script)
     async with endpoint.serve():
         yield Hosted(endpoint, script)
 

@@ -11,12 +11,12 @@ from app_server.apps.routes.generation import Generation
 from app_server.apps.turn_hooks import AppsHooks
 from app_server.clients.demo.hosted.tool import (
     READS,
-    Annotations,
     HostedConnector,
     HostedTool,
     listed,
 )
 from app_server.extension.registry import ExtensionRegistry
+from protocol.model import JsonObject
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import Apps, nothing, open_apps, runs
 from tests.support.harness import Served, WireClient, calls, says, serve
@@ -27,7 +27,7 @@ CALL = "tools/call"
 CAL = "codex_apps__cal"
 
 
-def app(id_: str, name: str, tool: str, annotations: Annotations = READS) -> HostedConnector:
+def app(id_: str, name: str, tool: str, annotations: JsonObject = READS) -> HostedConnector:
     """Make an app with one tool; its upstream name is `cal_TOOL`."""
     bare = HostedConnector(id_, name, "An app of a test.")
     definition = listed(bare, tool, tool, {}, annotations)

@@ -22,43 +22,39 @@ DAY_URI = "ui://calendar/day"
 _CALENDAR = HostedConnector("demo_calendar", "Calendar", "Events of one demonstration calendar.")
 
 
-class Calendar:
-    """The events of one account."""
+def calendar() -> HostedConnector:
+    """Return the app with its tools, and the events of one account."""
+    events: deque[JsonObject] = deque(
+        [{"day": "2030-01-01", "title": "New year"}], maxlen=MAX_EVENTS
+    )
 
-    def __init__(self) -> None:
-        self._events: deque[JsonObject] = deque(
-            [{"day": "2030-01-01", "title": "New year"}], maxlen=MAX_EVENTS
-        )
+    async def list_events(call: Call) -> JsonObject:
+        shown = [{**event} for event in events]
+        lines = [f"{event['day']}: {event['title']}" for event in shown]
+        return text_result("\n".join(lines), {"events": shown})
 
-    def connector(self) -> HostedConnector:
-        """Return the app with its tools."""
-        text = {"type": "string"}
-        events = listed(
-            _CALENDAR,
-            "list_events",
-            "List the events of the calendar.",
-            {},
-            READS,
-            meta={"ui": {"resourceUri": DAY_URI}},
-        )
-        create = listed(
-            _CALENDAR,
-            "create_event",
-            "Put an event into the calendar.",
-            {"day": {**text, "description": "Like 2030-01-31."}, "title": text},
-            WRITES,
-        )
-        tools = (HostedTool(events, self._list), HostedTool(create, self._create))
-        return replace(_CALENDAR, tools=tools)
-
-    async def _list(self, call: Call) -> JsonObject:
-        events = [{**event} for event in self._events]
-        lines = [f"{event['day']}: {event['title']}" for event in events]
-        return text_result("\n".join(lines), {"events": events})
-
-    async def _create(self, call: Call) -> JsonObject:
+    async def create_event(call: Call) -> JsonObject:
         event = {key: str(call.arguments.get(key, ""))[:200] for key in ("day", "title")}
-        self._events.append(event)
+        events.append(event)
         return text_result(
             f"{event['title']} is in the calendar, on {event['day']}.", {"event": event}
         )
+
+    text = {"type": "string"}
+    listing = listed(
+        _CALENDAR,
+        "list_events",
+        "List the events of the calendar.",
+        {},
+        READS,
+        meta={"ui": {"resourceUri": DAY_URI}},
+    )
+    creating = listed(
+        _CALENDAR,
+        "create_event",
+        "Put an event into the calendar.",
+        {"day": {**text, "description": "Like 2030-01-31."}, "title": text},
+        WRITES,
+    )
+    tools = (HostedTool(listing, list_events), HostedTool(creating, create_event))
+    return replace(_CALENDAR, tools=tools)

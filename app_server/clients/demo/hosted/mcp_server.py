@@ -2,16 +2,14 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, Request, ServerRequest
-from pydantic import RootModel
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
-from app_server.clients.demo.hosted.tool import Call, HostedTool, JsonObject
+from app_server.clients.demo.hosted.tool import Call, Caller, HostedTool, JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -22,43 +20,6 @@ SKILL = "mcp/skill"
 _CAPABILITIES: JsonObject = {"tools": {}, "resources": {}}
 
 Context: TypeAlias = ServerRequestContext[Any]
-
-
-class _Question(Request[dict[str, Any], str]):
-    """A request to the client, whatever its method."""
-
-
-class _Answer(RootModel[dict[str, Any]]):
-    """What comes back."""
-
-
-class SessionCaller:
-    """A Caller: the client whose request is being answered."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def can_be_asked(self, mode: str) -> bool:
-        """Whether the client declared this way; see Caller."""
-        capabilities = self._context.session.client_capabilities
-        if capabilities is None:
-            return False
-        if mode == "openai/form":
-            return mode in (capabilities.extensions or {})
-        return getattr(capabilities.elicitation, mode, None) is not None
-
-    async def ask(self, method: str, params: JsonObject) -> JsonObject:
-        """Ask on the stream of the request; see Caller."""
-        answer = await self._context.session.send_request(
-            cast(ServerRequest, _Question(method=method, params=params)),
-            _Answer,
-            metadata=ServerMessageMetadata(related_request_id=self._context.request_id),
-        )
-        return answer.root
-
-    async def report(self, progress: float, total: float, message: str) -> None:
-        """Report how far the request is; see Caller."""
-        await self._context.session.report_progress(progress, total, message)
 
 
 class HostedServer:
@@ -121,7 +82,7 @@ class HostedServer:
         arguments, meta = params.get("arguments") or {}, params.get("_meta") or {}
         if not isinstance(arguments, dict) or not isinstance(meta, dict):
             raise MCPError(INVALID_PARAMS, "arguments and _meta must be objects")
-        return await tool.run(Call(arguments, meta, SessionCaller(context)))
+        return await tool.run(Call(arguments, meta, Caller(context)))
 
     async def _list_resources(self, context: Context, params: JsonObject) -> JsonObject:
         # A skill is not read itself, only its files: all there is of it is in the list.

@@ -2,18 +2,40 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, cast
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import Request, ServerRequest
+from pydantic import RootModel
 
 JsonObject = dict[str, Any]
 
 ENVELOPE = "_codex_apps"
 
 
-class Caller(Protocol):
+class _Question(Request[dict[str, Any], str]):
+    """A request to the client, whatever its method."""
+
+
+class _Answer(RootModel[dict[str, Any]]):
+    """What comes back."""
+
+
+class Caller:
     """Who made a call: the client of one MCP session."""
+
+    def __init__(self, context: ServerRequestContext[Any]) -> None:
+        self._context = context
 
     def can_be_asked(self, mode: str) -> bool:
         """Whether it declared that users can be asked: `form`, `url`, `openai/form`."""
+        capabilities = self._context.session.client_capabilities
+        if capabilities is None:
+            return False
+        if mode == "openai/form":
+            return mode in (capabilities.extensions or {})
+        return getattr(capabilities.elicitation, mode, None) is not None
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
         """Ask the user on the stream of this call, and return the answer as it came.
@@ -21,9 +43,16 @@ class Caller(Protocol):
         Raises:
             mcp.MCPError: the client answered with an error.
         """
+        answer = await self._context.session.send_request(
+            cast(ServerRequest, _Question(method=method, params=params)),
+            _Answer,
+            metadata=ServerMessageMetadata(related_request_id=self._context.request_id),
+        )
+        return answer.root
 
     async def report(self, progress: float, total: float, message: str) -> None:
         """Report how far the call is, if the client wants to know."""
+        await self._context.session.report_progress(progress, total, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +88,9 @@ class HostedConnector:
     tools: tuple[HostedTool, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Annotations:
-    """What a tool does to the world, as MCP says it."""
-
-    read_only: bool = False
-    destructive: bool = False
-    open_world: bool = False
-
-    def as_listed(self) -> JsonObject:
-        """Return them as they are listed."""
-        return {
-            "readOnlyHint": self.read_only,
-            "destructiveHint": self.destructive,
-            "openWorldHint": self.open_world,
-        }
-
-
-READS = Annotations(read_only=True)
-WRITES = Annotations(destructive=True)
+READS: JsonObject = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False}
+WRITES: JsonObject = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": False}
+"""What a tool does to the world, as MCP says it."""
 
 
 def listed(
@@ -85,7 +98,7 @@ def listed(
     name: str,
     description: str,
     properties: JsonObject,
-    annotations: Annotations,
+    annotations: JsonObject,
     *,
     meta: JsonObject | None = None,
 ) -> JsonObject:
@@ -100,7 +113,7 @@ def listed(
             "required": list(properties),
             "additionalProperties": False,
         },
-        "annotations": annotations.as_listed(),
+        "annotations": annotations,
         "_meta": {
             "connector_id": connector.id,
             "connector_name": connector.name,
