@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from app_server.handlers.services import Services
-from app_server.handlers.table import Row, handler_name
+from app_server.handlers.table import Handlers, Row
 from app_server.rpc.context import Handler, LazyHandler
 from app_server.runtime.loader import Lazy, load
 
@@ -27,17 +27,17 @@ class LazyHandlers:
         """Method to what loads its handler."""
         return {method: LazyHandler(partial(self._one, method)) for method in self._row.methods}
 
-    async def load(self) -> object:
-        """Import the class and make it, if that is not done.
+    async def load(self) -> Mapping[str, Handler]:
+        """Import the class and make it, if that is not done; return its own routes.
 
         Raises:
             LoadFailed: it cannot be imported now.
         """
         return await self._handlers.get()
 
-    async def _make(self) -> object:
-        return (await load(self._row.load))(self._services)
+    async def _make(self) -> Mapping[str, Handler]:
+        handlers: Handlers = (await load(self._row.load))(self._services)
+        return handlers.routes
 
     async def _one(self, method: str) -> Handler:
-        handler: Handler = getattr(await self.load(), handler_name(method))
-        return handler
+        return (await self.load())[method]

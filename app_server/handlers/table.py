@@ -1,26 +1,29 @@
 """Which class serves which methods: the one table of the server, a row per class.
 
 A row imports its class when it is loaded, and not before. The dispatcher is made from the table
-(app_server/server/core.py); tests/handlers/test_table.py loads every class, and holds the table
-against protocol/methods.py and the handlers of every class.
+(app_server/server/services.py); tests/handlers/test_table.py loads every class, and holds the table
+against protocol/methods.py and every `routes`.
 Source: docs/architecture.md, "Life of a process".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TypeAlias
-
-from pydantic.alias_generators import to_snake
+from typing import Protocol, TypeAlias
 
 from app_server.handlers.services import Services
+from app_server.rpc.context import Handler
 
-HandlerClass: TypeAlias = Callable[[Services], object]
+
+class Handlers(Protocol):
+    """An object that serves some methods."""
+
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
 
 
-def handler_name(method: str) -> str:
-    """Return what the handler of a method is called: `thread_name_set` for `thread/name/set`."""
-    return to_snake(method).replace("/", "_")
+HandlerClass: TypeAlias = Callable[[Services], Handlers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Row:
     place: str
     """Module, below `app_server.handlers`, and class: `host.files:FileHandlers`."""
     methods: Sequence[str]
-    """What it serves: each with the handler of that name (`handler_name`)."""
+    """What its `routes` have."""
     at_start: bool
     """Whether it is loaded soon after the start; else with the first request."""
 
@@ -247,3 +250,6 @@ TABLE: Sequence[Row] = (
     _row("account.usage:AccountUsageHandlers", "account/rateLimits/read", "account/usage/read"),
     _row("threads.reading.summary:SummaryHandlers", "getConversationSummary"),
 )
+
+NOT_BUILT: frozenset[str] = frozenset()
+"""Methods of the contract that no class serves yet; they answer `methodNotBuilt`."""

@@ -6,56 +6,39 @@ import pkgutil
 import subprocess
 import sys
 from collections import Counter
-from typing import Any, get_type_hints
+from pathlib import Path
+from typing import Any
 
 import app_server.handlers
 from app_server.handlers.lazy import LazyHandlers
-from app_server.handlers.table import TABLE, handler_name
-from app_server.rpc.context import PreparedResult, RequestContext
+from app_server.handlers.table import NOT_BUILT, TABLE, Handlers
 from protocol.methods import METHODS
-from protocol.specs import OBJECT_OR_NULL
+from tests.support.harness import serve
 
 
-def classes_of_handlers() -> set[type[Any]]:
+def classes_with_routes() -> set[type[Any]]:
     found = set()
     package = app_server.handlers
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        for name, value in vars(importlib.import_module(module.name)).items():
+        for value in vars(importlib.import_module(module.name)).values():
             if inspect.isclass(value) and value.__module__ == module.name:
-                found |= {value} if name.endswith("Handlers") else set()
-    return found - {LazyHandlers}
+                found |= {value} if hasattr(value, "routes") else set()
+    return found - {Handlers, LazyHandlers}
 
 
-def handlers_of(found: Any) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in vars(found).items()
-        if inspect.isfunction(value) and not name.startswith("_")
-    }
-
-
-def test_every_method_of_the_contract_has_one_class() -> None:
-    assert Counter(method for row in TABLE for method in row.methods) == Counter(METHODS.keys())
+def test_every_method_of_the_contract_has_one_class_or_is_said_to_have_none() -> None:
+    named = Counter(method for row in TABLE for method in row.methods)
+    assert named + Counter(NOT_BUILT) == Counter(METHODS.keys())
 
 
 def test_every_class_of_handlers_is_in_the_table() -> None:
-    assert Counter(row.load() for row in TABLE) == Counter(classes_of_handlers())
+    assert Counter(row.load() for row in TABLE) == Counter(classes_with_routes())
 
 
-def test_a_class_has_a_handler_for_each_method_of_its_row_and_no_other() -> None:
-    found = [set(handlers_of(row.load())) for row in TABLE]
-    assert found == [set(map(handler_name, row.methods)) for row in TABLE]
-
-
-def test_a_handler_takes_and_gives_the_types_of_its_method() -> None:
-    for row in TABLE:
-        handlers = handlers_of(row.load())
-        for method in row.methods:
-            types = get_type_hints(handlers[handler_name(method)])
-            spec = METHODS[method]
-            params = spec.params | None if spec.takes is OBJECT_OR_NULL else spec.params
-            assert types.pop("return") in (spec.result, PreparedResult), method
-            assert types == {"context": RequestContext, "params": params}, method
+async def test_a_class_serves_what_its_row_says(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served:
+        served_methods = [set(row.load()(served.services).routes) for row in TABLE]
+    assert served_methods == [set(row.methods) for row in TABLE]
 
 
 def test_a_start_imports_no_class_of_handlers() -> None:

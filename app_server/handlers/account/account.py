@@ -8,7 +8,7 @@ Source: docs/accounts.md.
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from app_server.accounts.record import Tokens, external_credentials
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import ConnectionId, RequestContext
+from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from app_server.runtime.loader import load
 from protocol.account import (
     AccountLoginCompletedNotification,
@@ -81,7 +81,16 @@ class AccountHandlers:
         self._announced = _news(self._accounts.current())
         self._accounts.subscribe(self._changed)
 
-    async def account_login_start(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "account/login/cancel": self.cancel_login,
+            "account/login/start": self.start_login,
+            "account/logout": self.logout,
+        }
+
+    async def start_login(
         self, context: RequestContext, params: LoginAccountParams
     ) -> LoginAccountResponse:
         """Sign in, or begin to."""
@@ -100,7 +109,7 @@ class AccountHandlers:
             "Amazon Bedrock login is not offered by this server.", "loginNotOffered"
         )
 
-    async def account_login_cancel(
+    async def cancel_login(
         self, context: RequestContext, params: CancelLoginAccountParams
     ) -> CancelLoginAccountResponse:
         """Give up a sign-in that waits for its user."""
@@ -113,9 +122,7 @@ class AccountHandlers:
         found = await self._attempts.cancel(login_id, context.after_answer)
         return CancelLoginAccountResponse(status="canceled" if found else "notFound")
 
-    async def account_logout(
-        self, context: RequestContext, params: NoParams
-    ) -> LogoutAccountResponse:
+    async def logout(self, context: RequestContext, params: NoParams) -> LogoutAccountResponse:
         """Forget the account, and give its tokens back."""
         await self._attempts.give_up()
         try:

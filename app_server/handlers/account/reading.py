@@ -4,6 +4,7 @@ Source: docs/accounts.md.
 """
 
 import logging
+from collections.abc import Mapping
 
 from app_server.accounts.claims import UNKNOWN_PLAN
 from app_server.accounts.credentials import Credentials
@@ -11,7 +12,7 @@ from app_server.accounts.errors import AccountError
 from app_server.config.default_provider import OPENAI, chooses_no_provider, default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.model.catalogue.providers import read_providers, spare_key_is_set
 from app_server.turns.model.provider import Provider
 from protocol.account import (
@@ -33,9 +34,12 @@ class AccountReadHandlers:
         self._accounts = services.accounts
         self._configuration = services.configuration
 
-    async def account_read(
-        self, context: RequestContext, params: GetAccountParams
-    ) -> GetAccountResponse:
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"account/read": self.read, "getAuthStatus": self.read_auth_status}
+
+    async def read(self, context: RequestContext, params: GetAccountParams) -> GetAccountResponse:
         """Say who is signed in, and whether the chosen provider wants somebody to be."""
         provider, credentials = await self._look(refreshed=params.refresh_token)
         if provider is None or not provider.requires_openai_auth:
@@ -48,7 +52,7 @@ class AccountReadHandlers:
             requires_openai_auth=True,
         )
 
-    async def get_auth_status(
+    async def read_auth_status(
         self, context: RequestContext, params: GetAuthStatusParams
     ) -> GetAuthStatusResponse:
         """Say how the server signs in; the token only if the client asks for it."""

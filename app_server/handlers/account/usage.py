@@ -4,6 +4,7 @@ Source: docs/accounts.md, "Usage".
 """
 
 import uuid
+from collections.abc import Mapping
 
 from app_server.accounts.claims import plan_name
 from app_server.accounts.credentials import Credentials
@@ -19,7 +20,7 @@ from app_server.accounts.usage_answers import (
 )
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.account import (
     AccountTokenUsageDailyBucket,
     AccountTokenUsageSummary,
@@ -53,7 +54,15 @@ class AccountUsageHandlers:
         self._accounts = services.accounts
         self._configuration = services.configuration
 
-    async def account_rate_limits_read(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "account/rateLimits/read": self.read_rate_limits,
+            "account/usage/read": self.read_usage,
+        }
+
+    async def read_rate_limits(
         self, context: RequestContext, params: GetAccountRateLimitsParams | None
     ) -> GetAccountRateLimitsResponse:
         """Say where the account stands with its usage limits."""
@@ -77,7 +86,7 @@ class AccountUsageHandlers:
             account_id=answer.account_id,
         )
 
-    async def account_usage_read(
+    async def read_usage(
         self, context: RequestContext, params: GetAccountTokenUsageParams | None
     ) -> GetAccountTokenUsageResponse:
         """Say how many tokens the account has used, or what a thread has."""

@@ -1,7 +1,7 @@
 """app/list and app/list/updated: the apps that exist, those that the account can use first."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 import anyio.to_thread
@@ -11,7 +11,7 @@ from app_server.apps.inventory.directory import NoSuchPage, cursor_index, page_o
 from app_server.handlers.apps.listing import AppListing, ListFailed
 from app_server.handlers.apps.terms import apps_failures, read_terms
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.apps import AppInfo, AppListUpdatedNotification, AppsListParams, AppsListResponse
 from protocol.errors import RpcError, internal_error, invalid_request
 
@@ -37,7 +37,12 @@ class AppListHandlers:
         self._services = services
         self._follow_ups = 0
 
-    async def app_list(self, context: RequestContext, params: AppsListParams) -> AppsListResponse:
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"app/list": self.list_apps}
+
+    async def list_apps(self, context: RequestContext, params: AppsListParams) -> AppsListResponse:
         """Merge the directory with what the account can use; clients hear of it as it comes."""
         apps = self._services.apps
         if apps is None:

@@ -1,6 +1,6 @@
 """app/read and app/installed: details of some apps, and which apps there are tools of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.directory import installed_apps
@@ -9,7 +9,7 @@ from app_server.apps.measured import READ, measured
 from app_server.handlers.apps.port import AppsPort
 from app_server.handlers.apps.terms import AppTerms, apps_failures, read_terms
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.apps import (
     AppsInstalledParams,
     AppsInstalledResponse,
@@ -28,7 +28,12 @@ class AppReadHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def app_read(self, context: RequestContext, params: AppsReadParams) -> AppsReadResponse:
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"app/read": self.read, "app/installed": self.list_installed}
+
+    async def read(self, context: RequestContext, params: AppsReadParams) -> AppsReadResponse:
         """Read about apps, in the order of the ids; those of which nothing is known are named."""
         if len(params.app_ids) > MAX_IDS:
             rule = f"at most {MAX_IDS}"
@@ -61,7 +66,7 @@ class AppReadHandlers:
             missing_app_ids=[id_ for id_ in ids if id_ not in found],
         )
 
-    async def app_installed(
+    async def list_installed(
         self, context: RequestContext, params: AppsInstalledParams
     ) -> AppsInstalledResponse:
         """List the apps that have tools here, as last fetched; only `forceRefresh` fetches."""

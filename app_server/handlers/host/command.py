@@ -3,6 +3,7 @@
 Source: docs/tools.md, "Host methods".
 """
 
+from collections.abc import Mapping
 from functools import partial
 
 import anyio.to_thread
@@ -22,7 +23,7 @@ from app_server.permissions.confinement.places import configured_places
 from app_server.permissions.confinement.proxied import through_proxy
 from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.trust import project_trust, says_something
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of
 from protocol.errors import invalid_params, invalid_request
@@ -57,7 +58,17 @@ class CommandExecHandlers:
         self._commands = services.commands
         self._programs = ClientPrograms(services.hub, METHOD, "process id", "command")
 
-    async def command_exec(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            METHOD: self.execute,
+            "command/exec/resize": self.resize,
+            "command/exec/terminate": self.terminate,
+            "command/exec/write": self.write,
+        }
+
+    async def execute(
         self, context: RequestContext, params: CommandExecParams
     ) -> CommandExecResponse:
         """Run a program to its end."""
@@ -95,7 +106,7 @@ class CommandExecHandlers:
             stderr=outlet.kept("stderr"),
         )
 
-    async def command_exec_write(
+    async def write(
         self, context: RequestContext, params: CommandExecWriteParams
     ) -> CommandExecWriteResponse:
         """Write to the input of a program."""
@@ -107,14 +118,14 @@ class CommandExecHandlers:
         )
         return CommandExecWriteResponse()
 
-    async def command_exec_resize(
+    async def resize(
         self, context: RequestContext, params: CommandExecResizeParams
     ) -> CommandExecResizeResponse:
         """Change the size of a program's terminal."""
         self._programs.resize(context.connection_id, params.process_id, params.size)
         return CommandExecResizeResponse()
 
-    async def command_exec_terminate(
+    async def terminate(
         self, context: RequestContext, params: CommandExecTerminateParams
     ) -> CommandExecTerminateResponse:
         """Have a program ended."""

@@ -5,7 +5,7 @@ Source: docs/tools.md, "Host methods".
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from app_server.handlers.host.failures import as_path, file_failures
 from app_server.handlers.services import Services
 from app_server.host.files import reading, trees, writing
 from app_server.host.files.work import Slots, Stop
-from app_server.rpc.context import PreparedResult, RequestContext
+from app_server.rpc.context import Handler, PreparedResult, RequestContext
 from protocol.errors import invalid_request
 from protocol.host import (
     FsCopyParams,
@@ -45,7 +45,20 @@ class FileHandlers:
         self._work = services.file_work
         self._reads = Slots(MAX_READS)
 
-    async def fs_copy(self, context: RequestContext, params: FsCopyParams) -> FsCopyResponse:
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "fs/copy": self.copy,
+            "fs/createDirectory": self.create_directory,
+            "fs/getMetadata": self.get_metadata,
+            "fs/readDirectory": self.read_directory,
+            "fs/readFile": self.read_file,
+            "fs/remove": self.remove,
+            "fs/writeFile": self.write_file,
+        }
+
+    async def copy(self, context: RequestContext, params: FsCopyParams) -> FsCopyResponse:
         """Copy a file or a folder."""
         source, destination = as_path(params.source_path), as_path(params.destination_path)
         await self._run(
@@ -53,7 +66,7 @@ class FileHandlers:
         )
         return FsCopyResponse()
 
-    async def fs_create_directory(
+    async def create_directory(
         self, context: RequestContext, params: FsCreateDirectoryParams
     ) -> FsCreateDirectoryResponse:
         """Make a folder, and those above it."""
@@ -61,7 +74,7 @@ class FileHandlers:
         await self._run(lambda stop: writing.make_directory(path, parents=parents, stop=stop))
         return FsCreateDirectoryResponse()
 
-    async def fs_get_metadata(
+    async def get_metadata(
         self, context: RequestContext, params: FsGetMetadataParams
     ) -> FsGetMetadataResponse:
         """Say what is at a path."""
@@ -74,7 +87,7 @@ class FileHandlers:
             modified_at_ms=found.modified_at_ms,
         )
 
-    async def fs_read_directory(
+    async def read_directory(
         self, context: RequestContext, params: FsReadDirectoryParams
     ) -> FsReadDirectoryResponse:
         """List a folder."""
@@ -91,9 +104,7 @@ class FileHandlers:
 
         return await self._run(work)
 
-    async def fs_read_file(
-        self, context: RequestContext, params: FsReadFileParams
-    ) -> PreparedResult:
+    async def read_file(self, context: RequestContext, params: FsReadFileParams) -> PreparedResult:
         """Return the bytes of a file."""
         reader = context.connection_id
         await self._reads.take(reader)
@@ -109,7 +120,7 @@ class FileHandlers:
 
         return await self._run(work)
 
-    async def fs_remove(self, context: RequestContext, params: FsRemoveParams) -> FsRemoveResponse:
+    async def remove(self, context: RequestContext, params: FsRemoveParams) -> FsRemoveResponse:
         """Delete a file or a folder."""
         path = as_path(params.path)
         recursive, force = params.recursive is not False, params.force is not False
@@ -118,7 +129,7 @@ class FileHandlers:
         )
         return FsRemoveResponse()
 
-    async def fs_write_file(
+    async def write_file(
         self, context: RequestContext, params: FsWriteFileParams
     ) -> FsWriteFileResponse:
         """Make bytes all that a file holds."""

@@ -4,6 +4,7 @@ Source: docs/tools.md, "Host methods".
 """
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 
@@ -16,7 +17,7 @@ from app_server.host.commands.launch import CommandLaunch
 from app_server.host.programs.outlet import Outlet
 from app_server.host.programs.program import Ended, Program, ProgramOrder
 from app_server.permissions.confinement.confinement import UNCONFINED
-from app_server.rpc.context import ConnectionId, RequestContext
+from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from protocol.errors import invalid_request
 from protocol.host import (
     ProcessExitedNotification,
@@ -48,7 +49,17 @@ class ProcessHandlers:
         self._tasks: anyio.abc.TaskGroup = services.tasks
         self._programs = ClientPrograms(services.hub, "process", "process handle", "process")
 
-    async def process_spawn(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "process/kill": self.kill,
+            "process/resizePty": self.resize,
+            METHOD: self.spawn,
+            "process/writeStdin": self.write,
+        }
+
+    async def spawn(
         self, context: RequestContext, params: ProcessSpawnParams
     ) -> ProcessSpawnResponse:
         """Start a program; notifications of what it prints and of its end follow the answer."""
@@ -86,7 +97,7 @@ class ProcessHandlers:
         context.after_answer(begin)
         return ProcessSpawnResponse()
 
-    async def process_write_stdin(
+    async def write(
         self, context: RequestContext, params: ProcessWriteStdinParams
     ) -> ProcessWriteStdinResponse:
         """Write to the input of a program."""
@@ -98,16 +109,14 @@ class ProcessHandlers:
         )
         return ProcessWriteStdinResponse()
 
-    async def process_resize_pty(
+    async def resize(
         self, context: RequestContext, params: ProcessResizePtyParams
     ) -> ProcessResizePtyResponse:
         """Change the size of a program's terminal."""
         self._programs.resize(context.connection_id, params.process_handle, params.size)
         return ProcessResizePtyResponse()
 
-    async def process_kill(
-        self, context: RequestContext, params: ProcessKillParams
-    ) -> ProcessKillResponse:
+    async def kill(self, context: RequestContext, params: ProcessKillParams) -> ProcessKillResponse:
         """Have a program ended."""
         self._programs.terminate(context.connection_id, params.process_handle)
         return ProcessKillResponse()

@@ -3,11 +3,13 @@
 Source: docs/tools.md, "Host methods".
 """
 
+from collections.abc import Mapping
+
 from app_server.handlers.host.failures import file_failures
 from app_server.handlers.services import Services
 from app_server.host.search.ranking import Match
 from app_server.host.search.service import FileSearch, Matches
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import internal_error, invalid_request
 from protocol.search import (
     FuzzyFileSearchParams,
@@ -31,7 +33,17 @@ class SearchFilesHandlers:
         self._hub = services.hub
         self._search = FileSearch(services.tasks)
 
-    async def fuzzy_file_search(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "fuzzyFileSearch": self.search,
+            "fuzzyFileSearch/sessionStart": self.start,
+            "fuzzyFileSearch/sessionStop": self.stop,
+            "fuzzyFileSearch/sessionUpdate": self.update,
+        }
+
+    async def search(
         self, context: RequestContext, params: FuzzyFileSearchParams
     ) -> FuzzyFileSearchResponse:
         """Search once."""
@@ -41,7 +53,7 @@ class SearchFilesHandlers:
             )
         return FuzzyFileSearchResponse(files=_results(found))
 
-    async def fuzzy_file_search_session_start(
+    async def start(
         self, context: RequestContext, params: FuzzyFileSearchSessionStartParams
     ) -> FuzzyFileSearchSessionStartResponse:
         """Begin a session."""
@@ -70,7 +82,7 @@ class SearchFilesHandlers:
         self._hub.connections.when_gone(client, self._search.stop_all)
         return FuzzyFileSearchSessionStartResponse()
 
-    async def fuzzy_file_search_session_update(
+    async def update(
         self, context: RequestContext, params: FuzzyFileSearchSessionUpdateParams
     ) -> FuzzyFileSearchSessionUpdateResponse:
         """Search for something else."""
@@ -82,7 +94,7 @@ class SearchFilesHandlers:
             )
         return FuzzyFileSearchSessionUpdateResponse()
 
-    async def fuzzy_file_search_session_stop(
+    async def stop(
         self, context: RequestContext, params: FuzzyFileSearchSessionStopParams
     ) -> FuzzyFileSearchSessionStopResponse:
         """End a session."""

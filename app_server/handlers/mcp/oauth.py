@@ -1,6 +1,7 @@
 """mcpServer/oauth/login: signing in to an MCP server in the user's browser."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import anyio
@@ -20,7 +21,7 @@ from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import internal_error, invalid_request, overloaded
 from protocol.mcp import (
     McpServerOauthLoginCompletedNotification,
@@ -56,7 +57,12 @@ class OAuthHandlers:
         self._services = services
         self._attempts: dict[str, _Attempt] = {}
 
-    async def mcp_server_oauth_login(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"mcpServer/oauth/login": self.login}
+
+    async def login(
         self, context: RequestContext, params: McpServerOauthLoginParams
     ) -> McpServerOauthLoginResponse:
         """Begin a sign-in and answer with the address for the browser."""

@@ -1,11 +1,12 @@
 """config/mcpServer/reload: loaded threads take over what config.toml says of MCP servers now."""
 
+from collections.abc import Mapping
 from functools import partial
 
 from app_server.handlers.errors import refresh_failures
 from app_server.handlers.services import Services
 from app_server.mcp.catalog.config import read_mcp_settings
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.mcp import McpServerRefreshResponse
 from protocol.specs import NoParams
 
@@ -17,9 +18,12 @@ class McpReloadHandlers:
         self._sessions = services.sessions
         self._configuration = services.configuration
 
-    async def config_mcp_server_reload(
-        self, context: RequestContext, params: NoParams
-    ) -> McpServerRefreshResponse:
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"config/mcpServer/reload": self.reload}
+
+    async def reload(self, context: RequestContext, params: NoParams) -> McpServerRefreshResponse:
         """Reconcile every loaded thread with the file, once the caller has been answered."""
         with refresh_failures():
             base = await self._configuration.read()

@@ -26,7 +26,7 @@ from app_server.mcp.tools.calls import (
 )
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.session import ThreadSession
 from app_server.views.mcp_servers import page_of, row
 from app_server.views.offset_pages import offset, page
@@ -60,7 +60,18 @@ class McpHandlers:
         self._apps = services.apps
         self._probe = AuthProbe(services.environments)
 
-    async def mcp_server_status_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "mcpServerStatus/list": self.list_status,
+            "mcpServer/tool/call": self.call_tool,
+            "mcpServer/resource/read": self.read_resource,
+            "mcpServer/event/stream/start": self.start_event_stream,
+            "mcpServer/event/stream/stop": self.stop_event_stream,
+        }
+
+    async def list_status(
         self, context: RequestContext, params: ListMcpServerStatusParams
     ) -> ListMcpServerStatusResponse:
         """Describe a thread's servers, or those of the configuration over trial connections."""
@@ -105,7 +116,7 @@ class McpHandlers:
             data=data, next_cursor=str(end) if end < len(names) else None
         )
 
-    async def mcp_server_tool_call(
+    async def call_tool(
         self, context: RequestContext, params: McpServerToolCallParams
     ) -> McpServerToolCallResponse:
         """Call a tool over the thread's connection, without model, approval or item."""
@@ -128,7 +139,7 @@ class McpHandlers:
             meta=bounded.get("_meta"),
         )
 
-    async def mcp_server_resource_read(
+    async def read_resource(
         self, context: RequestContext, params: McpResourceReadParams
     ) -> McpResourceReadResponse:
         """Read a resource over the thread's connection, or over one of its own."""
@@ -158,7 +169,7 @@ class McpHandlers:
             origin_call_id=params.origin_call_id,
         )
 
-    async def mcp_server_event_stream_start(
+    async def start_event_stream(
         self, context: RequestContext, params: McpServerEventStreamStartParams
     ) -> McpServerEventStreamStartResponse:
         """Refuse: only hosted apps have events, and there are none here."""
@@ -166,7 +177,7 @@ class McpHandlers:
             "MCP event subscriptions are only supported for hosted apps", "eventStreamsNotSupported"
         )
 
-    async def mcp_server_event_stream_stop(
+    async def stop_event_stream(
         self, context: RequestContext, params: McpServerEventStreamStopParams
     ) -> McpServerEventStreamStopResponse:
         """Agree that the stream has ended: none was ever begun."""

@@ -3,14 +3,14 @@
 Source: docs/threads.md, "Attachments".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from pydantic_core import to_json
 
 from app_server.handlers.errors import cursor_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadNotFound
 from app_server.views.page_size import page_size
@@ -49,7 +49,17 @@ class AttachmentHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def thread_attachment_add(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/attachment/add": self.add,
+            "thread/attachment/list": self.list_page,
+            "thread/attachment/remove": self.remove,
+            "thread/attachmentOwner/list": self.list_owners,
+        }
+
+    async def add(
         self, context: RequestContext, params: ThreadAttachmentAddParams
     ) -> ThreadAttachmentAddResponse:
         """Attach something; what is there under its names stays as it is."""
@@ -85,7 +95,7 @@ class AttachmentHandlers:
         assert found is not None
         return ThreadAttachmentAddResponse(outcome="existing", attachment=found)
 
-    async def thread_attachment_remove(
+    async def remove(
         self, context: RequestContext, params: ThreadAttachmentRemoveParams
     ) -> ThreadAttachmentRemoveResponse:
         """Take something off a thread; what is not there is no failure."""
@@ -136,7 +146,7 @@ class AttachmentHandlers:
         )
         context.after_answer(partial(self._services.hub.broadcast, event))
 
-    async def thread_attachment_list(
+    async def list_page(
         self, context: RequestContext, params: ThreadAttachmentListParams
     ) -> ThreadAttachmentListResponse:
         """Page through what is attached to a thread, oldest first."""
@@ -165,7 +175,7 @@ class AttachmentHandlers:
             except ThreadNotFound:
                 return []
 
-    async def thread_attachment_owner_list(
+    async def list_owners(
         self, context: RequestContext, params: ThreadAttachmentOwnerListParams
     ) -> ThreadAttachmentOwnerListResponse:
         """Page through the threads that have something attached, oldest first."""

@@ -14,7 +14,7 @@ from app_server.handlers.errors import thread_failures
 from app_server.handlers.organization.project_pages import project_page
 from app_server.handlers.organization.sections import filing_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
 from app_server.threads.store import InvalidThreadId
@@ -66,7 +66,20 @@ class ProjectHandlers:
         self._importing = anyio.Lock()
         """Two imports of one key must not both take threads in."""
 
-    async def project_create(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "project/create": self.create,
+            "project/delete": self.delete,
+            "project/import": self.import_threads,
+            "project/list": self.list_page,
+            "project/move": self.move,
+            "project/read": self.read,
+            "project/update": self.update,
+        }
+
+    async def create(
         self, context: RequestContext, params: ProjectCreateParams
     ) -> ProjectCreateResponse:
         """Make a project; a key that was used before gives the project that it made."""
@@ -76,7 +89,7 @@ class ProjectHandlers:
             self._notify(context, made.id, "created")
         return ProjectCreateResponse(project=await self._show(made.id))
 
-    async def project_import(
+    async def import_threads(
         self, context: RequestContext, params: ProjectImportParams
     ) -> ProjectImportResponse:
         """Make a project of threads that there are.
@@ -135,15 +148,13 @@ class ProjectHandlers:
             await self._services.sessions.change(thread_id, decide)
         return before
 
-    async def project_read(
-        self, context: RequestContext, params: ProjectReadParams
-    ) -> ProjectReadResponse:
+    async def read(self, context: RequestContext, params: ProjectReadParams) -> ProjectReadResponse:
         """Show one project."""
         with filing_failures():
             _require(await self._organization.refresh(), params.project_id)
         return ProjectReadResponse(project=await self._show(params.project_id))
 
-    async def project_list(
+    async def list_page(
         self, context: RequestContext, params: ProjectListParams
     ) -> ProjectListResponse:
         """Page through the projects, in the manual order or by their last activity."""
@@ -152,9 +163,7 @@ class ProjectHandlers:
         recency = await self._organization.project_recency()
         return project_page(_all(state, recency), recency, params)
 
-    async def project_move(
-        self, context: RequestContext, params: ProjectMoveParams
-    ) -> ProjectMoveResponse:
+    async def move(self, context: RequestContext, params: ProjectMoveParams) -> ProjectMoveResponse:
         """Give a project another place in the manual order."""
         project_id, before = params.project_id, params.before_project_id
         at_ms = self._services.clock.now_ms()
@@ -180,7 +189,7 @@ class ProjectHandlers:
         self._notify(context, project_id, "updated")
         return ProjectMoveResponse()
 
-    async def project_update(
+    async def update(
         self, context: RequestContext, params: ProjectUpdateParams
     ) -> ProjectUpdateResponse:
         """Change what is given of a project; nothing given changes nothing."""
@@ -208,7 +217,7 @@ class ProjectHandlers:
             self._notify(context, params.project_id, "updated")
         return ProjectUpdateResponse(project=await self._show(params.project_id))
 
-    async def project_delete(
+    async def delete(
         self, context: RequestContext, params: ProjectDeleteParams
     ) -> ProjectDeleteResponse:
         """Remove a project; its threads stay, in none."""

@@ -3,7 +3,7 @@
 Source: docs/threads.md, "Projects and sections".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -11,7 +11,7 @@ import anyio
 
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.organization.filing import PINNED, FilingState
 from app_server.threads.organization.placement import NotInSection
 from app_server.views.page_size import page_size
@@ -49,7 +49,18 @@ class SectionHandlers:
         self._moving = anyio.Lock()
         """Two moves must not find the same place."""
 
-    async def thread_section_create(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "threadSection/create": self.create,
+            "threadSection/delete": self.delete,
+            "threadSection/list": self.list_page,
+            "threadSection/update": self.update,
+            "thread/section/move": self.move,
+        }
+
+    async def create(
         self, context: RequestContext, params: ThreadSectionCreateParams
     ) -> ThreadSectionCreateResponse:
         """Make a section; names may be there twice."""
@@ -70,7 +81,7 @@ class SectionHandlers:
             await self._organization.change(decide)
         return ThreadSectionCreateResponse(section=section)
 
-    async def thread_section_delete(
+    async def delete(
         self, context: RequestContext, params: ThreadSectionDeleteParams
     ) -> ThreadSectionDeleteResponse:
         """Remove a section; its threads stay, in none."""
@@ -86,7 +97,7 @@ class SectionHandlers:
             await self._organization.change(decide)
         return ThreadSectionDeleteResponse()
 
-    async def thread_section_list(
+    async def list_page(
         self, context: RequestContext, params: ThreadSectionListParams
     ) -> ThreadSectionListResponse:
         """Page through the sections, oldest first; the cursor is the id of the last one seen."""
@@ -102,7 +113,7 @@ class SectionHandlers:
             data=page, next_cursor=page[-1].id if len(rest) > limit else None
         )
 
-    async def thread_section_update(
+    async def update(
         self, context: RequestContext, params: ThreadSectionUpdateParams
     ) -> ThreadSectionUpdateResponse:
         """Rename a section; its look stays unless it is given."""
@@ -123,7 +134,7 @@ class SectionHandlers:
             await self._organization.change(decide)
         return ThreadSectionUpdateResponse(section=section)
 
-    async def thread_section_move(
+    async def move(
         self, context: RequestContext, params: ThreadSectionMoveParams
     ) -> ThreadSectionMoveResponse:
         """Put a thread into a section, to another place in it, or out of it."""

@@ -25,7 +25,7 @@ from app_server.plugins.git_source import (
 )
 from app_server.plugins.marketplace import Marketplace, marketplace_file, read_marketplace
 from app_server.plugins.reading import install_again
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.runtime.contained_files import BrokenFiles
 from app_server.runtime.user_paths import expand_user
 from protocol.errors import invalid_request
@@ -51,7 +51,16 @@ class MarketplaceHandlers:
         self._sources = PluginSources(services)
         self._repositories = Repositories(services)
 
-    async def marketplace_add(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "marketplace/add": self.add,
+            "marketplace/remove": self.remove,
+            "marketplace/upgrade": self.upgrade,
+        }
+
+    async def add(
         self, context: RequestContext, params: MarketplaceAddParams
     ) -> MarketplaceAddResponse:
         """Configure a folder or a repository as a marketplace, under the name that it gives."""
@@ -116,7 +125,7 @@ class MarketplaceHandlers:
             marketplace_name=name, installed_root=str(folder), already_added=False
         )
 
-    async def marketplace_remove(
+    async def remove(
         self, context: RequestContext, params: MarketplaceRemoveParams
     ) -> MarketplaceRemoveResponse:
         """Take a marketplace out of the configuration; its plugins stay installed.
@@ -142,7 +151,7 @@ class MarketplaceHandlers:
             marketplace_name=name, installed_root=None if removed is None else str(removed)
         )
 
-    async def marketplace_upgrade(
+    async def upgrade(
         self, context: RequestContext, params: MarketplaceUpgradeParams
     ) -> MarketplaceUpgradeResponse:
         """Fetch repositories whose revision has moved, and install their plugins anew.

@@ -1,6 +1,6 @@
 """plugin/*: what marketplaces offer, what is installed, installing and removing it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,7 @@ from app_server.plugins.git_source import BadSource, GitSource, parse_git_source
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId, PluginStore
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.runtime.contained_files import BrokenFiles, inside
 from protocol.errors import invalid_request
 from protocol.plugins import (
@@ -44,7 +44,18 @@ class PluginHandlers:
         self._repositories = Repositories(services)
         self._store: PluginStore = services.plugins.store
 
-    async def plugin_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "plugin/list": self.list_offered,
+            "plugin/installed": self.list_installed,
+            "plugin/read": self.read,
+            "plugin/install": self.install,
+            "plugin/uninstall": self.uninstall,
+        }
+
+    async def list_offered(
         self, context: RequestContext, params: PluginListParams
     ) -> PluginListResponse:
         """List what local marketplaces offer; other kinds have nothing here."""
@@ -56,7 +67,7 @@ class PluginHandlers:
         entries = await anyio.to_thread.run_sync(views.entries, found)
         return PluginListResponse(marketplaces=entries, marketplace_load_errors=errors)
 
-    async def plugin_installed(
+    async def list_installed(
         self, context: RequestContext, params: PluginInstalledParams
     ) -> PluginInstalledResponse:
         """List installed plugins of the marketplaces that are found."""
@@ -67,9 +78,7 @@ class PluginHandlers:
         entries = await anyio.to_thread.run_sync(views.entries, found, wanted)
         return PluginInstalledResponse(marketplaces=entries, marketplace_load_errors=errors)
 
-    async def plugin_read(
-        self, context: RequestContext, params: PluginReadParams
-    ) -> PluginReadResponse:
+    async def read(self, context: RequestContext, params: PluginReadParams) -> PluginReadResponse:
         """Read about one plugin of a local marketplace."""
         marketplace, entry = await self._entry("plugin/read", params)
         # What is fetched from elsewhere is shown as far as its marketplace does.
@@ -80,7 +89,7 @@ class PluginHandlers:
         detail = await anyio.to_thread.run_sync(views.detail, marketplace, entry, plugin, apps)
         return PluginReadResponse(plugin=detail)
 
-    async def plugin_install(
+    async def install(
         self, context: RequestContext, params: PluginInstallParams
     ) -> PluginInstallResponse:
         """Copy a plugin here, switch it on, and give it to loaded threads after the answer."""
@@ -113,7 +122,7 @@ class PluginHandlers:
         needing = await apps_needing_auth(self._services, plugin.app_ids)
         return PluginInstallResponse(auth_policy=entry.auth_policy, apps_needing_auth=needing)
 
-    async def plugin_uninstall(
+    async def uninstall(
         self, context: RequestContext, params: PluginUninstallParams
     ) -> PluginUninstallResponse:
         """Take a plugin away, from loaded threads after the answer."""

@@ -14,7 +14,7 @@ from app_server.config.editing.file import ChangedMeanwhile
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.skills.catalog import MAX_EXTRA_ROOTS
 from app_server.skills.folders import Found, Skills
 from app_server.skills.switches import MAX_ENTRIES, switched
@@ -47,7 +47,16 @@ class SkillHandlers:
         self._file = services.config_file
         self._skills = services.skills
 
-    async def skills_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "skills/config/write": self.write_config,
+            "skills/extraRoots/set": self.set_extra_roots,
+            "skills/list": self.list_skills,
+        }
+
+    async def list_skills(
         self, context: RequestContext, params: SkillsListParams
     ) -> SkillsListResponse:
         """List the skills for each folder, or for the server's own."""
@@ -65,7 +74,7 @@ class SkillHandlers:
             ]
         )
 
-    async def skills_extra_roots_set(
+    async def set_extra_roots(
         self, context: RequestContext, params: SkillsExtraRootsSetParams
     ) -> SkillsExtraRootsSetResponse:
         """Replace the further folders in which skills are looked for, for all clients."""
@@ -76,7 +85,7 @@ class SkillHandlers:
         context.after_answer(lambda: self._skills.set_extra_roots(roots))
         return SkillsExtraRootsSetResponse()
 
-    async def skills_config_write(
+    async def write_config(
         self, context: RequestContext, params: SkillsConfigWriteParams
     ) -> SkillsConfigWriteResponse:
         """Write into config.toml whether a skill is on."""

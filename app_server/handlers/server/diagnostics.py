@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio.to_thread
@@ -16,7 +16,7 @@ from app_server.analytics.counts import UseCounts
 from app_server.handlers.server.queue_fill import queue_fill
 from app_server.handlers.services import Services
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.runtime.open_files import open_files
 from app_server.sessions.session import ThreadSession
 from app_server.telemetry.figures import ServerFigures
@@ -58,7 +58,12 @@ class DiagnosticsHandlers:
         self._memory = services.memory
         self._loads = services.connection_loads
 
-    async def server_diagnostics(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"server/diagnostics": self.read}
+
+    async def read(
         self, context: RequestContext, params: ServerDiagnosticsParams
     ) -> ServerDiagnosticsResponse:
         """Measure now."""

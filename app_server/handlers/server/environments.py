@@ -3,7 +3,7 @@
 Source: docs/environments.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePosixPath
@@ -12,7 +12,7 @@ from app_server.handlers.services import Services
 from app_server.host.environments import NotAdded, UnknownEnvironment
 from app_server.host.exec.client.address import BadAddress, parse_exec_address
 from app_server.host.exec.client.environment import RemoteEnvironment
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.environments import (
     EnvironmentAddParams,
     EnvironmentAddResponse,
@@ -30,7 +30,16 @@ class EnvironmentHandlers:
     def __init__(self, services: Services) -> None:
         self._environments = services.environments
 
-    async def environment_add(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "environment/add": self.add,
+            "environment/info": self.info,
+            "environment/status": self.status,
+        }
+
+    async def add(
         self, context: RequestContext, params: EnvironmentAddParams
     ) -> EnvironmentAddResponse:
         """Make an exec server known; connecting to it is not waited for."""
@@ -46,7 +55,7 @@ class EnvironmentHandlers:
             self._environments.add(params.environment_id, partial(RemoteEnvironment, address))
         return EnvironmentAddResponse()
 
-    async def environment_info(
+    async def info(
         self, context: RequestContext, params: EnvironmentInfoParams
     ) -> EnvironmentInfoResponse:
         """Ask an environment for its shell and working folder."""
@@ -65,7 +74,7 @@ class EnvironmentHandlers:
             ) from exc
         return EnvironmentInfoResponse(shell=shell, cwd=_uri(cwd))
 
-    async def environment_status(
+    async def status(
         self, context: RequestContext, params: EnvironmentStatusParams
     ) -> EnvironmentStatusResponse:
         """Say how an environment is, without connecting to it."""

@@ -16,7 +16,7 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import internal_error, invalid_params
 from protocol.lifecycle import FeedbackSaveParams, FeedbackSaveResponse
 
@@ -49,7 +49,12 @@ class FeedbackHandlers:
         self._clock = services.clock
         self._version = services.version
 
-    async def feedback_save(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"feedback/save": self.save}
+
+    async def save(
         self, context: RequestContext, params: FeedbackSaveParams
     ) -> FeedbackSaveResponse:
         """Write a report; the file must not be there yet, and appears whole or not at all."""

@@ -1,5 +1,6 @@
 """config/*: the settings in force."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
@@ -18,7 +19,7 @@ from app_server.handlers.settings.layers import (
     user_layers,
 )
 from app_server.permissions.project_config import read_project_layers, with_projects
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.config import (
     ConfigReadParams,
     ConfigReadResponse,
@@ -36,9 +37,15 @@ class ConfigHandlers:
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
 
-    async def config_read(
-        self, context: RequestContext, params: ConfigReadParams
-    ) -> ConfigReadResponse:
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "config/read": self.read,
+            "configRequirements/read": self.read_requirements,
+        }
+
+    async def read(self, context: RequestContext, params: ConfigReadParams) -> ConfigReadResponse:
         """Show the settings in force in a folder, without those that can hold secrets."""
         cwd = None if params.cwd is None else self._configuration.resolve(params.cwd)
         with config_failures():
@@ -47,7 +54,7 @@ class ConfigHandlers:
                 partial(_read, config, params.include_layers, self._configuration, cwd)
             )
 
-    async def config_requirements_read(
+    async def read_requirements(
         self, context: RequestContext, params: NoParams
     ) -> ConfigRequirementsReadResponse:
         """Show what an administrator demands, as far as this server enforces it."""

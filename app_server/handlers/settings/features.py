@@ -4,7 +4,7 @@ Both list what this server does, and nothing that it would only accept.
 Source: docs/config.md, "Features".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from app_server.config.values import Config, ConfigView
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.permissions.network.settings import FEATURE
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.views.offset_pages import page
 from protocol.models import (
     CollaborationModeListParams,
@@ -64,7 +64,16 @@ class FeatureHandlers:
         self._configuration = services.configuration
         self._sessions = services.sessions
 
-    async def experimental_feature_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "collaborationMode/list": self.list_modes,
+            "experimentalFeature/enablement/set": self.switch,
+            "experimentalFeature/list": self.list_features,
+        }
+
+    async def list_features(
         self, context: RequestContext, params: ExperimentalFeatureListParams
     ) -> ExperimentalFeatureListResponse:
         """List the features, enabled as the configuration, or that of a loaded thread, has them."""
@@ -78,7 +87,7 @@ class FeatureHandlers:
         data, next_cursor = page(features, params.cursor, params.limit, "feature flags")
         return ExperimentalFeatureListResponse(data=data, next_cursor=next_cursor)
 
-    async def experimental_feature_enablement_set(
+    async def switch(
         self, context: RequestContext, params: ExperimentalFeatureEnablementSetParams
     ) -> ExperimentalFeatureEnablementSetResponse:
         """Switch features until the server ends; the settings of files win.
@@ -102,7 +111,7 @@ class FeatureHandlers:
     def _take_effect(self, config: Config) -> None:
         self._sessions.reload_servers(config)
 
-    async def collaboration_mode_list(
+    async def list_modes(
         self, context: RequestContext, params: CollaborationModeListParams
     ) -> CollaborationModeListResponse:
         """List the modes that a thread can be put into."""

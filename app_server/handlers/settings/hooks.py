@@ -3,7 +3,7 @@
 Source: docs/hooks.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from app_server.hooks.definition import WIRE, Hook
 from app_server.hooks.plugins import HookedPlugin
 from app_server.hooks.source import hooks_of
 from app_server.plugins.hooks import hooked_plugins
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.errors import invalid_params, invalid_request
 from protocol.skills import (
     CommandHookMetadata,
@@ -41,7 +41,12 @@ class HookHandlers:
         self._home = services.home
         self._plugins = services.plugins
 
-    async def hooks_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"hooks/list": self.list_hooks}
+
+    async def list_hooks(
         self, context: RequestContext, params: HooksListParams
     ) -> HooksListResponse:
         """List the hooks for each folder, or for the folder of a loaded thread."""

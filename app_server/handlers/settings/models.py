@@ -1,9 +1,11 @@
 """model/list: the models that can be chosen."""
 
+from collections.abc import Mapping
+
 from app_server.config.default_provider import default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.model.catalogue.providers import default_model, read_providers
 from app_server.views.model_entries import shown_models
 from app_server.views.model_pages import page_of_models
@@ -18,7 +20,12 @@ class ModelHandlers:
         self._configuration = services.configuration
         self._lists = services.model_lists
 
-    async def model_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"model/list": self.list_models}
+
+    async def list_models(
         self, context: RequestContext, params: ModelListParams
     ) -> ModelListResponse:
         """List the models of one provider, the hidden ones only if they are asked for."""

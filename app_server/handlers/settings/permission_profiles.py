@@ -3,10 +3,12 @@
 Source: docs/config.md, "Permission profiles".
 """
 
+from collections.abc import Mapping
+
 from app_server.handlers.errors import config_failures, requirements_failures
 from app_server.handlers.services import Services
 from app_server.permissions.profiles import profile_names, read_profile
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.settings import PERMISSION_PROFILES
 from app_server.views.offset_pages import page
 from protocol.config import (
@@ -24,7 +26,12 @@ class PermissionProfileHandlers:
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
 
-    async def permission_profile_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"permissionProfile/list": self.list_profiles}
+
+    async def list_profiles(
         self, context: RequestContext, params: PermissionProfileListParams
     ) -> PermissionProfileListResponse:
         """List the profiles, and whether an administrator lets them be chosen."""

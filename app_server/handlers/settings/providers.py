@@ -16,7 +16,7 @@ from app_server.config.editing.file import ChangedMeanwhile
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.model.catalogue.providers import read_providers
 from app_server.turns.model.provider import Provider
 from protocol.errors import INVALID_REQUEST, RpcError, internal_error
@@ -53,7 +53,16 @@ class ProviderHandlers:
         self._configuration = services.configuration
         self._file = services.config_file
 
-    async def model_provider_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "modelProvider/capabilities/read": self.read_capabilities,
+            "modelProvider/config/write": self.write,
+            "modelProvider/list": self.list_providers,
+        }
+
+    async def list_providers(
         self, context: RequestContext, params: ModelProviderListParams
     ) -> ModelProviderListResponse:
         """List the providers by id, the built-in ones included."""
@@ -67,7 +76,7 @@ class ProviderHandlers:
             can_change_default=not _is_overridden(config),
         )
 
-    async def model_provider_capabilities_read(
+    async def read_capabilities(
         self, context: RequestContext, params: ModelProviderCapabilitiesReadParams
     ) -> ModelProviderCapabilitiesReadResponse:
         """Say what the default provider can do beside text, as far as turns here use it."""
@@ -78,7 +87,7 @@ class ProviderHandlers:
             image_generation=False, web_search=not is_offline
         )
 
-    async def model_provider_config_write(
+    async def write(
         self, context: RequestContext, params: ModelProviderConfigWriteParams
     ) -> ModelProviderConfigWriteResponse:
         """Add a provider to config.toml, or change one; threads that start later know it."""

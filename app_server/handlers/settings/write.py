@@ -7,7 +7,7 @@ Source: docs/config.md, "What clients write".
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -35,7 +35,7 @@ from app_server.handlers.settings.layers import (
     user_layer,
     version_of,
 )
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.config import (
     ConfigBatchWriteParams,
     ConfigEdit,
@@ -70,7 +70,15 @@ class ConfigWriteHandlers:
             self._files.append(ConfigFile(services.home, profile.name))
         self._sessions = services.sessions
 
-    async def config_value_write(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "config/batchWrite": self.write_batch,
+            "config/value/write": self.write_value,
+        }
+
+    async def write_value(
         self, context: RequestContext, params: ConfigValueWriteParams
     ) -> ConfigWriteResponse:
         """Write one setting."""
@@ -79,7 +87,7 @@ class ConfigWriteHandlers:
         )
         return await self._write([edit], params.file_path, params.expected_version)
 
-    async def config_batch_write(
+    async def write_batch(
         self, context: RequestContext, params: ConfigBatchWriteParams
     ) -> ConfigWriteResponse:
         """Write settings, and hand them to loaded threads after the answer if that is wanted."""

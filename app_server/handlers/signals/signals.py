@@ -1,13 +1,13 @@
 """signal/*: messages from outside into threads, once, with receipts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pydantic_core import to_json
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
     NotRecallable,
@@ -43,7 +43,17 @@ class SignalHandlers:
         self._signals = services.signals
         self._notifier = services.signal_notifier
 
-    async def signal_deliver(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "signal/deliver": self.deliver,
+            "signal/list": self.list_page,
+            "signal/read": self.read,
+            "signal/recall": self.recall,
+        }
+
+    async def deliver(
         self, context: RequestContext, params: SignalDeliverParams
     ) -> SignalDeliverResponse:
         """Accept a signal; answered when it is on disk, and in the thread if that can be now."""
@@ -59,16 +69,14 @@ class SignalHandlers:
         _follow_up(context, outcome)
         return SignalDeliverResponse(receipt=receipt)
 
-    async def signal_read(
-        self, context: RequestContext, params: SignalReadParams
-    ) -> SignalReadResponse:
+    async def read(self, context: RequestContext, params: SignalReadParams) -> SignalReadResponse:
         """Say what has become of a signal."""
         with _signal_failures(params.source, params.id):
             signals = await self._signals.get()
             entry = await signals.read(params.source, params.id)
         return SignalReadResponse(receipt=entry.receipt())
 
-    async def signal_list(
+    async def list_page(
         self, context: RequestContext, params: SignalListParams
     ) -> SignalListResponse:
         """Page through receipts."""
@@ -80,7 +88,7 @@ class SignalHandlers:
             data=[entry.receipt() for entry in page.entries], next_cursor=page.next_cursor
         )
 
-    async def signal_recall(
+    async def recall(
         self, context: RequestContext, params: SignalRecallParams
     ) -> SignalRecallResponse:
         """Take a signal back."""

@@ -3,6 +3,7 @@
 Source: docs/wire.md, "History and search".
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from app_server.handlers.threads.chosen.settings import profile_config, thread_o
 from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.handlers.threads.shown import shown_turns
 from app_server.plugins.contributor import roots_of
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import with_overrides
@@ -52,11 +53,18 @@ class BranchHandlers:
         self._hub = services.hub
         self._clock = services.clock
 
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/delete": self.delete,
+            "thread/fork": self.fork,
+            "thread/revert": self.revert,
+        }
+
     # Forking.
 
-    async def thread_fork(
-        self, context: RequestContext, params: ThreadForkParams
-    ) -> ThreadForkResponse:
+    async def fork(self, context: RequestContext, params: ThreadForkParams) -> ThreadForkResponse:
         """Copy the history of a thread into a new one, and subscribe the caller to that."""
         _refuse_two_ends(params)
         source_id, configuration = params.thread_id, self._services.configuration
@@ -162,7 +170,7 @@ class BranchHandlers:
 
     # Reverting.
 
-    async def thread_revert(
+    async def revert(
         self, context: RequestContext, params: ThreadRevertParams
     ) -> ThreadRevertResponse:
         """Drop a turn and all after it; a running turn is interrupted first."""
@@ -185,7 +193,7 @@ class BranchHandlers:
 
     # Deleting.
 
-    async def thread_delete(
+    async def delete(
         self, context: RequestContext, params: ThreadDeleteParams
     ) -> ThreadDeleteResponse:
         """Remove a thread for good; a loaded one is stopped and unloaded first."""

@@ -3,13 +3,13 @@
 Source: docs/threads.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, no_rollout, not_for_ephemeral
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.metadata import initial_read_state, new_revision
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
@@ -52,7 +52,17 @@ class ThreadMetadataHandlers:
         self._services = services
         self._changes = ThreadChanges(services)
 
-    async def thread_metadata_update(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/metadata/update": self.update,
+            "thread/memoryMode/set": self.set_memory_mode,
+            "thread/memory/read": self.read_memory,
+            "thread/readState/update": self.update_read_state,
+        }
+
+    async def update(
         self, context: RequestContext, params: ThreadMetadataUpdateParams
     ) -> ThreadMetadataUpdateResponse:
         """Change what is asked for; what is left out stays."""
@@ -80,7 +90,7 @@ class ThreadMetadataHandlers:
                 context.after_answer(partial(self._services.hub.broadcast, event))
         return ThreadMetadataUpdateResponse(thread=self._changes.show(state))
 
-    async def thread_memory_mode_set(
+    async def set_memory_mode(
         self, context: RequestContext, params: ThreadMemoryModeSetParams
     ) -> ThreadMemoryModeSetResponse:
         """Store whether the thread takes part in memories."""
@@ -99,7 +109,7 @@ class ThreadMetadataHandlers:
         )
         return ThreadMemoryModeSetResponse()
 
-    async def thread_memory_read(
+    async def read_memory(
         self, context: RequestContext, params: ThreadMemoryReadParams
     ) -> ThreadMemoryReadResponse:
         """Answer null: there is no store of memories across threads."""
@@ -107,7 +117,7 @@ class ThreadMetadataHandlers:
             self._services.sessions.get(params.thread_id)
         return ThreadMemoryReadResponse(summary=None)
 
-    async def thread_read_state_update(
+    async def update_read_state(
         self, context: RequestContext, params: ThreadReadStateUpdateParams
     ) -> ThreadReadStateUpdateResponse:
         """Mark a thread as read or unread, unless its read state is another than the user saw."""

@@ -3,7 +3,7 @@
 Source: docs/threads.md, "Settings".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from app_server.handlers.threads.chosen.settings import (
     profile_config,
     turn_overrides,
 )
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, with_overrides
 from app_server.threads.log.state.thread import ThreadState
@@ -37,7 +37,15 @@ class ThreadSettingsHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def thread_settings_update(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/settings/update": self.update_thread,
+            "turn/settings/update": self.update_turn,
+        }
+
+    async def update_thread(
         self, context: RequestContext, params: ThreadSettingsUpdateParams
     ) -> ThreadSettingsUpdateResponse:
         """Change a thread's settings from its next turn on; they are on disk when answered."""
@@ -73,7 +81,7 @@ class ThreadSettingsHandlers:
                 context.after_answer(partial(session.publisher.warning, warning))
         return ThreadSettingsUpdateResponse()
 
-    async def turn_settings_update(
+    async def update_turn(
         self, context: RequestContext, params: TurnSettingsUpdateParams
     ) -> TurnSettingsUpdateResponse:
         """Change settings of the running turn alone, from its next model request on."""

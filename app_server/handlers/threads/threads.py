@@ -1,6 +1,6 @@
 """thread/start and thread/resume: a thread is made, or loaded, and its client joins it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -26,7 +26,7 @@ from app_server.handlers.threads.shown import logged_turns, path_of
 from app_server.handlers.threads.subscribing import Joining, join, known_position
 from app_server.permissions.trust import project_trust, says_something
 from app_server.plugins.contributor import roots_of
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.loaded.loading import Start
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
@@ -76,7 +76,15 @@ class ThreadHandlers:
         self._environments = services.environments
         self._git = GitInfoReader()
 
-    async def thread_start(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/start": self.start,
+            "thread/resume": self.resume,
+        }
+
+    async def start(
         self, context: RequestContext, params: ThreadStartParams
     ) -> ThreadStartResponse:
         """Begin a conversation and subscribe the caller."""
@@ -177,7 +185,7 @@ class ThreadHandlers:
             self._hub.notify(context.connection_id, ConfigWarningNotification(summary=warning))
             session.publisher.warning(warning)
 
-    async def thread_resume(
+    async def resume(
         self, context: RequestContext, params: ThreadResumeParams
     ) -> ThreadResumeResponse:
         """Load a thread, or join a loaded one, and subscribe the caller."""

@@ -1,13 +1,13 @@
 """Changes of a thread that run no turn: its name, the archive, listeners, items for its model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from app_server.handlers.errors import (
     thread_failures,
 )
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadNotFound
 from app_server.turns.model.prompt.response_items import first_problem
@@ -44,7 +44,18 @@ class ThreadUpkeepHandlers:
         self._hub = services.hub
         self._clock = services.clock
 
-    async def thread_unsubscribe(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/archive": self.archive,
+            "thread/inject_items": self.inject_items,
+            "thread/name/set": self.set_name,
+            "thread/unarchive": self.unarchive,
+            "thread/unsubscribe": self.unsubscribe,
+        }
+
+    async def unsubscribe(
         self, context: RequestContext, params: ThreadUnsubscribeParams
     ) -> ThreadUnsubscribeResponse:
         """Stop hearing of a thread, and let go of it if that is asked and nobody needs it."""
@@ -61,7 +72,7 @@ class ThreadUpkeepHandlers:
             status="unsubscribed" if listened else "notSubscribed", unloaded=unloaded
         )
 
-    async def thread_name_set(
+    async def set_name(
         self, context: RequestContext, params: ThreadSetNameParams
     ) -> ThreadSetNameResponse:
         """Name a thread, loaded or not."""
@@ -87,7 +98,7 @@ class ThreadUpkeepHandlers:
         context.after_answer(partial(self._hub.broadcast, event))
         return ThreadSetNameResponse()
 
-    async def thread_archive(
+    async def archive(
         self, context: RequestContext, params: ThreadArchiveParams
     ) -> ThreadArchiveResponse:
         """Unload a thread, ending its turn, and move it out of the default list."""
@@ -104,7 +115,7 @@ class ThreadUpkeepHandlers:
         context.after_answer(partial(self._hub.broadcast, event))
         return ThreadArchiveResponse()
 
-    async def thread_unarchive(
+    async def unarchive(
         self, context: RequestContext, params: ThreadUnarchiveParams
     ) -> ThreadUnarchiveResponse:
         """Bring an archived thread back into the default list."""
@@ -129,7 +140,7 @@ class ThreadUpkeepHandlers:
         )
         return ThreadUnarchiveResponse(thread=thread)
 
-    async def thread_inject_items(
+    async def inject_items(
         self, context: RequestContext, params: ThreadInjectItemsParams
     ) -> ThreadInjectItemsResponse:
         """Append raw items to what the model sees; answered when they are on disk."""

@@ -3,9 +3,11 @@
 Source: docs/tools.md, "Commands".
 """
 
+from collections.abc import Mapping
+
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.views.offset_pages import MAX_DIGITS, invalid_cursor
@@ -28,7 +30,16 @@ class BackgroundTerminalHandlers:
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
 
-    async def thread_background_terminals_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/backgroundTerminals/clean": self.clean,
+            "thread/backgroundTerminals/list": self.list_terminals,
+            "thread/backgroundTerminals/terminate": self.terminate,
+        }
+
+    async def list_terminals(
         self, context: RequestContext, params: ThreadBackgroundTerminalsListParams
     ) -> ThreadBackgroundTerminalsListResponse:
         """List what runs behind the turns of a loaded thread, the oldest first."""
@@ -46,7 +57,7 @@ class BackgroundTerminalHandlers:
             next_cursor=str(rows[limit - 1].number) if more else None,
         )
 
-    async def thread_background_terminals_terminate(
+    async def terminate(
         self, context: RequestContext, params: ThreadBackgroundTerminalsTerminateParams
     ) -> ThreadBackgroundTerminalsTerminateResponse:
         """End one command; answered once it has ended and its item is complete."""
@@ -63,7 +74,7 @@ class BackgroundTerminalHandlers:
         await run.stop()
         return ThreadBackgroundTerminalsTerminateResponse(terminated=True)
 
-    async def thread_background_terminals_clean(
+    async def clean(
         self, context: RequestContext, params: ThreadBackgroundTerminalsCleanParams
     ) -> ThreadBackgroundTerminalsCleanResponse:
         """End all commands behind the turns; answered once their items are complete."""

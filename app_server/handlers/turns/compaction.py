@@ -1,8 +1,10 @@
 """thread/compact/start. Source: docs/compaction.md."""
 
+from collections.abc import Mapping
+
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from protocol.planning import ThreadCompactStartParams, ThreadCompactStartResponse
 
 
@@ -12,7 +14,12 @@ class CompactionHandlers:
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
 
-    async def thread_compact_start(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"thread/compact/start": self.start}
+
+    async def start(
         self, context: RequestContext, params: ThreadCompactStartParams
     ) -> ThreadCompactStartResponse:
         """Sum a thread up in a turn of its own, in the place of one that runs."""

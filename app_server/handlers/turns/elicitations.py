@@ -5,10 +5,11 @@ Source: docs/tools.md, "Elicitations".
 
 import contextlib
 from collections import Counter
+from collections.abc import Mapping
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
 from app_server.sessions.session import ThreadSession
 from protocol.errors import invalid_request
@@ -29,7 +30,15 @@ class ElicitationHandlers:
         self._open: dict[int, Counter[ThreadSession]] = {}
         """By connection: what it has opened and not settled."""
 
-    async def thread_increment_elicitation(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/decrement_elicitation": self.decrement,
+            "thread/increment_elicitation": self.increment,
+        }
+
+    async def increment(
         self, context: RequestContext, params: ThreadIncrementElicitationParams
     ) -> ThreadIncrementElicitationResponse:
         """Stop the clocks of a thread; a client that goes lets its own go on."""
@@ -45,7 +54,7 @@ class ElicitationHandlers:
         self._hub.connections.when_gone(connection_id, self._gone)
         return ThreadIncrementElicitationResponse(count=questions.count, paused=True)
 
-    async def thread_decrement_elicitation(
+    async def decrement(
         self, context: RequestContext, params: ThreadDecrementElicitationParams
     ) -> ThreadDecrementElicitationResponse:
         """Let the clocks of a thread go on once everything is settled."""

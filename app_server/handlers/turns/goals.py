@@ -3,12 +3,12 @@
 Source: docs/threads.md, "Goals".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.goals.functions import MAX_OBJECTIVE_CHARS
 from app_server.sessions.goals.goals import within_budget
 from app_server.threads.log.state.thread import ThreadState
@@ -34,7 +34,16 @@ class GoalHandlers:
         self._services = services
         self._changes = ThreadChanges(services)
 
-    async def thread_goal_get(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/goal/clear": self.clear,
+            "thread/goal/get": self.get,
+            "thread/goal/set": self.set,
+        }
+
+    async def get(
         self, context: RequestContext, params: ThreadGoalGetParams
     ) -> ThreadGoalGetResponse:
         """Show a thread's goal."""
@@ -42,7 +51,7 @@ class GoalHandlers:
         _refuse_ephemeral(state)
         return ThreadGoalGetResponse(goal=state.metadata.goal)
 
-    async def thread_goal_set(
+    async def set(
         self, context: RequestContext, params: ThreadGoalSetParams
     ) -> ThreadGoalSetResponse:
         """Give a thread a goal, or change the one it has; a loaded thread begins to work on it."""
@@ -69,7 +78,7 @@ class GoalHandlers:
             context.after_answer(session.wake_goal)
         return ThreadGoalSetResponse(goal=record.goal)
 
-    async def thread_goal_clear(
+    async def clear(
         self, context: RequestContext, params: ThreadGoalClearParams
     ) -> ThreadGoalClearResponse:
         """Remove a thread's goal; the running turn goes on."""

@@ -2,13 +2,14 @@
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio.to_thread
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.model.prompt.request import message
 from protocol.errors import invalid_params, invalid_request
 from protocol.planning import ThreadPrepareApprovedPlanParams, ThreadPrepareApprovedPlanResponse
@@ -24,7 +25,12 @@ class PlanHandlers:
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
 
-    async def thread_prepare_approved_plan(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"thread/prepareApprovedPlan": self.prepare}
+
+    async def prepare(
         self, context: RequestContext, params: ThreadPrepareApprovedPlanParams
     ) -> ThreadPrepareApprovedPlanResponse:
         """Make a plan known to a thread's model, and say what to begin the turn with."""

@@ -1,12 +1,12 @@
 """thread/queue/*: input that waits until its thread is idle. Source: docs/queue.md."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from app_server.handlers.errors import archived, config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.turns.turns import check_length
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.session import ThreadSession
 from app_server.threads.log.state.queue import (
     MAX_ENTRY_BYTES,
@@ -52,7 +52,19 @@ class QueueHandlers:
         self._sessions = services.sessions
         self._clock = services.clock
 
-    async def thread_queue_add(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/queue/add": self.add,
+            "thread/queue/delete": self.delete,
+            "thread/queue/list": self.list_page,
+            "thread/queue/reorder": self.reorder,
+            "thread/queue/start": self.start,
+            "thread/queue/update": self.update,
+        }
+
+    async def add(
         self, context: RequestContext, params: ThreadQueueAddParams
     ) -> ThreadQueueAddResponse:
         """Put input at the end of the queue; answered when it is on disk."""
@@ -67,7 +79,7 @@ class QueueHandlers:
         queued = await self._change(context, params.thread_id, adding(entry))
         return ThreadQueueAddResponse(queued_submission=_shown(queued))
 
-    async def thread_queue_update(
+    async def update(
         self, context: RequestContext, params: ThreadQueueUpdateParams
     ) -> ThreadQueueUpdateResponse:
         """Give a waiting entry another input."""
@@ -81,7 +93,7 @@ class QueueHandlers:
         changed = await self._change(context, params.thread_id, plan)
         return ThreadQueueUpdateResponse(queued_submission=_shown(changed))
 
-    async def thread_queue_delete(
+    async def delete(
         self, context: RequestContext, params: ThreadQueueDeleteParams
     ) -> ThreadQueueDeleteResponse:
         """Take an entry out, unless it has become a turn."""
@@ -90,7 +102,7 @@ class QueueHandlers:
             deleted=await self._change(context, params.thread_id, plan)
         )
 
-    async def thread_queue_reorder(
+    async def reorder(
         self, context: RequestContext, params: ThreadQueueReorderParams
     ) -> ThreadQueueReorderResponse:
         """Put the whole queue into another order."""
@@ -98,7 +110,7 @@ class QueueHandlers:
         await self._change(context, params.thread_id, plan)
         return ThreadQueueReorderResponse()
 
-    async def thread_queue_start(
+    async def start(
         self, context: RequestContext, params: ThreadQueueStartParams
     ) -> ThreadQueueStartResponse:
         """Begin a turn with an entry, also while the queue is paused."""
@@ -116,7 +128,7 @@ class QueueHandlers:
         context.after_answer(begin)
         return ThreadQueueStartResponse(turn=started_turn(turn_id))
 
-    async def thread_queue_list(
+    async def list_page(
         self, context: RequestContext, params: ThreadQueueListParams
     ) -> ThreadQueueListResponse:
         """Page through the queue; a page ends early where an answer would become too long."""

@@ -1,8 +1,10 @@
 """review/start. Source: docs/tools.md, "Reviews"."""
 
+from collections.abc import Mapping
+
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.errors import TurnActive
 from app_server.turns.code_review.texts import hint
 from app_server.views.threads import started_turn
@@ -28,7 +30,12 @@ class ReviewHandlers:
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
 
-    async def review_start(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"review/start": self.start}
+
+    async def start(
         self, context: RequestContext, params: ReviewStartParams
     ) -> ReviewStartResponse:
         """Have code reviewed in a turn of its own."""

@@ -16,7 +16,7 @@ from app_server.handlers.errors import (
 from app_server.handlers.idempotency import digest_of
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.settings import profile_config, turn_overrides
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
@@ -62,9 +62,16 @@ class TurnHandlers:
         self._configuration = services.configuration
         self._environments = services.environments
 
-    async def turn_start(
-        self, context: RequestContext, params: TurnStartParams
-    ) -> TurnStartResponse:
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "turn/start": self.start,
+            "turn/steer": self.steer,
+            "turn/interrupt": self.interrupt,
+        }
+
+    async def start(self, context: RequestContext, params: TurnStartParams) -> TurnStartResponse:
         """Give the model something to do; a running turn takes the input over."""
         with (
             thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
@@ -109,9 +116,7 @@ class TurnHandlers:
         turn = started_turn(turn_id)
         return turn if accepted is None else turn.model_copy(update={"status": accepted.status})
 
-    async def turn_steer(
-        self, context: RequestContext, params: TurnSteerParams
-    ) -> TurnSteerResponse:
+    async def steer(self, context: RequestContext, params: TurnSteerParams) -> TurnSteerResponse:
         """Give the running turn more input."""
         with (
             thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
@@ -127,7 +132,7 @@ class TurnHandlers:
             )
         return TurnSteerResponse(turn_id=params.expected_turn_id)
 
-    async def turn_interrupt(
+    async def interrupt(
         self, context: RequestContext, params: TurnInterruptParams
     ) -> TurnInterruptResponse:
         """Stop the running turn, or the MCP servers that still start."""

@@ -3,9 +3,11 @@
 Source: docs/tools.md, "Commands of the user".
 """
 
+from collections.abc import Mapping
+
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.tools.commands.arguments import MAX_LINE_CHARS
 from app_server.tools.commands.user_shell import DEFAULT_S, UserCommand
 from protocol.errors import invalid_request
@@ -18,7 +20,12 @@ class UserCommandHandlers:
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
 
-    async def thread_shell_command(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"thread/shellCommand": self.run}
+
+    async def run(
         self, context: RequestContext, params: ThreadShellCommandParams
     ) -> ThreadShellCommandResponse:
         """Run a line, unconfined, in the turn that runs or in one of its own."""

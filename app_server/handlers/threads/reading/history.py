@@ -4,12 +4,12 @@ Nothing is loaded for it; of a running thread it shows what is in the log so far
 Source: docs/wire.md, "History and search".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from app_server.handlers.errors import cursor_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.registry import Sessions
 from app_server.threads.history.pages import (
     AnchorNotFound,
@@ -50,7 +50,17 @@ class HistoryHandlers:
         self._store = services.store
         self._sessions = services.sessions
 
-    async def thread_turns_list(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/items/list": self.list_items,
+            "thread/items/read": self.read_items,
+            "thread/timeline/list": self.list_timeline,
+            "thread/turns/list": self.list_turns,
+        }
+
+    async def list_turns(
         self, context: RequestContext, params: ThreadTurnsListParams
     ) -> ThreadTurnsListResponse:
         """Page through turns, newest first unless asked otherwise."""
@@ -68,7 +78,7 @@ class HistoryHandlers:
 
         return await self._ask(context, params.thread_id, read)
 
-    async def thread_items_list(
+    async def list_items(
         self, context: RequestContext, params: ThreadItemsListParams
     ) -> ThreadItemsListResponse:
         """Page through items, oldest first unless asked otherwise."""
@@ -101,7 +111,7 @@ class HistoryHandlers:
         turn_id, item_id = params.turn_id, anchor.item_id
         return lambda reader: items_beside(reader, query, turn_id, item_id)
 
-    async def thread_items_read(
+    async def read_items(
         self, context: RequestContext, params: ThreadItemsReadParams
     ) -> ThreadItemsReadResponse:
         """Read some items of one turn in full."""
@@ -114,7 +124,7 @@ class HistoryHandlers:
         )
         return ThreadItemsReadResponse(data=[item_entry(entry) for entry in found])
 
-    async def thread_timeline_list(
+    async def list_timeline(
         self, context: RequestContext, params: ThreadTimelineListParams
     ) -> ThreadTimelineListResponse:
         """Page backwards through turns and items; each page is in the order of the log."""

@@ -1,5 +1,7 @@
 """thread/list, thread/loaded/list and thread/read: which threads there are, and one of them."""
 
+from collections.abc import Mapping
+
 from app_server.handlers.errors import (
     cursor_failures,
     thread_failures,
@@ -7,7 +9,7 @@ from app_server.handlers.errors import (
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.list_query import list_query
 from app_server.handlers.threads.shown import path_of, shown_turns
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.index.rows import ThreadRow
 from app_server.views.shown_rows import ShownRows
 from app_server.views.threads import (
@@ -36,9 +38,16 @@ class ThreadListHandlers:
         self._configuration = services.configuration
         self._shown = ShownRows(services.store.shown_path)
 
-    async def thread_read(
-        self, context: RequestContext, params: ThreadReadParams
-    ) -> ThreadReadResponse:
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/list": self.list_page,
+            "thread/loaded/list": self.list_loaded,
+            "thread/read": self.read,
+        }
+
+    async def read(self, context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
         """Look at a thread without loading it."""
         session = self._sessions.find(params.thread_id)
         if session is None:
@@ -70,7 +79,7 @@ class ThreadListHandlers:
             read_state=read_state_of(state),
         )
 
-    async def thread_list(
+    async def list_page(
         self, context: RequestContext, params: ThreadListParams
     ) -> ThreadListResponse:
         """Page through stored threads."""
@@ -93,7 +102,7 @@ class ThreadListHandlers:
         session = self._sessions.find(row.id)
         return NotLoadedThreadStatus() if session is None else session.status
 
-    async def thread_loaded_list(
+    async def list_loaded(
         self, context: RequestContext, params: ThreadLoadedListParams
     ) -> ThreadLoadedListResponse:
         """Page through the ids of loaded threads."""

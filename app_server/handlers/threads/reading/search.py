@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from app_server.handlers.errors import cursor_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.history import refuse_ephemeral
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery
 from app_server.threads.index.query import SortKey
@@ -46,7 +46,15 @@ class SearchHandlers:
         self._store = services.store
         self._sessions = services.sessions
 
-    async def thread_search(
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {
+            "thread/search": self.search,
+            "thread/searchOccurrences": self.search_occurrences,
+        }
+
+    async def search(
         self, context: RequestContext, params: ThreadSearchParams
     ) -> ThreadSearchResponse:
         """Page through the threads in which a term was said."""
@@ -77,7 +85,7 @@ class SearchHandlers:
         status = NotLoadedThreadStatus() if session is None else session.status
         return thread_of_row(row, status, self._store.shown_path(row.id))
 
-    async def thread_search_occurrences(
+    async def search_occurrences(
         self, context: RequestContext, params: ThreadSearchOccurrencesParams
     ) -> ThreadSearchOccurrencesResponse:
         """Page through the places of one thread where a term was said."""

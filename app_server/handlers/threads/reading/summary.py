@@ -4,12 +4,13 @@ Source: docs/threads.md.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.thread import ThreadState
 from app_server.views.threads import thread_of_state
 from protocol.errors import RpcError, invalid_request
@@ -17,8 +18,8 @@ from protocol.legacy import (
     ConversationGitInfo,
     ConversationIdSummaryParams,
     ConversationSummary,
-    GetConversationSummaryParams,
     GetConversationSummaryResponse,
+    RolloutPathSummaryParams,
 )
 from protocol.thread_ids import is_thread_id, usual_form
 from protocol.threads import NotLoadedThreadStatus
@@ -33,8 +34,15 @@ class SummaryHandlers:
         self._store = services.store
         self._sessions = services.sessions
 
-    async def get_conversation_summary(
-        self, context: RequestContext, params: GetConversationSummaryParams
+    @property
+    def routes(self) -> Mapping[str, Handler]:
+        """Method to handler."""
+        return {"getConversationSummary": self.summarize}
+
+    async def summarize(
+        self,
+        context: RequestContext,
+        params: RolloutPathSummaryParams | ConversationIdSummaryParams,
     ) -> GetConversationSummaryResponse:
         """Say what a thread is about."""
         if isinstance(params, ConversationIdSummaryParams):
