@@ -6,15 +6,15 @@ Source: docs/apps.md, "The service".
 
 import gc
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from app_server.apps.account import AuthPort, AuthState
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.plugins import NoPlugins, PluginPort
+from app_server.apps.plugins import PluginPort
 from app_server.apps.settings import AppsSettings
 from app_server.config.values import ConfigError
 from app_server.extension.hooks import Presentation, ToolCall, TurnHooks
@@ -23,19 +23,11 @@ from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFai
 
 if TYPE_CHECKING:
     from app_server.apps.files.machines import Machines
-    from app_server.apps.for_clients import ClientApps
     from app_server.apps.inventory.inventory import Connector
     from app_server.apps.service import AppsService
     from app_server.apps.snapshot import Snapshot
-    from app_server.apps.turn_hooks import AppsHooks
     from app_server.apps.upstream.backend import AppsBackend
     from app_server.apps.upstream.outbound import Account
-
-    Make: TypeAlias = Callable[
-        [Path, AuthPort, str | None, Machines, PluginPort],
-        tuple[AppsService, AppsHooks, ClientApps],
-    ]
-    """Makes the service, with what turns and clients ask of it."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,19 +40,14 @@ class LazyApps(TurnHooks):
 
     id = "codex_apps"
 
-    def __init__(
-        self,
-        home: Path,
-        machines: "Machines",
-        plugins: PluginPort | None = None,
-    ) -> None:
+    def __init__(self, home: Path, machines: "Machines", plugins: PluginPort) -> None:
         """`machines` are where files of calls are read."""
         self._home = home
-        self._plugins = plugins or NoPlugins()
+        self._plugins = plugins
         self._machines = machines
         self._known = anyio.Event()
         self._wanted = anyio.Event()
-        self._make = Lazy("the apps", _load)
+        self._service_type = Lazy("the apps", _load)
         self._attempted = anyio.Event()
         """Set once they are served, or `_failure` says why not."""
         self._failure: Exception | None = None
@@ -69,10 +56,8 @@ class LazyApps(TurnHooks):
         self._auth: AuthPort | None = None
         self._backend: AppsBackend | None = None
         self._service: AppsService | None = None
-        self._clients: ClientApps | None = None
         self.base_url: str | None = None
         """Stands over the configured address; None without."""
-        self._hooks: AppsHooks | None = None
 
     async def run(self, auth: AuthPort, base_url: str | None = None) -> None:
         """Wait for the first reason, then serve until cancelled; cancelling ends everything.
@@ -91,10 +76,11 @@ class LazyApps(TurnHooks):
             unsubscribe()
         wait_s = RETRY_FIRST_S
         while True:
-            make = await self._make.get_at_last()
+            service_type = await self._service_type.get_at_last()
             try:
-                made = make(self._home, auth, base_url, self._machines, self._plugins)
-                await self._serve(*made)
+                await self._serve(
+                    service_type(self._home, auth, self._plugins, self._machines, base_url=base_url)
+                )
             except Exception as exc:
                 logger.exception("the apps cannot be served")
                 self._failure = exc
@@ -104,21 +90,18 @@ class LazyApps(TurnHooks):
             self._is_asked = anyio.Event()
             wait_s = min(2 * wait_s, RETRY_MOST_S)
 
-    async def _serve(
-        self, service: "AppsService", hooks: "AppsHooks", clients: "ClientApps"
-    ) -> None:
+    async def _serve(self, service: "AppsService") -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(service.run)
-                self._service, self._hooks, self._clients = service, hooks, clients
-                self._failure = None
+                self._service, self._failure = service, None
                 self._attempted.set()
                 try:
                     await anyio.sleep_forever()
                 finally:
                     service.begin_shutdown()
         finally:
-            self._service = self._hooks = self._clients = None
+            self._service = None
 
     @property
     def _is_signed_in(self) -> bool:
@@ -153,25 +136,25 @@ class LazyApps(TurnHooks):
         self._failure = failure
         self._known.set()
 
-    async def _for_clients(self) -> "ClientApps | None":
+    async def _served(self) -> "AppsService | None":
         await self.settled()
         if not self._is_signed_in:
             return None
         self._wanted.set()
         with anyio.move_on_after(LOAD_S):
             try:
-                await self._make.get()
+                await self._service_type.get()
             except LoadFailed as exc:
                 raise _unavailable(exc) from exc
             if self._failure is not None:
                 self._failure, self._attempted = None, anyio.Event()
                 self._is_asked.set()
             await self._attempted.wait()
-        if self._clients is None:
+        if self._service is None:
             if self._failure is not None:
                 raise _unavailable(self._failure) from self._failure
             raise AppsUnavailable(f"the apps are not loaded after {LOAD_S:g} s")
-        return self._clients
+        return self._service
 
     @property
     def backend(self) -> "AppsBackend":
@@ -200,38 +183,36 @@ class LazyApps(TurnHooks):
 
     def current_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
         """Return what is published now; never waits."""
-        return None if self._clients is None else self._clients.current_snapshot(config)
+        return None if self._service is None else self._service.current_snapshot(config)
 
     async def snapshot_allowing_cached(self, config: Mapping[str, Any]) -> "Snapshot | None":
         """Return the first that can be had, cached or live, or raise AppsUnavailable."""
-        apps = await self._for_clients()
+        apps = await self._served()
         return None if apps is None else await apps.snapshot_allowing_cached(config)
 
     async def snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
         """Return the freshest that can be had, or raise AppsUnavailable."""
-        apps = await self._for_clients()
+        apps = await self._served()
         return None if apps is None else await apps.snapshot(config)
 
     async def refresh_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
         """Fetch, and return what came, or raise AppsUnavailable."""
-        apps = await self._for_clients()
+        apps = await self._served()
         return None if apps is None else await apps.refresh_snapshot(config)
 
     async def known_connectors(self, config: Mapping[str, Any]) -> "Sequence[Connector]":
         """Return what is known without asking anybody, or raise AppsUnavailable."""
-        apps = await self._for_clients()
+        apps = await self._served()
         return () if apps is None else await apps.known_connectors(config)
 
     async def prepare_mcp_servers(self, config: Mapping[str, Any]) -> None:
         """Have servers to register, if there are any for these settings and they can be had."""
         try:
-            apps = await self._for_clients()
-        except AppsUnavailable as exc:
+            if (apps := await self._served()) is not None:
+                await apps.prepare_mcp_servers(config)
+        except (AppsUnavailable, ConfigError) as exc:
             # Other servers are there without them.
             logger.warning("there are no MCP servers of apps: %s", exc)
-            return
-        if apps is not None:
-            await apps.prepare_mcp_servers(config)
 
     # For threads.
 
@@ -250,8 +231,8 @@ class LazyApps(TurnHooks):
         except ConfigError:
             # `contribute` says so.
             return
-        if serves and await self._for_clients() is not None and self._service is not None:
-            await self._service.discovered(context)
+        if serves and (apps := await self._served()) is not None:
+            await apps.discovered(context)
 
     def looking_since(self, context: ContributionContext) -> float | None:
         """Return the service's; see Contributor."""
@@ -291,11 +272,11 @@ class LazyApps(TurnHooks):
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
         """See TurnHooks."""
-        return None if self._hooks is None else self._hooks.instructions(context, tools)
+        return None if self._service is None else self._service.hooks.instructions(context, tools)
 
     def present(self, call: ToolCall) -> Presentation | None:
         """See TurnHooks."""
-        return None if self._hooks is None else self._hooks.present(call)
+        return None if self._service is None else self._service.hooks.present(call)
 
 
 def _unavailable(failure: Exception) -> AppsUnavailable:
@@ -305,30 +286,15 @@ def _unavailable(failure: Exception) -> AppsUnavailable:
     return AppsUnavailable(f"the apps cannot be served now: {failure}")
 
 
-async def _load() -> "Make":
+async def _load() -> "type[AppsService]":
     return await load(_import)
 
 
-def _import() -> "Make":
-    from app_server.apps.files.environments import EnvironmentFiles
-    from app_server.apps.for_clients import ClientApps
+def _import() -> "type[AppsService]":
     from app_server.apps.service import AppsService
-    from app_server.apps.turn_hooks import AppsHooks
 
     # What was imported stays: collections that a large inventory sets off need not look at it, each
     # time with the event loop standing still. A full one now would do that itself.
     gc.collect(1)
     gc.freeze()
-
-    def make(
-        home: Path,
-        auth: AuthPort,
-        base_url: str | None,
-        machines: "Machines",
-        plugins: PluginPort,
-    ) -> tuple[AppsService, AppsHooks, ClientApps]:
-        files = EnvironmentFiles(machines)
-        service = AppsService(home, auth, files=files, base_url=base_url, plugins=plugins)
-        return service, AppsHooks(service), ClientApps(service)
-
-    return make
+    return AppsService

@@ -17,17 +17,3 @@ class PluginPort(Protocol):
         self, config: Mapping[str, Any], thread_id: str | None = None
     ) -> Mapping[str, Sequence[str]]:
         """Return display names by connector id, of the plugins that settings and thread have."""
-
-
-class NoPlugins:
-    """A PluginPort of a program without plugins."""
-
-    def revision(self) -> int:
-        """Never change."""
-        return 0
-
-    def app_names(
-        self, config: Mapping[str, Any], thread_id: str | None = None
-    ) -> Mapping[str, Sequence[str]]:
-        """Return nothing."""
-        return {}

@@ -26,25 +26,26 @@ from app_server.apps.connection import (
     Timer,
 )
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.files.files import FilesPort, FileSupport
+from app_server.apps.files.environments import EnvironmentFiles
+from app_server.apps.files.files import FileSupport
+from app_server.apps.files.machines import Machines
 from app_server.apps.files.upload import Uploads, UploadTarget
 from app_server.apps.inventory.cache import CacheIdentity, InventoryCache
 from app_server.apps.inventory.inventory import Connector
-from app_server.apps.plugins import NoPlugins, PluginPort
+from app_server.apps.plugins import PluginPort
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.published import Published, Use
 from app_server.apps.routes.generation import Generation
 from app_server.apps.settings import AppsSettings
 from app_server.apps.snapshot import Snapshot
+from app_server.apps.turn_hooks import AppsHooks
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED, Bearer
 from app_server.apps.upstream.endpoint import UpstreamTarget, debug_token, upstream_target
 from app_server.config.values import ConfigError
 from app_server.extension.registration import ContributionContext, Registration
 
 logger = logging.getLogger(__name__)
-
-ID = "codex_apps"
 
 MAX_CONNECTIONS = 8
 """Of one sign-in, for settings that differ; the one that was longest without use makes room."""
@@ -58,8 +59,6 @@ MAX_THREADS = 4096
 END_S = 5.0
 """For generations to end at the shutdown."""
 
-NO_NAMES: Mapping[str, Sequence[str]] = {}
-
 Settings: TypeAlias = Mapping[str, Any]
 """The settings in force, as config.toml has them."""
 
@@ -67,29 +66,33 @@ Settings: TypeAlias = Mapping[str, Any]
 class AppsService:
     """The apps of whoever is signed in. `run` owns everything that it begins."""
 
+    id = "codex_apps"
+
     def __init__(
         self,
         home: Path,
         auth: AuthPort,
+        plugins: PluginPort,
+        machines: Machines | None = None,
         *,
-        files: FilesPort | None = None,
         base_url: str | None = None,
-        plugins: PluginPort | None = None,
         environ: Mapping[str, str] = os.environ,
         timer: Timer | None = None,
     ) -> None:
         """Prepare; nothing is asked of anybody before it is needed.
 
-        `base_url` stands over the configured address.
+        Without `machines` no argument carries a file. `base_url` stands over the configured
+        address.
 
         Raises:
             BadDebugToken: the variable with the debug token makes no sense.
         """
         self._home = home
         self._auth = auth
-        self._files = files
+        self._files = None if machines is None else EnvironmentFiles(machines)
         self._base_url = base_url
-        self._plugins = plugins or NoPlugins()
+        self._plugins = plugins
+        self.hooks = AppsHooks(self.shown_to)
         self._debug_token = debug_token(environ)
         self._timer = timer or Timer()
         self._connections: OrderedDict[ConnectionKey, Connection] = OrderedDict()
@@ -148,38 +151,36 @@ class AppsService:
 
     # Direct questions.
 
-    def current_snapshot(self, config: Settings, requirements: Settings) -> Snapshot | None:
+    def current_snapshot(self, config: Settings) -> Snapshot | None:
         """Return what is published for these settings and the present sign-in; no network."""
         connection = self._connection(AppsSettings.read(config), make=False)
         if connection is None or connection.published is None:
             return None
-        return self._snapshot(connection, connection.published, config, requirements)
+        return Snapshot(connection.published, is_live=connection.is_live)
 
-    async def snapshot_allowing_cached(
-        self, config: Settings, requirements: Settings
-    ) -> Snapshot | None:
+    async def snapshot_allowing_cached(self, config: Settings) -> Snapshot | None:
         """Return the first that can be had, from disk or fetched; None without apps.
 
         Raises:
             AppsUnavailable, ConfigError
         """
-        return await self._ask(config, requirements, Connection.first)
+        return await self._ask(config, Connection.first)
 
-    async def snapshot(self, config: Settings, requirements: Settings) -> Snapshot | None:
+    async def snapshot(self, config: Settings) -> Snapshot | None:
         """Return the freshest that can be had; see `Connection.fresh`. None without apps.
 
         Raises:
             AppsUnavailable, ConfigError
         """
-        return await self._ask(config, requirements, Connection.fresh)
+        return await self._ask(config, Connection.fresh)
 
-    async def refresh_snapshot(self, config: Settings, requirements: Settings) -> Snapshot | None:
+    async def refresh_snapshot(self, config: Settings) -> Snapshot | None:
         """Fetch, and return what came; None without apps.
 
         Raises:
             AppsUnavailable, ConfigError
         """
-        return await self._ask(config, requirements, Connection.refresh)
+        return await self._ask(config, Connection.refresh)
 
     async def prepare_mcp_servers(self, config: Settings) -> None:
         """Have something published, if threads are given servers at all.
@@ -187,9 +188,10 @@ class AppsService:
         Raises:
             AppsUnavailable, ConfigError
         """
-        settings = AppsSettings.read(config)
-        if settings.serves_mcp:
-            await self._answered(settings, Connection.first)
+        if AppsSettings.read(config).serves_mcp:
+            snapshot = await self.snapshot_allowing_cached(config)
+            if snapshot is not None:
+                snapshot.release()
 
     async def known_connectors(self, config: Settings) -> Sequence[Connector]:
         """Return the connectors with a real tool, as published or kept on disk; asks nobody.
@@ -204,49 +206,22 @@ class AppsService:
         return () if connection is None else await connection.known()
 
     async def _ask(
-        self,
-        config: Settings,
-        requirements: Settings,
-        question: Callable[[Connection], Awaitable[Published]],
+        self, config: Settings, question: Callable[[Connection], Awaitable[Published]]
     ) -> Snapshot | None:
-        answered = await self._answered(AppsSettings.read(config), question)
-        return None if answered is None else self._snapshot(*answered, config, requirements)
-
-    async def _answered(
-        self, settings: AppsSettings, question: Callable[[Connection], Awaitable[Published]]
-    ) -> tuple[Connection, Published] | None:
         """Ask a connection, and the next one if the sign-in changes; None without apps."""
+        settings = AppsSettings.read(config)
         for _ in range(MAX_SIGN_INS):
             connection = self._connection(settings)
             if connection is None:
                 return None
             try:
-                return connection, await question(connection)
+                return Snapshot(await question(connection), is_live=connection.is_live)
             except AppsUnavailable:
                 if self._connections.get(connection.key) is connection:
                     raise
         raise AppsUnavailable(SIGN_IN_CHANGED)
 
-    def _snapshot(
-        self,
-        connection: Connection,
-        published: Published,
-        config: Settings,
-        requirements: Settings,
-        plugin_names: Mapping[str, Sequence[str]] = NO_NAMES,
-    ) -> Snapshot:
-        policy = AppsPolicy.read(config, requirements)
-        origin = _origin(connection.key.url)
-        return Snapshot(
-            published, policy, origin, is_live=connection.is_live, plugin_names=plugin_names
-        )
-
     # Servers for threads.
-
-    @property
-    def id(self) -> str:
-        """What this contributor is called."""
-        return ID
 
     def contribute(self, context: ContributionContext) -> Sequence[Registration]:
         """Return the servers there are now; see Contributor."""
@@ -286,14 +261,12 @@ class AppsService:
     async def refresh(self, context: ContributionContext) -> None:
         """Fetch anew, if threads are given servers; see Contributor. A failure leaves what is."""
         try:
-            if not AppsSettings.read(context.config).serves_mcp:
-                return
-            snapshot = await self.refresh_snapshot(context.config, context.requirements)
+            if AppsSettings.read(context.config).serves_mcp:
+                snapshot = await self.refresh_snapshot(context.config)
+                if snapshot is not None:
+                    snapshot.release()
         except (AppsUnavailable, ConfigError) as exc:
             logger.warning("the apps cannot be fetched again: %s", exc)
-        else:
-            if snapshot is not None:
-                snapshot.release()
 
     def shown_to(self, thread_id: str) -> Published | None:
         """Return what a thread's servers were last made of."""

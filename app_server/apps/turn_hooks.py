@@ -3,12 +3,10 @@
 Source: docs/apps.md, "Turns".
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from app_server.apps.inventory.inventory import AppTool, Connector
 from app_server.apps.presentation import app_context
 from app_server.apps.published import Published
-from app_server.apps.service import AppsService
 from app_server.apps.settings import AppsSettings
 from app_server.extension.hooks import Presentation, ToolCall, TurnHooks
 from app_server.extension.registration import ContributionContext
@@ -25,14 +23,15 @@ nothing about apps.
 class AppsHooks(TurnHooks):
     """The TurnHooks of the service."""
 
-    def __init__(self, service: AppsService) -> None:
-        self._service = service
+    def __init__(self, shown_to: Callable[[str], Published | None]) -> None:
+        """`shown_to` says what the servers of a thread were last made of."""
+        self._shown_to = shown_to
 
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
         """Return what the model is shown of apps, if it has a tool of one."""
-        published = self._published(context.thread_id)
+        published = None if context.thread_id is None else self._shown_to(context.thread_id)
         if published is None or not any(server in published.routes for server, _ in tools):
             return None
         wanted = AppsSettings.read(context.config).includes_instructions
@@ -40,18 +39,10 @@ class AppsHooks(TurnHooks):
 
     def present(self, call: ToolCall) -> Presentation | None:
         """Name the app that a call goes to."""
-        found = self._find(call)
-        if found is None:
-            return None
-        connector, tool = found
-        uri = tool.resources[0] if tool.resources else None
-        return Presentation(app_context(connector, tool), uri)
-
-    def _published(self, thread_id: str | None) -> Published | None:
-        return None if thread_id is None else self._service.shown_to(thread_id)
-
-    def _find(self, call: ToolCall) -> tuple[Connector, AppTool] | None:
-        published = self._published(call.thread_id)
+        published = self._shown_to(call.thread_id)
         route = None if published is None else published.routes.get(call.server)
         tool = None if route is None else route.tools.get(call.tool)
-        return None if route is None or tool is None else (route.connector, tool)
+        if route is None or tool is None:
+            return None
+        uri = tool.resources[0] if tool.resources else None
+        return Presentation(app_context(route.connector, tool), uri)

@@ -37,7 +37,7 @@ async def test_a_shutdown_ends_calls_on_generations_that_were_replaced_with_an_a
             with anyio.fail_after(WAIT_S):
                 await apps.hosted.script.when(CALL).wait()
             apps.hosted.endpoint.connectors[:] = [connector(*runs("read"), id_="mail")]
-            newer = await apps.service.refresh_snapshot(apps.config, {})
+            newer = await apps.service.refresh_snapshot(apps.config)
             assert newer is not None
             newer.release()
             assert not shown.generation.is_closing
@@ -53,7 +53,7 @@ async def prepared(apps: Apps) -> None:
 
 
 async def refreshed(apps: Apps) -> None:
-    snapshot = await apps.service.refresh_snapshot(apps.config, {})
+    snapshot = await apps.service.refresh_snapshot(apps.config)
     assert snapshot is not None
     snapshot.release()
 
@@ -122,7 +122,7 @@ async def test_a_port_that_cannot_be_opened_is_a_failed_attempt_like_any_other(
     async with open_apps(tmp_path) as apps:
         for wait_s in (1.0, 2.0, 4.0):
             with pytest.raises(AppsUnavailable, match=r"^no port can be opened$"):
-                await apps.service.refresh_snapshot(apps.config, {})
+                await apps.service.refresh_snapshot(apps.config)
             await apps.clock.until_waiting()
             assert apps.clock.waits[-1] == wait_s
     assert len(tries) == 4

@@ -20,7 +20,7 @@ from app_server.extension.registration import ContributionContext
 from app_server.runtime.loader import load
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.local_files import ThisMachine
-from tests.support.apps.service import BOTH, Auth, State, Who, runs
+from tests.support.apps.service import BOTH, Auth, NoPlugins, State, Who, runs
 from tests.support.harness import WAIT_S, claim
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ CALL = ToolCall("thread", "turn", "item", "codex_apps__cal", "_look")
 async def run_lazy_apps(
     home: Path, auth: Auth, base_url: str | None = None
 ) -> AsyncIterator[LazyApps]:
-    apps = LazyApps(home, ThisMachine())
+    apps = LazyApps(home, ThisMachine(), NoPlugins())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(apps.run, auth, base_url)
         await apps.settled()
@@ -172,7 +172,7 @@ async def test_apps_whose_service_does_not_start_are_an_error_and_started_with_t
 async def test_what_is_not_known_is_no_empty_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apps = LazyApps(tmp_path, ThisMachine(None))
+    apps = LazyApps(tmp_path, ThisMachine(None), NoPlugins())
     with monkeypatch.context() as patched:
         patched.setattr(late, "LOAD_S", 0.0)
         with pytest.raises(AppsUnavailable, match="not known after 0 s whose apps they are"):
@@ -183,7 +183,7 @@ async def test_what_is_not_known_is_no_empty_list(
 
 
 async def test_who_gives_up_lets_everybody_go_on_without_apps(tmp_path: Path) -> None:
-    apps = LazyApps(tmp_path, ThisMachine(None))
+    apps = LazyApps(tmp_path, ThisMachine(None), NoPlugins())
     found: list[Any] = []
 
     async def ask() -> None:

@@ -47,7 +47,7 @@ async def test_a_refused_token_is_renewed_once_and_what_is_served_stays(tmp_path
             apps.hosted.endpoint.token = SecretStr("newer")
             apps.auth.others = ["newer"]
             assert (await client.call("_look"))["content"][0]["text"] == "did"
-        snapshot = await apps.service.refresh_snapshot(apps.config, {})
+        snapshot = await apps.service.refresh_snapshot(apps.config)
         assert snapshot is not None
         snapshot.release()
         assert len(apps.auth.refused) == 2
@@ -61,7 +61,7 @@ async def test_a_token_that_is_refused_again_fails_what_was_asked(tmp_path: Path
         apps.auth.state = WORN
         apps.auth.others = ["also worn"]
         with pytest.raises(AppsUnavailable, match=r"HTTP status 401$"):
-            await apps.service.refresh_snapshot(apps.config, {})
+            await apps.service.refresh_snapshot(apps.config)
         # The second try of the fetch has its own renewal, which gives nothing.
         assert apps.auth.refused == ["worn", "also worn"]
 

@@ -2,6 +2,7 @@
 
 import hmac
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from app_server.apps.routes import generation
+from app_server.extension.registration import Registration
 from app_server.http.loopback_server import serve_on_loopback
 from tests.support.apps.hosted import connector
 from tests.support.apps.peer import listed, serve_tools
@@ -32,8 +34,8 @@ async def test_one_port_of_127_0_0_1_is_opened_for_each_inventory_and_none_befor
 
     monkeypatch.setattr(generation, "serve_on_loopback", count)
 
-    def places(snapshot: Any) -> set[tuple[str | None, bool]]:
-        urls = [urlsplit(str(one.config["url"])) for one in snapshot.registrations()]
+    def places(registrations: Sequence[Registration]) -> set[tuple[str | None, bool]]:
+        urls = [urlsplit(str(one.config["url"])) for one in registrations]
         assert len({url.port for url in urls}) == 1
         return {(url.hostname, url.port is not None) for url in urls}
 
@@ -42,10 +44,10 @@ async def test_one_port_of_127_0_0_1_is_opened_for_each_inventory_and_none_befor
         assert opened == 0
         for others, ports in ((), 1), ((), 1), ((connector(*runs("read"), id_="mail"),), 2):
             apps.hosted.endpoint.connectors.extend(others)
-            snapshot = await apps.service.refresh_snapshot(apps.config, {})
+            snapshot = await apps.service.refresh_snapshot(apps.config)
             assert snapshot is not None
             with snapshot:
-                assert places(snapshot) == {("127.0.0.1", True)}
+                assert places(apps.registrations()) == {("127.0.0.1", True)}
             assert opened == ports
 
 

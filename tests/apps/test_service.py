@@ -13,10 +13,10 @@ from starlette.responses import Response
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.routes.generation import Generation, open_generation
 from app_server.apps.service import AppsService
-from app_server.apps.turn_hooks import INSTRUCTIONS, AppsHooks
+from app_server.apps.turn_hooks import INSTRUCTIONS
 from app_server.extension.registry import ExtensionRegistry
 from tests.support.apps.hosted import connector, serve_hosted
-from tests.support.apps.service import BOTH, LIST, Who, open_apps, runs, served
+from tests.support.apps.service import BOTH, LIST, NoPlugins, Who, open_apps, runs, served
 from tests.support.harness import (
     WAIT_S,
     Gate,
@@ -66,9 +66,9 @@ async def test_what_takes_time_is_measured_under_the_names_of_codex(
         assert measured() == [f"{fetch}done", written, f"{listed}done cache=miss"]
         hosted.script.answers[LIST] = [Response(status_code=500) for _ in range(2)]
         with pytest.raises(AppsUnavailable):
-            await apps.service.refresh_snapshot(apps.config, {})
+            await apps.service.refresh_snapshot(apps.config)
         assert measured() == [f"{fetch}failed", f"{fetch}failed", f"{listed}failed cache=miss"]
-        again = AppsService(tmp_path, apps.auth, environ={})
+        again = AppsService(tmp_path, apps.auth, NoPlugins(), environ={})
         async with anyio.create_task_group() as tasks:
             await tasks.start(again.run)
             await again.prepare_mcp_servers(apps.config)
@@ -79,17 +79,17 @@ async def test_what_takes_time_is_measured_under_the_names_of_codex(
 @claim("apps:b2")
 async def test_an_equal_inventory_publishes_nothing_new(tmp_path: Path) -> None:
     async with open_apps(tmp_path) as apps:
-        first = await apps.service.snapshot(apps.config, {})
+        first = await apps.service.snapshot(apps.config)
         assert first is not None
-        revision = apps.service.revision()
-        second = await apps.service.refresh_snapshot(apps.config, {})
+        revision, registered = apps.service.revision(), apps.registrations()
+        second = await apps.service.refresh_snapshot(apps.config)
         assert second is not None
-        assert second.registrations() == first.registrations()
+        assert apps.registrations() == registered
         assert (apps.service.revision(), apps.fetches()) == (revision, 2)
         apps.hosted.endpoint.connectors.append(connector(*runs("see"), id_="mail"))
-        third = await apps.service.refresh_snapshot(apps.config, {})
+        third = await apps.service.refresh_snapshot(apps.config)
         assert third is not None
-        assert [one.name for one in third.registrations()] == [*BOTH, "codex_apps__mail"]
+        assert apps.contribute("current") == [*BOTH, "codex_apps__mail"]
         assert apps.service.revision() == revision + 1
         for snapshot in (first, second, third):
             snapshot.release()
@@ -128,10 +128,10 @@ async def test_a_direct_question_need_not_wait_for_the_cooldown(tmp_path: Path) 
     async with open_apps(tmp_path) as apps:
         apps.hosted.script.answers["initialize"] = [Response(status_code=500) for _ in range(20)]
         with pytest.raises(AppsUnavailable):
-            await apps.service.snapshot(apps.config, {})
+            await apps.service.snapshot(apps.config)
         await apps.clock.until_waiting()
         apps.hosted.script.answers.clear()
-        snapshot = await apps.service.snapshot(apps.config, {})
+        snapshot = await apps.service.snapshot(apps.config)
         assert snapshot is not None
         assert snapshot.is_live
         snapshot.release()
@@ -144,14 +144,14 @@ async def test_those_who_ask_at_the_same_time_share_one_fetch(tmp_path: Path) ->
         snapshots: list[Any] = []
 
         async def ask(question: Callable[..., Awaitable[Any]]) -> None:
-            snapshots.append(await question(apps.config, {}))
+            snapshots.append(await question(apps.config))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(ask, apps.service.snapshot)
                 tasks.start_soon(ask, apps.service.snapshot_allowing_cached)
         assert apps.fetches() == 1
-        assert len({id(one.inventory) for one in snapshots}) == 1
+        assert len({id(one.published) for one in snapshots}) == 1
         for snapshot in snapshots:
             snapshot.release()
 
@@ -167,15 +167,16 @@ async def test_what_is_on_disk_is_used_at_once_and_fetched_beside_it(tmp_path: P
             assert apps.contribute() == []
             await apps.published(revision)
             assert apps.contribute() == BOTH
-            kept = apps.service.current_snapshot(apps.config, {})
+            kept = apps.service.current_snapshot(apps.config)
             assert kept is not None
             assert not kept.is_live
+            registered = apps.registrations()
             held.set()
-            live = await apps.service.snapshot(apps.config, {})
+            live = await apps.service.snapshot(apps.config)
             assert live is not None
             assert live.is_live
             # The same tools: the same servers.
-            assert live.registrations() == kept.registrations()
+            assert apps.registrations() == registered
             assert apps.fetches() == 2
             for snapshot in (kept, live):
                 snapshot.release()
@@ -188,13 +189,13 @@ async def test_a_sign_out_takes_the_servers_away_and_a_sign_in_fetches_anew(
     async with open_apps(tmp_path) as apps:
         await apps.service.prepare_mcp_servers(apps.config)
         assert apps.contribute() == BOTH
-        snapshot = apps.service.current_snapshot(apps.config, {})
+        snapshot = apps.service.current_snapshot(apps.config)
         assert snapshot is not None
         revision = apps.service.revision()
         apps.auth.change(None)
         assert apps.service.revision() > revision
         assert apps.contribute() == []
-        assert apps.service.current_snapshot(apps.config, {}) is None
+        assert apps.service.current_snapshot(apps.config) is None
         snapshot.release()
         token = apps.hosted.endpoint.token.get_secret_value()
         apps.auth.change(Who(token, chatgpt_user_id="other"))
@@ -226,7 +227,7 @@ async def test_a_thread_meets_its_apps_as_soon_as_they_are_there(
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="app_server")
     async with open_apps(tmp_path / "apps") as apps:
-        registry = ExtensionRegistry([apps.service], hooks=[AppsHooks(apps.service)])
+        registry = ExtensionRegistry([apps.service], hooks=[apps.service.hooks])
         held = apps.hosted.script.holds.setdefault(LIST, anyio.Event())
         base_url = apps.hosted.endpoint.base_url
         config = f'chatgpt_base_url = "{base_url}"\nmcp_optional_startup_grace_ms = 500\n'
@@ -290,7 +291,7 @@ async def test_a_sign_out_while_a_generation_opens_leaves_nothing_behind(
 
     monkeypatch.setattr("app_server.apps.publishing.open_generation", open_and_sign_out)
     async with open_apps(tmp_path) as apps:
-        assert await apps.service.snapshot(apps.config, {}) is None
+        assert await apps.service.snapshot(apps.config) is None
         with anyio.fail_after(WAIT_S):
             await opened[0].ended()
         assert opened[0].leases == 0

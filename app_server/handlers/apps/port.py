@@ -22,10 +22,6 @@ class AppsSnapshot(Protocol):
     def apps(self) -> Sequence[Connector]:
         """The connectors with a real tool, by id."""
 
-    @property
-    def all_connectors(self) -> Sequence[Connector]:
-        """Those too that can only be linked."""
-
     def missing(self, app_ids: Sequence[str]) -> Sequence[str]:
         """Return those of these apps that the account has not linked, in their order."""
 

@@ -51,7 +51,7 @@ async def test_an_endpoint_that_fails_holds_up_no_other(tmp_path: Path) -> None:
             return [one.name for one in apps.service.contribute(context)]
 
         with pytest.raises(AppsUnavailable):
-            await apps.service.snapshot(broken, {})
+            await apps.service.snapshot(broken)
         await apps.clock.until_waiting()
         asked = len(other.script.arrivals)
         await apps.service.prepare_mcp_servers(apps.config)

@@ -33,7 +33,6 @@ from starlette.responses import Response
 from app_server.apps.account import FixedAccount
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
-from app_server.apps.turn_hooks import AppsHooks
 from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import upstream_target
 from app_server.apps.upstream.hosted_session import open_session
@@ -52,6 +51,7 @@ from tests.bench.server import p50_ms
 from tests.support.apps.hooked_endpoint import Arrival, HookedEndpoint
 from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.apps.peer import LocalClient, connect
+from tests.support.apps.service import NoPlugins
 from tests.support.harness import Served, WireClient, serve
 
 WIDTH = 32
@@ -111,7 +111,7 @@ class Bench:
 
     async def refreshed(self) -> Snapshot:
         """Fetch, and return what is published then."""
-        snapshot = await self.service.refresh_snapshot(self.config, {})
+        snapshot = await self.service.refresh_snapshot(self.config)
         assert snapshot is not None
         return snapshot
 
@@ -137,7 +137,7 @@ async def bench(tools: int, connectors: int) -> AsyncIterator[Bench]:
         base_url, token = peer.stdout.readline().split()
         with tempfile.TemporaryDirectory() as home:
             account = FixedAccount(token, "demo-account", "user")
-            service = AppsService(Path(home), account, environ={})
+            service = AppsService(Path(home), account, NoPlugins(), environ={})
             async with anyio.create_task_group() as tasks:
                 await tasks.start(service.run)
                 yield Bench(base_url, token, service)
@@ -167,17 +167,11 @@ async def measure_hop(rounds: int) -> None:
     """Compare calls through a route with calls of the endpoint."""
     async with bench(*SMALL) as one:
         with await one.refreshed() as snapshot:
-            server = next(r for r in snapshot.registrations() if r.name == "codex_apps__app0")
-            assert server.bearer is not None
-            upstream = next(
-                tool.name
-                for (name, _), (_, tool) in snapshot.tools.items()
-                if name == "codex_apps__app0"
-            )
-            routed = next(tool for name, tool in snapshot.tools if name == "codex_apps__app0")
+            name, generation = "codex_apps__app0", snapshot.published.generation
+            routed, hosted_tool = next(iter(snapshot.published.routes[name].tools.items()))
             ways = [
-                ("the endpoint itself", one.url, one.token, upstream),
-                ("a route", str(server.config["url"]), server.bearer, routed),
+                ("the endpoint itself", one.url, one.token, hosted_tool.name),
+                ("a route", generation.url(name), generation.bearer(name), routed),
             ]
             for what, url, bearer, tool in ways:
                 async with AsyncExitStack() as stack:
@@ -201,7 +195,9 @@ async def measure_hop(rounds: int) -> None:
             async with open_session(target, ElicitationBridge()) as session:
 
                 async def directly() -> None:
-                    await session.request("tools/call", {"name": upstream, "arguments": words})
+                    await session.request(
+                        "tools/call", {"name": hosted_tool.name, "arguments": words}
+                    )
 
                 words: JsonObject = {"text": "x"}
                 report(
@@ -342,10 +338,10 @@ async def place(home: Path, trouble: Trouble | None) -> AsyncIterator[Served]:
     async with serve_hosted(apps(*SMALL)) as hosted, anyio.create_task_group() as tasks:
         hosted.endpoint.hook = trouble
         account = FixedAccount(hosted.endpoint.token.get_secret_value(), "demo-account", "user")
-        service = AppsService(home / "apps", account, environ={})
+        service = AppsService(home / "apps", account, NoPlugins(), environ={})
         await tasks.start(service.run)
         config = f'chatgpt_base_url = "{hosted.endpoint.base_url}"'
-        registry = ExtensionRegistry([service], hooks=[AppsHooks(service)])
+        registry = ExtensionRegistry([service], hooks=[service.hooks])
         async with serve(home, config=config, extensions=registry) as served:
             yield served
         service.begin_shutdown()

@@ -40,10 +40,6 @@ class Snapshot:
     is_live: bool = True
     shares: int = 0
 
-    @property
-    def all_connectors(self) -> Sequence[Connector]:
-        return self.apps
-
     def missing(self, app_ids: Sequence[str]) -> list[str]:
         return [id_ for id_ in app_ids if id_ not in {app.id for app in self.apps}]
 

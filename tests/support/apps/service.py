@@ -1,7 +1,7 @@
 """The service of apps with an account and an endpoint that a test controls."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from app_server.apps.plugins import PluginPort
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
 from app_server.clients.demo.hosted.tool import Call, Run
-from app_server.extension.registration import ContributionContext
+from app_server.extension.registration import ContributionContext, Registration
 from tests.support.apps.hosted import Hosted, connector, serve_hosted
 from tests.support.harness import WAIT_S
 
@@ -91,6 +91,18 @@ class Auth:
             listener(self.state)
 
 
+class NoPlugins:
+    """A PluginPort without plugins."""
+
+    def revision(self) -> int:
+        return 0
+
+    def app_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
+        return {}
+
+
 class Clock:
     """Waits that end when the test lets them."""
 
@@ -130,9 +142,12 @@ class Apps:
     def config(self) -> dict[str, Any]:
         return {"chatgpt_base_url": self.hosted.endpoint.base_url}
 
-    def contribute(self, mode: Any = "discover", **more: Any) -> list[str]:
+    def registrations(self, mode: Any = "current", **more: Any) -> list[Registration]:
         context = ContributionContext(mode, {**self.config, **more}, "thread")
-        return [one.name for one in self.service.contribute(context)]
+        return list(self.service.contribute(context))
+
+    def contribute(self, mode: Any = "discover", **more: Any) -> list[str]:
+        return [one.name for one in self.registrations(mode, **more)]
 
     async def published(self, revision: int) -> None:
         """Return once something newer than a revision is published."""
@@ -169,7 +184,7 @@ async def open_apps(
         service = AppsService(
             home,
             auth,
-            plugins=plugins,
+            plugins or NoPlugins(),
             environ={},
             timer=Timer(lambda: clock.now_s, clock.sleep),
         )
@@ -185,6 +200,6 @@ BOTH = ["codex_apps", "codex_apps__cal"]
 
 
 async def served(apps: Apps) -> Snapshot:
-    snapshot = await apps.service.refresh_snapshot(apps.config, {})
+    snapshot = await apps.service.refresh_snapshot(apps.config)
     assert snapshot is not None
     return snapshot

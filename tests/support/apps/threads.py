@@ -8,7 +8,6 @@ from typing import Any
 
 from app_server.apps.plugins import PluginPort
 from app_server.apps.routes.generation import Generation
-from app_server.apps.turn_hooks import AppsHooks
 from app_server.clients.demo.hosted.tool import (
     READS,
     HostedConnector,
@@ -58,7 +57,7 @@ class Desk:
     async def publish(self, *connectors: HostedConnector) -> None:
         """Have the endpoint list other apps, and the service fetch them."""
         self.apps.hosted.endpoint.connectors[:] = connectors
-        snapshot = await self.apps.service.refresh_snapshot(self.apps.config, {})
+        snapshot = await self.apps.service.refresh_snapshot(self.apps.config)
         assert snapshot is not None
         snapshot.release()
 
@@ -70,12 +69,12 @@ class Desk:
 
     def route_of(self, connector_id: str) -> tuple[str, str]:
         """Return the names that the first tool of an app has here."""
-        snapshot = self.apps.service.current_snapshot(self.apps.config, {})
+        snapshot = self.apps.service.current_snapshot(self.apps.config)
         assert snapshot is not None
         with snapshot:
-            return next(
-                names for names, (found, _) in snapshot.tools.items() if found.id == connector_id
-            )
+            routes = snapshot.published.routes.values()
+            route = next(route for route in routes if route.connector.id == connector_id)
+            return route.server, next(iter(route.tools))
 
     async def run(self, server: str, tool: str, answer: Any = None) -> tuple[list[Any], Any]:
         """Run a turn whose model makes a call; gives the questions, and the item as it ended."""
@@ -128,9 +127,7 @@ async def open_desk(
         serve_hosted(connectors or [connector(*runs("look"), id_="cal")]) as hosted,
         open_apps(tmp_path / "apps", hosted, plugins) as apps,
     ):
-        registry = ExtensionRegistry(
-            [apps.service, shelf], {"apps": persist}, [AppsHooks(apps.service)]
-        )
+        registry = ExtensionRegistry([apps.service, shelf], {"apps": persist}, [apps.service.hooks])
         settings = f'chatgpt_base_url = "{hosted.endpoint.base_url}"\n{config}'
         async with (
             serve(tmp_path / "home", config=settings, extensions=registry) as served,
