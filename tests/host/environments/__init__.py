@@ -1,0 +1,1 @@
+"""Tests of environments, on this machine and on others."""
