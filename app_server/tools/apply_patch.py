@@ -6,8 +6,7 @@ Source: docs/tools.md, "Patches".
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 import anyio
@@ -17,7 +16,7 @@ import anyio.to_thread
 from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
 from app_server.patch.grammar import BEGIN
 from app_server.patch.in_command import find_patch
-from app_server.patch.parse import Patch, parse_patch
+from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, PlannedChange
 from app_server.patch.shown import shown_changes
 from app_server.permissions.decision import Ask, Refuse
@@ -132,7 +131,12 @@ class ApplyPatch:
                 found = await self._environments.find(patch.environment_id)
                 folder = None
             cwd = found.folder.cwd if folder is None else folder
-            async with self._planned(text, patch, found, cwd) as planned:
+            if found.is_here:
+                confinement = self._environments.confinement(found)
+                planned = await planned_here(patch, cwd, confinement)
+                return await self._carry_out(item_id, planned, text, found, cwd)
+            started = start_patch(self._environments, found, cwd)
+            async with planned_there(found.id, started, text) as planned:
                 return await self._carry_out(item_id, planned, text, found, cwd)
         except NoEnvironment as exc:
             return f"apply_patch failed: {exc}"
@@ -142,20 +146,6 @@ class ApplyPatch:
             return f"apply_patch verification failed: {exc}"
         except Denied as exc:
             return str(exc)
-
-    @asynccontextmanager
-    async def _planned(
-        self, text: str, patch: Patch, found: FoundEnvironment, cwd: str
-    ) -> AsyncIterator[PlannedPatch]:
-        environments, recorder = self._environments, self._turn.recorder
-        if found.is_here:
-            confinement = environments.confinement(found)
-            async with planned_here(patch, cwd, confinement, recorder) as planned:
-                yield planned
-        else:
-            started = start_patch(environments, found, cwd)
-            async with planned_there(found.id, started, text, recorder) as planned:
-                yield planned
 
     async def _carry_out(
         self, item_id: str, planned: PlannedPatch, text: str, found: FoundEnvironment, cwd: str
@@ -208,7 +198,7 @@ class ApplyPatch:
     async def _write(
         self, item: FileChangeThreadItem, planned: PlannedPatch, found: FoundEnvironment
     ) -> Written:
-        await planned.before_writing(item.id)
+        await planned.note(item.id, self._turn.recorder)
         started = time.perf_counter()
         changes = planned.plan.changes
         made: Sequence[PlannedChange] = changes

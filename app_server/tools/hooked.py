@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from app_server.hooks.definition import Event
+from app_server.hooks.outcome import Outcome
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.prompt.request import message
 from app_server.turns.tools.call import BadCall, RequestedCall
@@ -46,45 +48,37 @@ class HookedCalls:
         Raises:
             BadCall, OSError: as `run` does; OSError also if the log cannot be written.
         """
-        hooks, turn_id = self._hooks, self._turn.turn_id
         if call.kind == "search":
             return await run(call)
         facts = _facts_of(call)
-        if hooks.listens("PreToolUse"):
-            before = await hooks.fire(
-                "PreToolUse",
-                turn_id,
-                facts.tool,
-                call.call_id,
-                tool_name=facts.tool,
-                tool_input=facts.input,
-                tool_use_id=call.call_id,
-            )
-            await self._add_context(*before.context)
-            if before.blocked is not None:
-                return _refusal(facts, before.blocked)
-            if before.changed_input is not None:
-                call = _changed(call, facts, before.changed_input)
-                facts = _facts_of(call)
+        before = await self._fire("PreToolUse", call, facts)
+        if before.blocked is not None:
+            return _refusal(facts, before.blocked)
+        if before.changed_input is not None:
+            call = _changed(call, facts, before.changed_input)
+            facts = _facts_of(call)
         output = await run(call)
-        if hooks.listens("PostToolUse"):
-            after = await hooks.fire(
-                "PostToolUse",
-                turn_id,
-                facts.tool,
-                call.call_id,
-                tool_name=facts.tool,
-                tool_input=facts.input,
-                tool_response=_response(facts, output),
-                tool_use_id=call.call_id,
-            )
-            await self._add_context(*after.context)
-            if after.blocked is not None:
-                return after.blocked
-        return output
+        after = await self._fire("PostToolUse", call, facts, tool_response=_response(facts, output))
+        return output if after.blocked is None else after.blocked
 
-    async def _add_context(self, *texts: str) -> None:
-        await self._turn.recorder.remember(*(message("developer", text) for text in texts))
+    async def _fire(
+        self, event: Event, call: RequestedCall, facts: _Facts, **more: Json
+    ) -> Outcome:
+        """Run the hooks of an event, and tell the model what they say."""
+        outcome = await self._hooks.fire(
+            event,
+            self._turn.turn_id,
+            facts.tool,
+            call.call_id,
+            tool_name=facts.tool,
+            tool_input=facts.input,
+            **more,
+            tool_use_id=call.call_id,
+        )
+        if outcome.context:
+            texts = (message("developer", text) for text in outcome.context)
+            await self._turn.recorder.remember(*texts)
+        return outcome
 
 
 def _facts_of(call: RequestedCall) -> _Facts:

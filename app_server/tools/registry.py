@@ -21,10 +21,10 @@ from app_server.tools.dynamic.specs import DynamicTools
 from app_server.tools.environments import TurnEnvironments
 from app_server.tools.exec_command import ExecCommand
 from app_server.tools.hooked import HookedCalls
+from app_server.tools.install_plugin import PluginInstall
 from app_server.tools.mcp.calls import McpCalls
 from app_server.tools.mcp.resources import McpResources
 from app_server.tools.mcp.skills import ServerSkills
-from app_server.tools.plugins.install import PluginInstall
 from app_server.tools.request_permissions import RequestPermissions
 from app_server.tools.request_user_input import RequestUserInput
 from app_server.tools.tool_search import ToolSearch

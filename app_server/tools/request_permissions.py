@@ -17,6 +17,7 @@ from app_server.tools.environments import EnvironmentNotKnown, NoEnvironment, Tu
 from app_server.turns.approval.permissions import PermissionGate, PermissionRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.declaration import function_declaration, object_of, text
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject
 from protocol.policy import (
@@ -143,11 +144,6 @@ def _entry(path: str, access: FileSystemAccessMode) -> FileSystemSandboxEntry:
     return FileSystemSandboxEntry(path=PathFileSystemPath(path=path), access=access)
 
 
-def _object(required: Sequence[str] = (), **properties: JsonObject) -> JsonObject:
-    shape: JsonObject = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**shape, "required": list(required)} if required else shape
-
-
 def _paths(what: str) -> JsonObject:
     description = f"Files and folders to {what}; relative ones begin in the working directory."
     return {"type": "array", "description": description, "items": {"type": "string"}}
@@ -159,23 +155,20 @@ _DESCRIPTION = (
     "turn, or with the scope `session` also in later turns."
 )
 
-_ONE: JsonObject = {"type": "string", "description": "Leave it out: there is one environment."}
+_ONE = text("Leave it out: there is one environment.")
 
 
 def _declaration(environments: Sequence[str]) -> JsonObject:
     """Declare the function; `environments` are those to choose from, if there are any."""
-    return {
-        "type": "function",
-        "name": NAME,
-        "description": _DESCRIPTION,
-        "strict": False,
-        "parameters": _object(
-            ["permissions"],
-            permissions=_object(
-                file_system=_object(read=_paths("read"), write=_paths("write")),
-                network=_object(enabled={"type": "boolean", "description": "True asks for it."}),
-            ),
-            reason={"type": "string", "description": "Why, in a sentence for the user."},
-            environment_id=environment_member(environments) if environments else _ONE,
-        ),
-    }
+    files = object_of({"read": _paths("read"), "write": _paths("write")}, ())
+    network = object_of({"enabled": {"type": "boolean", "description": "True asks for it."}}, ())
+    return function_declaration(
+        NAME,
+        _DESCRIPTION,
+        {
+            "permissions": object_of({"file_system": files, "network": network}, ()),
+            "reason": text("Why, in a sentence for the user."),
+            "environment_id": environment_member(environments) if environments else _ONE,
+        },
+        required=["permissions"],
+    )

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.declaration import function_declaration, object_of, text
 from app_server.turns.tools.turn import TurnContext
 from protocol.approvals import (
     ToolRequestUserInputOption,
@@ -104,47 +105,31 @@ def _shown(question: _Question) -> ToolRequestUserInputQuestion:
 
 def _declaration(*, in_every_mode: bool) -> JsonObject:
     where = "in every mode" if in_every_mode else "in plan mode alone"
-    return {
-        "type": "function",
-        "name": NAME,
-        "description": (
-            f"Ask the user one to {MAX_QUESTIONS} short questions and wait for the answers. It "
-            f"works {where}. An empty result means that the user did not answer."
-        ),
-        "strict": False,
-        "parameters": _object(
-            questions={
-                "type": "array",
-                "description": f"One question is best; at most {MAX_QUESTIONS}.",
-                "items": _object(
-                    id=_text("Names the answer in the result: a word in snake_case."),
-                    header=_text("A title of one or two words."),
-                    question=_text("The question, in one sentence."),
-                    options={
-                        "type": "array",
-                        "description": (
-                            "Two or three answers that exclude each other, the one you recommend "
-                            "first. Do not add one for other answers: clients do."
-                        ),
-                        "items": _object(
-                            label=_text("The answer, in a few words."),
-                            description=_text("What follows from it, in one sentence."),
-                        ),
-                    },
-                ),
-            },
-        ),
+    option = {
+        "label": text("The answer, in a few words."),
+        "description": text("What follows from it, in one sentence."),
     }
-
-
-def _object(**properties: JsonObject) -> JsonObject:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
+    question = {
+        "id": text("Names the answer in the result: a word in snake_case."),
+        "header": text("A title of one or two words."),
+        "question": text("The question, in one sentence."),
+        "options": {
+            "type": "array",
+            "description": (
+                "Two or three answers that exclude each other, the one you recommend first. Do not "
+                "add one for other answers: clients do."
+            ),
+            "items": object_of(option),
+        },
     }
-
-
-def _text(description: str) -> JsonObject:
-    return {"type": "string", "description": description}
+    questions = {
+        "type": "array",
+        "description": f"One question is best; at most {MAX_QUESTIONS}.",
+        "items": object_of(question),
+    }
+    return function_declaration(
+        NAME,
+        f"Ask the user one to {MAX_QUESTIONS} short questions and wait for the answers. It works "
+        f"{where}. An empty result means that the user did not answer.",
+        {"questions": questions},
+    )

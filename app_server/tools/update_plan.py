@@ -10,7 +10,7 @@ from pydantic import Field
 
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
-from app_server.turns.tools.declaration import function_declaration
+from app_server.turns.tools.declaration import function_declaration, object_of, text
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject
 from protocol.turns import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
@@ -34,19 +34,16 @@ _DECLARATION = function_declaration(
     "Shows the user your plan, in place of the one before. Use it for work of several steps, "
     "and call it again when a step is begun or done. One step at a time is in progress.",
     {
-        "explanation": {"type": "string", "description": "Why the plan changes."},
+        "explanation": text("Why the plan changes."),
         "plan": {
             "type": "array",
             "description": "All steps, in their order.",
-            "items": {
-                "type": "object",
-                "properties": {
+            "items": object_of(
+                {
                     "step": {"type": "string"},
                     "status": {"type": "string", "enum": list(STATUSES)},
-                },
-                "required": ["step", "status"],
-                "additionalProperties": False,
-            },
+                }
+            ),
         },
     },
     required=["plan"],

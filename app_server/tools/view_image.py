@@ -17,7 +17,7 @@ from app_server.tools.environments import FoundEnvironment, NoEnvironment, TurnE
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
-from app_server.turns.tools.declaration import function_declaration
+from app_server.turns.tools.declaration import function_declaration, text
 from app_server.turns.tools.turn import TurnContext
 from protocol.items import ImageViewThreadItem
 from protocol.model import Json, JsonObject
@@ -30,7 +30,7 @@ _DESCRIPTION = (
     "Shows you an image that is a file (PNG, JPEG, GIF or WebP, at most "
     f"{MAX_IMAGE_BYTES // 1024 // 1024} MiB)."
 )
-_PATH: JsonObject = {"type": "string", "description": "The file; begins at the working folder."}
+_PATH = text("The file; begins at the working folder.")
 
 
 class _View(ToolArguments):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from app_server.patch.grammar import LARK, LARK_ENVIRONMENTS
 from app_server.turns.tools.call import ToolArguments
-from app_server.turns.tools.declaration import function_declaration
+from app_server.turns.tools.declaration import function_declaration, text
 from protocol.model import JsonObject
 
 NAME = "apply_patch"
@@ -62,5 +62,4 @@ def patch_declaration(*, is_freeform: bool, environments: Sequence[str]) -> Json
             "format": {"type": "grammar", "syntax": "lark", "definition": grammar},
         }
     description = FUNCTION_DESCRIPTION.replace("{grammar}", grammar) + more
-    argument = {"type": "string", "description": "The patch."}
-    return function_declaration(NAME, description, {"input": argument})
+    return function_declaration(NAME, description, {"input": text("The patch.")})

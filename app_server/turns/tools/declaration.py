@@ -1,4 +1,4 @@
-"""How a function is declared to a model.
+"""How a function and its arguments are declared to a model.
 
 Source: the public Responses API reference, "Function calling".
 """
@@ -14,19 +14,31 @@ def function_declaration(
     properties: Mapping[str, JsonObject],
     required: Sequence[str] | None = None,
 ) -> JsonObject:
-    """Declare a function that takes these arguments and no others.
-
-    Without `required` none of them may be left out.
-    """
+    """Declare a function that takes these arguments; see `object_of`."""
     return {
         "type": "function",
         "name": name,
         "description": description,
         "strict": False,
-        "parameters": {
-            "type": "object",
-            "properties": dict(properties),
-            "required": list(properties if required is None else required),
-            "additionalProperties": False,
-        },
+        "parameters": object_of(properties, required),
     }
+
+
+def object_of(
+    properties: Mapping[str, JsonObject], required: Sequence[str] | None = None
+) -> JsonObject:
+    """Describe an object with these members and no others.
+
+    Without `required` none of them may be left out.
+    """
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties if required is None else required),
+        "additionalProperties": False,
+    }
+
+
+def text(description: str) -> JsonObject:
+    """Describe a member that is a text."""
+    return {"type": "string", "description": description}

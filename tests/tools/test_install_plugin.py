@@ -11,8 +11,7 @@ import pytest
 
 from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
-from app_server.tools.plugins.install import LIST, REQUEST
-from app_server.tools.plugins.suggestion import UNKNOWN
+from app_server.tools.install_plugin import LIST, REQUEST, UNKNOWN
 from tests.support.files.plugins import server, write, write_marketplace, write_plugin
 from tests.support.harness import Served, WireClient, calls, claim, says, serve
 

@@ -1,9 +1,10 @@
-"""What the functions about plugins do: they list, ask the clients, and verify what was done.
+"""Two functions with which a model finds a plugin that is not installed, and suggests it.
 
 Source: docs/plugins.md, "Suggestions of the model".
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints
@@ -12,13 +13,16 @@ from app_server.config.editing.errors import NotRecorded
 from app_server.extension.installs import PluginOffers
 from app_server.extension.registration import ContributionContext
 from app_server.turns.approval.approvals import ELICITATION
+from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.declaration import function_declaration, text
 from app_server.turns.tools.turn import TurnContext
 from protocol.elicitation import (
     FormElicitation,
     McpElicitationSchema,
     McpServerElicitationRequestResponse,
 )
+from protocol.model import Json, JsonObject
 from protocol.plugin_suggestions import (
     SUGGESTION_SERVER,
     SuggestedPlugin,
@@ -29,6 +33,9 @@ from protocol.plugin_suggestions import (
 
 logger = logging.getLogger(__name__)
 
+LIST = "list_available_plugins_to_install"
+REQUEST = "request_plugin_install"
+
 MAX_LISTED = 64
 """Plugins that one call lists."""
 MAX_DESCRIPTION_CHARS = 240
@@ -37,9 +44,7 @@ MAX_RELATED = 8
 
 MAX_REASON_CHARS = 4_096
 
-UNKNOWN = (
-    "tool_id must match one of the discoverable tools returned by list_available_plugins_to_install"
-)
+UNKNOWN = f"tool_id must match one of the discoverable tools returned by {LIST}"
 
 
 class _Nothing(ToolArguments):
@@ -55,33 +60,51 @@ class _Suggestion(ToolArguments):
     ]
 
 
-class PluginSuggestion:
-    """The calls of one turn."""
+class PluginInstall:
+    """Lists plugins that could be installed, and asks the user whether to install one."""
 
-    def __init__(self, turn: TurnContext, offers: PluginOffers) -> None:
+    def __init__(
+        self,
+        turn: TurnContext,
+        offers: PluginOffers,
+        context: Callable[[], ContributionContext],
+    ) -> None:
+        """`context` is what extensions are given of the thread."""
         self._turn = turn
         self._offers = offers
+        self._context = context
 
-    async def list_offered(self, call: RequestedCall, context: ContributionContext) -> str:
-        """Return the plugins that could be installed, as JSON; see `SuggestedPlugins`.
+    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+        """Declare the functions where there may be something to install."""
+        return _DECLARATIONS if self._offers.has_any(self._context().config) else []
 
-        Raises:
-            BadCall: there are arguments.
-        """
-        call.read(_Nothing)
-        offered = await self._offers.offered(context.config)
-        listed = SuggestedPlugins(tools=[_shortened(one) for one in offered[:MAX_LISTED]])
-        return listed.model_dump_json()
+    def offers(self, call: RequestedCall) -> bool:
+        """Whether it is one of the functions, and they are declared."""
+        is_ours = call.is_function(LIST) or call.is_function(REQUEST)
+        return is_ours and self._offers.has_any(self._context().config)
 
-    async def request(self, call: RequestedCall, context: ContributionContext) -> str:
-        """Ask the clients about one, and return what came of it, as JSON; see `SuggestionResult`.
+    def may_overlap(self, call: RequestedCall) -> bool:
+        """Return False: what comes after an install is meant to have it."""
+        return False
 
-        Clients install plugins; what they did is verified.
+    async def run(self, call: RequestedCall) -> Json:
+        """List (`SuggestedPlugins`), or ask and wait without limit (`SuggestionResult`), as JSON.
 
         Raises:
             BadCall: the arguments make no sense, or name a plugin that is not offered.
         """
+        return await (self._list(call) if call.name == LIST else self._request(call))
+
+    async def _list(self, call: RequestedCall) -> str:
+        call.read(_Nothing)
+        offered = await self._offers.offered(self._context().config)
+        listed = SuggestedPlugins(tools=[_shortened(one) for one in offered[:MAX_LISTED]])
+        return listed.model_dump_json()
+
+    async def _request(self, call: RequestedCall) -> str:
+        """Ask the clients about one; they install plugins, and what they did is verified."""
         suggestion = call.read(_Suggestion)
+        context = self._context()
         offered = await self._offers.offered(context.config)
         plugin = next((one for one in offered if one.id == suggestion.tool_id), None)
         if plugin is None:
@@ -144,3 +167,24 @@ def _shortened(plugin: SuggestedPlugin) -> SuggestedPlugin:
             "app_connector_ids": plugin.app_connector_ids[:MAX_RELATED],
         }
     )
+
+
+_DECLARATIONS = [
+    function_declaration(
+        LIST,
+        "List the plugins that can be installed. Call it only if the user asks for a plugin by "
+        "name that none of your tools belongs to; search your tools first, if there is a search.",
+        {},
+    ),
+    function_declaration(
+        REQUEST,
+        f"Ask the user to install a plugin that {LIST} has returned and that is the very one that "
+        "the user asked for. Suggest nothing that is only similar. Call no other tool beside it.",
+        {
+            "tool_type": text("The `tool_type` of the plugin: `plugin`."),
+            "action_type": text("`install`."),
+            "tool_id": text("The `id` of the plugin."),
+            "suggest_reason": text("For the user, in a line: what the plugin is good for now."),
+        },
+    ),
+]

@@ -1,1 +1,0 @@
-"""Tools with which a model suggests a plugin that is not installed."""
