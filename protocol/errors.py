@@ -92,6 +92,11 @@ def invalid_params(message: str, word: str = "invalidParams", **facts: Json) -> 
     return RpcError(INVALID_PARAMS, message, word, **facts)
 
 
+def invalid_member(field: str, rule: str) -> RpcError:
+    """Refuse a member of the parameters, by its path and the rule that it breaks (-32602)."""
+    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+
+
 def internal_error(message: str, word: str = "internalError", **facts: Json) -> RpcError:
     """Report a failure on our side or behind us (-32603)."""
     return RpcError(INTERNAL_ERROR, message, word, **facts)

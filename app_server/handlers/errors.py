@@ -1,7 +1,7 @@
 """Domain failures to wire errors, each translated once."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from app_server.config.values import ConfigError
@@ -26,6 +26,8 @@ from app_server.sessions.errors import (
 from app_server.sessions.input.idempotency import InputIdTaken
 from app_server.sessions.input.mcp_meta import MAX_META_BYTES
 from app_server.sessions.managed_policy import SettingNotAllowed
+from app_server.sessions.registry import Sessions
+from app_server.sessions.session import ThreadSession
 from app_server.threads.log.live import LogClosed
 from app_server.threads.store import (
     InvalidThreadId,
@@ -42,31 +44,47 @@ from protocol.errors import (
     INVALID_REQUEST,
     RpcError,
     internal_error,
-    invalid_params,
+    invalid_member,
     invalid_request,
 )
 from protocol.model import JsonObject
 
+_OF_THREADS: Mapping[type[Exception], tuple[str, str]] = {
+    InvalidThreadId: ("invalid thread id: {}", "invalidThreadId"),
+    SessionClosed: ("the server is stopping; resume the thread when it is back", "stopping"),
+    ThreadArchived: (
+        "session {0} is archived. Run `codex unarchive {0}` to unarchive it first.",
+        "threadArchived",
+    ),
+    ThreadDamaged: (
+        "the log of thread {} is damaged in its first line; app-server doctor says which file "
+        "it is",
+        "threadDamaged",
+    ),
+    ThreadIdTaken: (
+        "thread id {} is taken by a thread that another request has started",
+        "threadIdTaken",
+    ),
+    ThreadOfCodex: ("thread {} is kept by Codex, whose files are left alone", "threadOfCodex"),
+    ThreadTooNew: ("thread {} was written by a newer version of this server", "threadTooNew"),
+}
+"""What is said of a thread, with its id in the place of `{}`, and the stable word."""
+
 
 @contextmanager
-def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
-    """Translate failures around one thread; `missing` is the text when it is not there."""
+def thread_failures(thread_id: str, missing: str | None = None) -> Iterator[None]:
+    """Translate failures around one thread.
+
+    `missing` is the text when it is not there; None: that the thread was not found.
+    """
     try:
         yield
-    except InvalidThreadId as exc:
-        raise invalid_request(
-            f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id
-        ) from exc
     except (NotLoaded, ThreadNotFound, SessionUnloading, LogClosed) as exc:
-        raise invalid_request(missing, "threadNotFound", threadId=thread_id) from exc
-    except ThreadIdTaken as exc:
-        raise invalid_request(
-            f"thread id {thread_id} is taken by a thread that another request has started",
-            "threadIdTaken",
-            threadId=thread_id,
-        ) from exc
-    except ThreadArchived as exc:
-        raise archived(thread_id) from exc
+        text = f"thread not found: {thread_id}" if missing is None else missing
+        raise invalid_request(text, "threadNotFound", threadId=thread_id) from exc
+    except tuple(_OF_THREADS) as exc:
+        text, word = _OF_THREADS[type(exc)]
+        raise invalid_request(text.format(thread_id), word, threadId=thread_id) from exc
     except InputIdTaken as exc:
         raise invalid_request(
             f"clientUserMessageId {exc.client_id} is taken by another input",
@@ -83,33 +101,28 @@ def thread_failures(thread_id: str, missing: str) -> Iterator[None]:
             threadId=thread_id,
             holder={"pid": holder.pid, "startedAt": holder.started_at, "address": holder.address},
         ) from exc
-    except ThreadOfCodex as exc:
-        raise invalid_request(
-            f"thread {thread_id} is kept by Codex, whose files are left alone",
-            "threadOfCodex",
-            threadId=thread_id,
-        ) from exc
-    except ThreadTooNew as exc:
-        raise invalid_request(
-            f"thread {thread_id} was written by a newer version of this server",
-            "threadTooNew",
-            threadId=thread_id,
-        ) from exc
-    except ThreadDamaged as exc:
-        raise invalid_request(
-            f"the log of thread {thread_id} is damaged in its first line; app-server doctor says "
-            "which file it is",
-            "threadDamaged",
-            threadId=thread_id,
-        ) from exc
-    except SessionClosed as exc:
-        raise invalid_request(
-            "the server is stopping; resume the thread when it is back",
-            "stopping",
-            threadId=thread_id,
-        ) from exc
     except OSError as exc:
         raise _storage_failure(exc, thread_id) from exc
+
+
+def no_rollout(thread_id: str) -> str:
+    """Say that a thread is not there, as methods do that work on stored ones."""
+    return f"no rollout found for thread id {thread_id}"
+
+
+def not_loaded(thread_id: str) -> str:
+    """Say that a thread is not there, as methods do that look at its history."""
+    return f"thread not loaded: {thread_id}"
+
+
+def loaded_thread(sessions: Sessions, thread_id: str) -> ThreadSession:
+    """Return a thread that is in memory.
+
+    Raises:
+        RpcError: it is not.
+    """
+    with thread_failures(thread_id):
+        return sessions.get(thread_id)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -129,16 +142,6 @@ def _storage_failure(error: OSError, thread_id: str) -> RpcError:
         threadId=thread_id,
         reason=reason,
         detail=str(error.strerror),
-    )
-
-
-def archived(thread_id: str) -> RpcError:
-    """Say that a thread is archived."""
-    return invalid_request(
-        f"session {thread_id} is archived. Run `codex unarchive {thread_id}` to "
-        "unarchive it first.",
-        "threadArchived",
-        threadId=thread_id,
     )
 
 
@@ -171,9 +174,7 @@ def input_failures() -> Iterator[None]:
         yield
     except McpMetaTooLarge as exc:
         rule = f"must be at most {MAX_META_BYTES} bytes for one turn"
-        raise invalid_params(
-            f"Invalid params: `mcpMetaByServer` {rule}", field="mcpMetaByServer", rule=rule
-        ) from exc
+        raise invalid_member("mcpMetaByServer", rule) from exc
 
 
 @contextmanager
@@ -204,25 +205,12 @@ def setting_failures() -> Iterator[None]:
 
 
 @contextmanager
-def requirements_failures() -> Iterator[None]:
-    """Translate demands of an administrator that cannot be read."""
+def settings_failures(doing: str) -> Iterator[None]:
+    """Translate that what is `doing` cannot be done, as settings cannot be used."""
     try:
         yield
     except ConfigError as exc:
-        raise internal_error(
-            f"failed to read configuration layers: {exc}", "configInvalid", detail=str(exc)
-        ) from exc
-
-
-@contextmanager
-def refresh_failures() -> Iterator[None]:
-    """Translate failures of a configuration that running MCP servers should take over."""
-    try:
-        yield
-    except ConfigError as exc:
-        raise internal_error(
-            f"failed to refresh MCP servers: {exc}", "configInvalid", detail=str(exc)
-        ) from exc
+        raise internal_error(f"{doing}: {exc}", "configInvalid", detail=str(exc)) from exc
 
 
 def _config_error(detail: str) -> RpcError:

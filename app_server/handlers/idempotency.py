@@ -9,7 +9,7 @@ from collections.abc import Set
 
 from pydantic_core import to_json
 
-from protocol.errors import invalid_params
+from protocol.errors import invalid_member
 from protocol.model import WireModel
 
 
@@ -25,7 +25,7 @@ def chosen_id(thread_id: str) -> str:
     except ValueError:
         pass
     rule = "must be a UUID in small letters, with hyphens"
-    raise invalid_params(f"Invalid params: `threadId` {rule}", field="threadId", rule=rule)
+    raise invalid_member("threadId", rule)
 
 
 def digest_of(params: WireModel, *, without: Set[str] = frozenset()) -> str:

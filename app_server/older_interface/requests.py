@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from app_server.older_interface.history import messages_of
-from protocol.errors import RpcError, invalid_params
+from protocol.errors import invalid_member
 from protocol.model import Json, JsonObject
 
 Params: TypeAlias = Mapping[str, Any]
@@ -60,10 +60,10 @@ def _new_conversation(params: Params) -> Translated:
 
 def _resume(params: Params) -> Translated:
     if params.get("history") is not None:
-        raise _wrong("history", "is not taken; give `conversationId` or `path`")
+        raise invalid_member("history", "is not taken; give `conversationId` or `path`")
     overrides = params.get("overrides") or {}
     if not isinstance(overrides, dict):
-        raise _wrong("overrides", "must be an object")
+        raise invalid_member("overrides", "must be an object")
     thread_id = params.get("conversationId") or _id_of(params.get("path"))
     request = {"threadId": thread_id, **_thread(overrides)}
     return Translated(
@@ -78,7 +78,7 @@ def _id_of(path: Any) -> str:
     """Return the id that the name of a rollout file ends with."""
     found = _ID_AT_END.search(PurePath(path).stem) if isinstance(path, str) else None
     if found is None:
-        raise _wrong("path", "names no conversation; give `conversationId`")
+        raise invalid_member("path", "names no conversation; give `conversationId`")
     return found[0]
 
 
@@ -153,14 +153,14 @@ def _send_turn(params: Params) -> Translated:
 def _turn(params: Params) -> JsonObject:
     items = params.get("items")
     if not isinstance(items, list):
-        raise _wrong("items", "must be a list")
+        raise invalid_member("items", "must be a list")
     return {"threadId": _conversation(params), "input": [_item(item) for item in items]}
 
 
 def _item(item: Any) -> Json:
     """Take the members of an input item out of its `data`, where the older interface has them."""
     if not isinstance(item, dict):
-        raise _wrong("items", "must hold objects")
+        raise invalid_member("items", "must hold objects")
     data = item.get("data")
     members = data if isinstance(data, dict) else item
     match item.get("type"):
@@ -170,7 +170,9 @@ def _item(item: Any) -> Json:
             return {"type": "image", "url": members.get("imageUrl", members.get("url"))}
         case "localImage":
             return {"type": "localImage", "path": members.get("path")}
-    raise _wrong("items", f"must be of type text, image or localImage, not {item.get('type')!r}")
+    raise invalid_member(
+        "items", f"must be of type text, image or localImage, not {item.get('type')!r}"
+    )
 
 
 def sandbox_policy(policy: Any) -> Json:
@@ -282,16 +284,12 @@ def _execute(params: Params) -> Translated:
 def _conversation(params: Params) -> str:
     conversation_id = params.get("conversationId")
     if not isinstance(conversation_id, str):
-        raise _wrong("conversationId", "must be a string")
+        raise invalid_member("conversationId", "must be a string")
     return conversation_id
 
 
 def _nothing(result: Any) -> JsonObject:
     return {}
-
-
-def _wrong(field: str, rule: str) -> RpcError:
-    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
 
 
 TRANSLATIONS: Mapping[str, Callable[[Params], Translated]] = {

@@ -29,7 +29,7 @@ from app_server.older_interface.requests import (
 )
 from app_server.older_interface.sandboxes import FirstSandboxes
 from protocol.envelope import render_error, render_result
-from protocol.errors import RpcError, invalid_params
+from protocol.errors import RpcError, invalid_member, invalid_params
 from protocol.model import Json, JsonObject
 
 OWN = ("addConversationListener", "removeConversationListener", "getUserAgent")
@@ -153,9 +153,9 @@ class OlderInterface:
             case "addConversationListener":
                 conversation_id = params.get("conversationId")
                 if not isinstance(conversation_id, str):
-                    raise _wrong("conversationId", "must be a string")
+                    raise invalid_member("conversationId", "must be a string")
                 if len(self._listeners) >= MAX_LISTENERS:
-                    raise _wrong("conversationId", f"has {MAX_LISTENERS} listeners already")
+                    raise invalid_member("conversationId", f"has {MAX_LISTENERS} listeners already")
                 self._count += 1
                 subscription = f"{PREFIX}{self._count}"
                 self._listeners[subscription] = conversation_id
@@ -163,7 +163,7 @@ class OlderInterface:
                 return {"subscriptionId": subscription}
         subscription_id = params.get("subscriptionId")
         if not isinstance(subscription_id, str) or subscription_id not in self._listeners:
-            raise _wrong("subscriptionId", "is not that of a listener")
+            raise invalid_member("subscriptionId", "is not that of a listener")
         del self._listeners[subscription_id]
         return {}
 
@@ -267,7 +267,3 @@ def _user_agent(texts: tuple[str, ...]) -> str | None:
             found = result.get("userAgent") if isinstance(result, dict) else None
             return found if isinstance(found, str) else None
     return None
-
-
-def _wrong(field: str, rule: str) -> RpcError:
-    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)

@@ -5,12 +5,14 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVarTuple
 
 from protocol.lifecycle import ClientInfo, InitializeCapabilities
 from protocol.model import WireModel
 
 ConnectionId: TypeAlias = int
+
+Arguments = TypeVarTuple("Arguments")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,13 @@ class RequestContext:
         assert self.session is not None, f"{self.method} ran before initialize"
         return self.session
 
-    def after_answer(self, action: Callable[[], None]) -> None:
-        """Run `action` once the answer is on its way, before anything else is sent.
+    def after_answer(self, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
+        """Call `action(*arguments)` once the answer is on its way, before anything else is sent.
 
         It runs too when the answer is an error or the client has gone.
         """
         # What it begins belongs to this request, whoever runs it.
-        self._after.append(partial(copy_context().run, action))
+        self._after.append(partial(copy_context().run, action, *arguments))
 
     def answered(self) -> None:
         """Run what was waiting for the answer."""

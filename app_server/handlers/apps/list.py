@@ -61,7 +61,7 @@ class AppListHandlers:
         else:
             raise _unavailable("the account changes while its apps are listed")
         if listing.may_be_stale and not params.force_refetch:
-            context.after_answer(lambda: self._begin_follow_up(listing))
+            context.after_answer(self._begin_follow_up, listing)
         return answer
 
     async def _answer(self, listing: AppListing, params: AppsListParams) -> AppsListResponse:

@@ -11,7 +11,7 @@ from app_server.apps.settings import AppsSettings
 from app_server.apps.upstream.outbound import Backend
 from app_server.config.values import Config
 from app_server.handlers.apps.port import AppsPort
-from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
 from protocol.errors import internal_error
 
@@ -63,8 +63,7 @@ async def read_terms(services: Services, apps: AppsPort, thread_id: str | None) 
 
 
 def _of_thread(services: Services, thread_id: str, config: Config) -> Config:
-    with thread_failures(thread_id, f"thread not found: {thread_id}"):
-        of_thread = services.sessions.get(thread_id).config
+    of_thread = loaded_thread(services.sessions, thread_id).config
     enabled = AppsSettings.read(of_thread.document).enabled
     return (
         config.with_projects(of_thread.projects)

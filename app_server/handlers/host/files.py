@@ -109,7 +109,7 @@ class FileHandlers:
         reader = context.connection_id
         await self._reads.take(reader)
         # What was read is in memory until it is on its way.
-        context.after_answer(partial(self._reads.give, reader))
+        context.after_answer(self._reads.give, reader)
         path = as_path(params.path)
 
         def work(stop: Stop) -> PreparedResult:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.abc
 
-from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (
@@ -100,8 +100,7 @@ class OAuthHandlers:
 
     async def _server(self, params: McpServerOauthLoginParams) -> ServerConfig:
         if params.thread_id is not None:
-            with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-                servers = self._services.sessions.get(params.thread_id).servers.servers
+            servers = loaded_thread(self._services.sessions, params.thread_id).servers.servers
             config = servers[params.name].config if params.name in servers else None
         else:
             with config_failures():

@@ -1,9 +1,8 @@
 """config/mcpServer/reload: loaded threads take over what config.toml says of MCP servers now."""
 
 from collections.abc import Mapping
-from functools import partial
 
-from app_server.handlers.errors import refresh_failures
+from app_server.handlers.errors import settings_failures
 from app_server.handlers.services import Services
 from app_server.mcp.catalog.config import read_mcp_settings
 from app_server.rpc.context import Handler, RequestContext
@@ -25,9 +24,9 @@ class McpReloadHandlers:
 
     async def reload(self, context: RequestContext, params: NoParams) -> McpServerRefreshResponse:
         """Reconcile every loaded thread with the file, once the caller has been answered."""
-        with refresh_failures():
+        with settings_failures("failed to refresh MCP servers"):
             base = await self._configuration.read()
             read_mcp_settings(base)
         await self._sessions.refresh_extensions(base)
-        context.after_answer(partial(self._sessions.reload_servers, base))
+        context.after_answer(self._sessions.reload_servers, base)
         return McpServerRefreshResponse()

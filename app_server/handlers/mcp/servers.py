@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from app_server.config.values import Config
 from app_server.handlers.apps.servers import RESOURCES, AppViews, is_of_apps
-from app_server.handlers.errors import config_failures, mcp_failures, thread_failures
+from app_server.handlers.errors import config_failures, loaded_thread, mcp_failures
 from app_server.handlers.services import Services
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.catalog import ServerCatalog
@@ -27,7 +27,6 @@ from app_server.mcp.tools.calls import (
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.session import ThreadSession
 from app_server.views.mcp_servers import page_of, row
 from app_server.views.offset_pages import offset, page
 from protocol.errors import internal_error, invalid_request
@@ -77,7 +76,7 @@ class McpHandlers:
         """Describe a thread's servers, or those of the configuration over trial connections."""
         resources = params.detail != "toolsAndAuthOnly"
         if params.thread_id is not None:
-            session = self._session(params.thread_id)
+            session = loaded_thread(self._sessions, params.thread_id)
             servers = session.servers
             views = _views(_configs(servers), session.config)
         else:
@@ -120,7 +119,7 @@ class McpHandlers:
         self, context: RequestContext, params: McpServerToolCallParams
     ) -> McpServerToolCallResponse:
         """Call a tool over the thread's connection, without model, approval or item."""
-        session = self._session(params.thread_id)
+        session = loaded_thread(self._sessions, params.thread_id)
         servers, raw = session.servers, RawName(params.server, params.tool)
         if params.server == RESOURCES:
             raw = _views(_configs(servers), session.config).tool(params.server, params.tool)
@@ -149,7 +148,7 @@ class McpHandlers:
 
         with mcp_failures(f"resource read failed for `{params.server}`"):
             if params.thread_id is not None:
-                session = self._session(params.thread_id)
+                session = loaded_thread(self._sessions, params.thread_id)
                 server = _views(_configs(session.servers), session.config).reader(params)
                 session.servers.revive(server)
                 result = await read_resource(session.servers, server, params.uri, meta)
@@ -182,10 +181,6 @@ class McpHandlers:
     ) -> McpServerEventStreamStopResponse:
         """Agree that the stream has ended: none was ever begun."""
         return McpServerEventStreamStopResponse()
-
-    def _session(self, thread_id: str) -> ThreadSession:
-        with thread_failures(thread_id, f"thread not found: {thread_id}"):
-            return self._sessions.get(thread_id)
 
     async def _resolve(self, *, prepare: bool) -> tuple[Config, McpSettings]:
         """Read which servers there are; `prepare` waits until those of apps are there."""

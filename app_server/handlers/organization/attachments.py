@@ -4,7 +4,6 @@ Source: docs/threads.md, "Attachments".
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from pydantic_core import to_json
 
@@ -124,7 +123,7 @@ class AttachmentHandlers:
                 raise _no_thread(thread_id)
             return decide(state)
 
-        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+        with thread_failures(thread_id):
             try:
                 return await self._services.sessions.change(thread_id, decide_for_stored)
             except ThreadNotFound as exc:
@@ -144,7 +143,7 @@ class AttachmentHandlers:
             attachment_id=attachment.id,
             operation=operation,
         )
-        context.after_answer(partial(self._services.hub.broadcast, event))
+        context.after_answer(self._services.hub.broadcast, event)
 
     async def list_page(
         self, context: RequestContext, params: ThreadAttachmentListParams
@@ -169,7 +168,7 @@ class AttachmentHandlers:
         session = self._services.sessions.find(thread_id)
         if session is not None:
             return session.thread.state.metadata.attachments
-        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+        with thread_failures(thread_id):
             try:
                 return (await self._services.store.read(thread_id)).metadata.attachments
             except ThreadNotFound:

@@ -6,7 +6,6 @@ Source: docs/threads.md, "Projects and sections".
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import anyio
 
@@ -111,7 +110,7 @@ class ProjectHandlers:
             self._notify(context, made.id, "created")
             for thread_id in thread_ids:
                 event = ThreadProjectUpdatedNotification(thread_id=thread_id, project_id=made.id)
-                context.after_answer(partial(self._services.hub.broadcast, event))
+                context.after_answer(self._services.hub.broadcast, event)
         return ProjectImportResponse(project=await self._show(made.id))
 
     async def _require_thread(self, thread_id: str) -> None:
@@ -144,7 +143,7 @@ class ProjectHandlers:
             before = state.metadata.project_id
             return [record]
 
-        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+        with thread_failures(thread_id):
             await self._services.sessions.change(thread_id, decide)
         return before
 
@@ -277,7 +276,7 @@ class ProjectHandlers:
 
     def _notify(self, context: RequestContext, project_id: str, change: ProjectChangeType) -> None:
         event = ProjectChangedNotification(project_id=project_id, change_type=change)
-        context.after_answer(partial(self._services.hub.broadcast, event))
+        context.after_answer(self._services.hub.broadcast, event)
 
 
 def _all(state: FilingState, recency: Mapping[str, int]) -> Sequence[Project]:

@@ -5,7 +5,6 @@ Source: docs/threads.md, "Projects and sections".
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import anyio
 
@@ -147,12 +146,11 @@ class SectionHandlers:
             )
             await self._changes.write(
                 thread_id,
-                f"thread not found: {thread_id}",
                 lambda _: [record],
                 ephemeral=not_for_ephemeral("section moves", thread_id),
             )
         event = ThreadSectionChangedNotification(thread_id=thread_id, section_id=section_id)
-        context.after_answer(partial(self._services.hub.broadcast, event))
+        context.after_answer(self._services.hub.broadcast, event)
         return ThreadSectionMoveResponse()
 
     async def _check_move(self, params: ThreadSectionMoveParams) -> None:

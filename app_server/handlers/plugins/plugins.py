@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 import anyio.to_thread
@@ -115,8 +114,8 @@ class PluginHandlers:
         id_ = PluginId(marketplace.name, entry.name)
         async with self._services.plugins.changing:
             with plugin_failures():
-                copy = partial(self._store.install, plugin.root, id_, plugin.version)
-                await anyio.to_thread.run_sync(copy)
+                install = self._store.install
+                await anyio.to_thread.run_sync(install, plugin.root, id_, plugin.version)
                 await self._services.config_file.write(("plugins", str(id_), "enabled"), True)
             context.after_answer(await self._sources.take_effect())
         needing = await apps_needing_auth(self._services, plugin.app_ids)

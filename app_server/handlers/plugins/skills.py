@@ -82,7 +82,7 @@ class SkillHandlers:
             rule = f"accepts at most {MAX_EXTRA_ROOTS} entries"
             raise invalid_params(f"extraRoots {rule}", field="extraRoots", rule=rule)
         roots = [Path(root) for root in params.extra_roots]
-        context.after_answer(lambda: self._skills.set_extra_roots(roots))
+        context.after_answer(self._skills.set_extra_roots, roots)
         return SkillsExtraRootsSetResponse()
 
     async def write_config(

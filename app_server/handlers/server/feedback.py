@@ -9,7 +9,6 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ class FeedbackHandlers:
             },
         }
         try:
-            await anyio.to_thread.run_sync(partial(_save, target, report, attachments))
+            await anyio.to_thread.run_sync(_save, target, report, attachments)
         except NotSaved as exc:
             raise internal_error(f"failed to save feedback: {exc}", "storageFailed") from exc
         return FeedbackSaveResponse(saved_path=params.save_path, thread_id=thread_id)

@@ -3,7 +3,6 @@
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from app_server.handlers.services import Services
 from app_server.rpc.context import ClientSession, ConnectionId, Handler, RequestContext
@@ -60,7 +59,7 @@ class LifecycleHandlers:
                 opted_out=frozenset(capabilities.opt_out_notification_methods or ()),
             )
         )
-        context.after_answer(partial(self._begin_to_warn, context.connection_id))
+        context.after_answer(self._begin_to_warn, context.connection_id)
         system = f"{platform.system()} {platform.release()}; {platform.machine()}"
         return InitializeResponse(
             user_agent=(

@@ -1,7 +1,6 @@
 """config/*: the settings in force."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import cast
 
 import anyio.to_thread
@@ -9,7 +8,7 @@ import anyio.to_thread
 from app_server.config.effective import Configuration
 from app_server.config.requirements import NetworkDemand, Requirements
 from app_server.config.values import Config
-from app_server.handlers.errors import config_failures, requirements_failures
+from app_server.handlers.errors import config_failures, settings_failures
 from app_server.handlers.services import Services
 from app_server.handlers.settings.layers import (
     effective_config,
@@ -51,14 +50,14 @@ class ConfigHandlers:
         with config_failures():
             config = await self._configuration.read()
             return await anyio.to_thread.run_sync(
-                partial(_read, config, params.include_layers, self._configuration, cwd)
+                _read, config, params.include_layers, self._configuration, cwd
             )
 
     async def read_requirements(
         self, context: RequestContext, params: NoParams
     ) -> ConfigRequirementsReadResponse:
         """Show what an administrator demands, as far as this server enforces it."""
-        with requirements_failures():
+        with settings_failures("failed to read configuration layers"):
             demanded = await self._configuration.requirements()
         return ConfigRequirementsReadResponse(
             requirements=_shown(demanded) if demanded.demands_anything else None

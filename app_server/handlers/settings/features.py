@@ -5,11 +5,10 @@ Source: docs/config.md, "Features".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
-from app_server.config.values import Config, ConfigView
-from app_server.handlers.errors import config_failures, thread_failures
+from app_server.config.values import ConfigView
+from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
 from app_server.permissions.network.settings import FEATURE
 from app_server.rpc.context import Handler, RequestContext
@@ -81,8 +80,7 @@ class FeatureHandlers:
             if params.thread_id is None:
                 config = await self._configuration.read()
             else:
-                with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-                    config = self._sessions.get(params.thread_id).config
+                config = loaded_thread(self._sessions, params.thread_id).config
             features = list(_shown(config.view().at("features")))
         data, next_cursor = page(features, params.cursor, params.limit, "feature flags")
         return ExperimentalFeatureListResponse(data=data, next_cursor=next_cursor)
@@ -103,13 +101,10 @@ class FeatureHandlers:
             self._configuration.switch_features(wanted)
             config = await self._configuration.read()
         shown = {feature.name: feature.enabled for feature in _shown(config.view().at("features"))}
-        context.after_answer(partial(self._take_effect, config))
+        context.after_answer(self._sessions.reload_servers, config)
         return ExperimentalFeatureEnablementSetResponse(
             enablement={name: on for name, on in wanted.items() if shown[name] == on}
         )
-
-    def _take_effect(self, config: Config) -> None:
-        self._sessions.reload_servers(config)
 
     async def list_modes(
         self, context: RequestContext, params: CollaborationModeListParams

@@ -4,13 +4,12 @@ Source: docs/hooks.md.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
 
 from app_server.config.values import Config
-from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
 from app_server.hooks.definition import WIRE, Hook
 from app_server.hooks.plugins import HookedPlugin
@@ -59,14 +58,14 @@ class HookHandlers:
             else:
                 if params.cwds:
                     raise invalid_request("specify either threadId or cwds", "invalidParams")
-                with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-                    session = self._sessions.get(params.thread_id)
+                session = loaded_thread(self._sessions, params.thread_id)
                 config, folders = session.config, [session.thread.state.settings.cwd]
         resolved = [Path(self._configuration.resolve(folder)) for folder in folders]
         home = self._home.absolute()
         plugins = hooked_plugins(self._plugins, home, config.document, params.thread_id)
-        read = partial(_entries, config, home, plugins, folders, resolved)
-        return HooksListResponse(data=await anyio.to_thread.run_sync(read))
+        return HooksListResponse(
+            data=await anyio.to_thread.run_sync(_entries, config, home, plugins, folders, resolved)
+        )
 
 
 def _entries(

@@ -5,7 +5,7 @@ Source: docs/config.md, "Permission profiles".
 
 from collections.abc import Mapping
 
-from app_server.handlers.errors import config_failures, requirements_failures
+from app_server.handlers.errors import config_failures, settings_failures
 from app_server.handlers.services import Services
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.rpc.context import Handler, RequestContext
@@ -35,7 +35,7 @@ class PermissionProfileHandlers:
         self, context: RequestContext, params: PermissionProfileListParams
     ) -> PermissionProfileListResponse:
         """List the profiles, and whether an administrator lets them be chosen."""
-        with requirements_failures():
+        with settings_failures("failed to read configuration layers"):
             allowed = (await self._configuration.requirements()).sandbox_modes
         with config_failures():
             config = await self._configuration.read()

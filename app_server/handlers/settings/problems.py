@@ -5,7 +5,6 @@ Source: docs/config.md, "Unknown keys".
 
 import logging
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import anyio
@@ -77,7 +76,7 @@ class ConfigProblems:
             return [_unusable(exc)], -1
         if self._configuration.changes == self._found_in:
             return self._found, self._found_in
-        return await anyio.to_thread.run_sync(partial(_problems, config)), change
+        return await anyio.to_thread.run_sync(_problems, config), change
 
 
 def _problems(config: Config) -> Sequence[ConfigWarningNotification]:

@@ -18,7 +18,12 @@ from app_server.signals.service import (
 )
 from app_server.views.page_size import page_size
 from protocol.cursors import InvalidCursor
-from protocol.errors import internal_error, invalid_params, invalid_request, overloaded
+from protocol.errors import (
+    internal_error,
+    invalid_member,
+    invalid_request,
+    overloaded,
+)
 from protocol.signal_frame import TOOL_NAME
 from protocol.signals import (
     MAX_NAME_BYTES,
@@ -59,7 +64,9 @@ class SignalHandlers:
         """Accept a signal; answered when it is on disk, and in the thread if that can be now."""
         _check(params.signal)
         if params.payload_tool is not None and not TOOL_NAME.fullmatch(params.payload_tool):
-            _refuse("payloadTool", "must be 1 to 128 characters of A-Z, a-z, 0-9, _ and -")
+            raise invalid_member(
+                "payloadTool", "must be 1 to 128 characters of A-Z, a-z, 0-9, _ and -"
+            )
         key = params.signal.source, params.signal.id
         with _signal_failures(*key):
             signals = await self._signals.get()
@@ -109,15 +116,13 @@ def _check(signal: Signal) -> None:
     for name in ("id", "source", "type", "sender"):
         value: str = getattr(signal, name)
         if not value or len(value.encode()) > MAX_NAME_BYTES or not value.isprintable():
-            _refuse(f"signal.{name}", f"must be 1 to {MAX_NAME_BYTES} bytes of printable text")
+            raise invalid_member(
+                f"signal.{name}", f"must be 1 to {MAX_NAME_BYTES} bytes of printable text"
+            )
     if len(signal.summary.encode()) > MAX_SUMMARY_BYTES:
-        _refuse("signal.summary", f"holds more than {MAX_SUMMARY_BYTES} bytes")
+        raise invalid_member("signal.summary", f"holds more than {MAX_SUMMARY_BYTES} bytes")
     if len(to_json(signal.payload)) > MAX_PAYLOAD_BYTES:
-        _refuse("signal.payload", f"holds more than {MAX_PAYLOAD_BYTES} bytes as JSON")
-
-
-def _refuse(field: str, rule: str) -> None:
-    raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+        raise invalid_member("signal.payload", f"holds more than {MAX_PAYLOAD_BYTES} bytes as JSON")
 
 
 @contextmanager

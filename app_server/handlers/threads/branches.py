@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from app_server.config.requirements import requirements_of
-from app_server.handlers.errors import config_failures, thread_failures
+from app_server.handlers.errors import config_failures, no_rollout, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.configured import config_for, with_profile
 from app_server.handlers.threads.chosen.settings import profile_config, thread_overrides
@@ -68,7 +68,7 @@ class BranchHandlers:
         """Copy the history of a thread into a new one, and subscribe the caller to that."""
         _refuse_two_ends(params)
         source_id, configuration = params.thread_id, self._services.configuration
-        with config_failures(), thread_failures(source_id, _no_rollout(source_id)):
+        with config_failures(), thread_failures(source_id, no_rollout(source_id)):
             source, end = await self._source(source_id)
             params = await with_profile(configuration, params)
             profiles = await profile_config(configuration, params.permissions, params.config)
@@ -112,12 +112,12 @@ class BranchHandlers:
         thread = self._thread(session)
         shown = thread
         if not params.exclude_turns:
-            with thread_failures(thread_id, _no_rollout(thread_id)):
+            with thread_failures(thread_id, no_rollout(thread_id)):
                 turns = await shown_turns(self._store, session.thread.state, loaded=True)
             shown = thread.model_copy(update={"turns": turns})
-        context.after_answer(partial(self._announce_fork, context, session, thread))
+        context.after_answer(self._announce_fork, context, session, thread)
         warnings = (*of_project, *requirements.warnings, *replaced, *problems)
-        context.after_answer(partial(self._warn, context, session, warnings))
+        context.after_answer(self._warn, context, session, warnings)
         members = cast(
             dict[str, Any],
             settings_response(session.thread.state.settings, shown, session.instructions.sources),
@@ -130,7 +130,7 @@ class BranchHandlers:
         if session is None:
             state, end = await self._store.read(source_id), None
         elif session.thread.ephemeral:
-            raise invalid_request(_no_rollout(source_id), "ephemeralThread", threadId=source_id)
+            raise invalid_request(no_rollout(source_id), "ephemeralThread", threadId=source_id)
         else:
             state, end = session.thread.state, await session.thread.log_length()
         if state.archived:
@@ -176,7 +176,7 @@ class BranchHandlers:
         """Drop a turn and all after it; a running turn is interrupted first."""
         thread_id, turn_id = params.thread_id, params.before_turn_id
         refuse_ephemeral(self._sessions, thread_id, context.method)
-        with thread_failures(thread_id, f"thread not found: {thread_id}"):
+        with thread_failures(thread_id):
             session = self._sessions.get(thread_id)
             known = await self._store.history.ask(thread_id, lambda reader: reader.turn(turn_id))
             if known is None:
@@ -184,7 +184,7 @@ class BranchHandlers:
             await session.revert(turn_id)
             places = await self._store.history.ask(thread_id, partial(first_pages, None))
         event = ThreadRevertedNotification(thread_id=thread_id)
-        context.after_answer(partial(self._hub.broadcast, event))
+        context.after_answer(self._hub.broadcast, event)
         return ThreadRevertResponse(
             thread=self._thread(session),
             turns_backwards_cursor=places["turns_backwards_cursor"],
@@ -205,19 +205,15 @@ class BranchHandlers:
                 "ephemeralThread",
                 threadId=thread_id,
             )
-        with thread_failures(thread_id, _no_rollout(thread_id)):
+        with thread_failures(thread_id, no_rollout(thread_id)):
             if await self._sessions.delete(thread_id):
                 gone = NotLoadedThreadStatus()
                 self._hub.broadcast(
                     ThreadStatusChangedNotification(thread_id=thread_id, status=gone)
                 )
         event = ThreadDeletedNotification(thread_id=thread_id)
-        context.after_answer(partial(self._hub.broadcast, event))
+        context.after_answer(self._hub.broadcast, event)
         return ThreadDeleteResponse()
-
-
-def _no_rollout(thread_id: str) -> str:
-    return f"no rollout found for thread id {thread_id}"
 
 
 def _turn_not_found(turn_id: str) -> RpcError:

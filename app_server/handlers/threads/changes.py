@@ -20,29 +20,29 @@ class ThreadChanges:
     async def write(
         self,
         thread_id: str,
-        missing: str,
         decide: Callable[[ThreadState], Sequence[Record]],
         *,
-        ephemeral: RpcError | None = None,
+        missing: str | None = None,
+        ephemeral: RpcError,
     ) -> tuple[ThreadState, Sequence[Record]]:
         """Add what `decide` makes of a thread's state; it is on disk when this returns.
 
         `missing` is the text for a thread that is not there, `ephemeral` the refusal for one that
-        is in memory alone; without it such threads are changed too.
+        is in memory alone.
 
         Raises:
             RpcError: the thread cannot be changed, or `decide` refused.
         """
 
         def decide_for_stored(state: ThreadState) -> Sequence[Record]:
-            if state.created.ephemeral and ephemeral is not None:
+            if state.created.ephemeral:
                 raise ephemeral
             return decide(state)
 
         with thread_failures(thread_id, missing):
             return await self._services.sessions.change(thread_id, decide_for_stored)
 
-    async def read(self, thread_id: str, missing: str) -> ThreadState:
+    async def read(self, thread_id: str, missing: str | None = None) -> ThreadState:
         """Return the state of a thread, loaded or not.
 
         Raises:
@@ -60,11 +60,6 @@ class ThreadChanges:
         status = NotLoadedThreadStatus() if session is None else session.status
         path = None if state.created.ephemeral else self._services.store.shown_path(state.id)
         return thread_of_state(state, status, path, filing=self._services.store.organization.state)
-
-
-def no_rollout(thread_id: str) -> str:
-    """Say that a thread is not there, as most methods do."""
-    return f"no rollout found for thread id {thread_id}"
 
 
 def not_for_ephemeral(what: str, thread_id: str) -> RpcError:

@@ -4,11 +4,10 @@ Source: docs/threads.md.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
-from app_server.handlers.errors import thread_failures
+from app_server.handlers.errors import loaded_thread, no_rollout, not_loaded
 from app_server.handlers.services import Services
-from app_server.handlers.threads.changes import ThreadChanges, no_rollout, not_for_ephemeral
+from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.metadata import initial_read_state, new_revision
 from app_server.threads.log.state.thread import ThreadState
@@ -78,8 +77,8 @@ class ThreadMetadataHandlers:
         at_ms = self._services.clock.now_ms()
         state, added = await self._changes.write(
             thread_id,
-            no_rollout(thread_id),
             lambda state: _records(state, params, filing, at_ms),
+            missing=no_rollout(thread_id),
             ephemeral=not_for_ephemeral("metadata updates", thread_id),
         )
         for record in added:
@@ -87,7 +86,7 @@ class ThreadMetadataHandlers:
                 event = ThreadProjectUpdatedNotification(
                     thread_id=thread_id, project_id=record.project_id
                 )
-                context.after_answer(partial(self._services.hub.broadcast, event))
+                context.after_answer(self._services.hub.broadcast, event)
         return ThreadMetadataUpdateResponse(thread=self._changes.show(state))
 
     async def set_memory_mode(
@@ -103,8 +102,8 @@ class ThreadMetadataHandlers:
 
         await self._changes.write(
             params.thread_id,
-            no_rollout(params.thread_id),
             decide,
+            missing=no_rollout(params.thread_id),
             ephemeral=not_for_ephemeral("metadata updates", params.thread_id),
         )
         return ThreadMemoryModeSetResponse()
@@ -113,8 +112,7 @@ class ThreadMetadataHandlers:
         self, context: RequestContext, params: ThreadMemoryReadParams
     ) -> ThreadMemoryReadResponse:
         """Answer null: there is no store of memories across threads."""
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
-            self._services.sessions.get(params.thread_id)
+        loaded_thread(self._services.sessions, params.thread_id)
         return ThreadMemoryReadResponse(summary=None)
 
     async def update_read_state(
@@ -141,8 +139,8 @@ class ThreadMetadataHandlers:
 
         state, _ = await self._changes.write(
             params.thread_id,
-            f"thread not loaded: {params.thread_id}",
             decide,
+            missing=not_loaded(params.thread_id),
             ephemeral=invalid_request(
                 "thread read state unavailable", "ephemeralThread", threadId=params.thread_id
             ),
@@ -151,7 +149,7 @@ class ThreadMetadataHandlers:
         event = ThreadReadStateChangedNotification(
             thread_id=params.thread_id, read_state=state.metadata.read_state
         )
-        context.after_answer(partial(self._services.hub.emit, params.thread_id, event))
+        context.after_answer(self._services.hub.emit, params.thread_id, event)
         return ThreadReadStateUpdateResponse(read_state=state.metadata.read_state)
 
 

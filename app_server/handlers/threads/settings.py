@@ -5,11 +5,15 @@ Source: docs/threads.md, "Settings".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
-from app_server.handlers.errors import config_failures, setting_failures, thread_failures
+from app_server.handlers.errors import (
+    config_failures,
+    loaded_thread,
+    setting_failures,
+    thread_failures,
+)
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.environments import chosen_environments
 from app_server.handlers.threads.chosen.settings import (
@@ -52,7 +56,7 @@ class ThreadSettingsHandlers:
         thread_id = params.thread_id
         warnings: Sequence[str] = ()
         with (
-            thread_failures(thread_id, f"thread not found: {thread_id}"),
+            thread_failures(thread_id),
             config_failures(),
             setting_failures(),
         ):
@@ -76,9 +80,9 @@ class ThreadSettingsHandlers:
             event = ThreadSettingsUpdatedNotification(
                 thread_id=thread_id, thread_settings=thread_settings(session.thread.state.settings)
             )
-            context.after_answer(partial(self._services.hub.emit, thread_id, event))
+            context.after_answer(self._services.hub.emit, thread_id, event)
             for warning in warnings:
-                context.after_answer(partial(session.publisher.warning, warning))
+                context.after_answer(session.publisher.warning, warning)
         return ThreadSettingsUpdateResponse()
 
     async def update_turn(
@@ -86,8 +90,7 @@ class ThreadSettingsHandlers:
     ) -> TurnSettingsUpdateResponse:
         """Change settings of the running turn alone, from its next model request on."""
         thread_id = params.thread_id
-        with thread_failures(thread_id, f"thread not found: {thread_id}"):
-            session = self._services.sessions.get(thread_id)
+        session = loaded_thread(self._services.sessions, thread_id)
         if session.active_turn_id != params.turn_id:
             return TurnSettingsUpdateResponse(status="targetUnavailable")
         chosen = chosen_environments(

@@ -11,6 +11,7 @@ from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
 from app_server.handlers.errors import (
     config_failures,
+    no_rollout,
     thread_failures,
 )
 from app_server.handlers.idempotency import chosen_id, digest_of
@@ -39,7 +40,7 @@ from app_server.views.threads import (
     settings_response,
     thread_of_state,
 )
-from protocol.errors import invalid_params, invalid_request
+from protocol.errors import invalid_member, invalid_params, invalid_request
 from protocol.lifecycle import (
     PROTOCOL_VERSION,
     ConfigWarningNotification,
@@ -138,8 +139,8 @@ class ThreadHandlers:
         announce = partial(self._announce_start, context, session, thread, params, outcome)
         context.after_answer(announce)
         warnings = (*of_project, *requirements.warnings, *replaced, *problems)
-        context.after_answer(partial(self._warn, context, session, warnings))
-        context.after_answer(partial(self._notify_of_loading, context, session))
+        context.after_answer(self._warn, context, session, warnings)
+        context.after_answer(self._notify_of_loading, context, session)
         return ThreadStartResponse(**_members(session, thread, joining))
 
     async def _check_start(self, params: ThreadStartParams) -> None:
@@ -211,7 +212,7 @@ class ThreadHandlers:
 
         with (
             config_failures(),
-            thread_failures(thread_id, f"no rollout found for thread id {thread_id}"),
+            thread_failures(thread_id, no_rollout(thread_id)),
         ):
             params = await with_profile(self._configuration, params)
             profiles = await profile_config(self._configuration, params.permissions, params.config)
@@ -242,9 +243,9 @@ class ThreadHandlers:
                     page=history.get("initial_turns_page"),
                 )
         thread = self._thread(session, joining.turns)
-        context.after_answer(partial(self._announce_resume, context, session, joining))
-        context.after_answer(partial(self._warn, context, session, warnings))
-        context.after_answer(partial(self._notify_of_loading, context, session))
+        context.after_answer(self._announce_resume, context, session, joining)
+        context.after_answer(self._warn, context, session, warnings)
+        context.after_answer(self._notify_of_loading, context, session)
         if joining.page is not None:
             history["initial_turns_page"] = joining.page
         return ThreadResumeResponse(**_members(session, thread, joining), **history)
@@ -259,14 +260,14 @@ class ThreadHandlers:
         ignored = members_without_effect(params, overrides, session.thread.state, session.config)
         if ignored:
             warning = WarningNotification(thread_id=session.thread.id, message=_ignored(ignored))
-            context.after_answer(partial(self._hub.notify, context.connection_id, warning))
+            context.after_answer(self._hub.notify, context.connection_id, warning)
 
     def _check_path(self, params: ThreadResumeParams) -> None:
         """Refuse the path of a file that is not the thread's own."""
         thread_id = params.thread_id
         if params.path and not self._store.is_path_of(thread_id, params.path):
             rule = "is not supported by this server, but for the thread's own file"
-            raise invalid_params(f"Invalid params: `path` {rule}", field="path", rule=rule)
+            raise invalid_member("path", rule)
 
     def _check_running(self, params: ThreadResumeParams) -> None:
         """Refuse to make another thread of one that is loaded."""

@@ -1,19 +1,17 @@
 """Changes of a thread that run no turn: its name, the archive, listeners, items for its model."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from app_server.handlers.errors import (
+    no_rollout,
     thread_failures,
 )
 from app_server.handlers.services import Services
+from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadNotFound
 from app_server.turns.model.prompt.response_items import first_problem
-from app_server.views.threads import (
-    thread_of_state,
-)
 from protocol.errors import invalid_params, invalid_request
 from protocol.rollout import ArchivedChanged, NameChanged, Record
 from protocol.threads import (
@@ -43,6 +41,7 @@ class ThreadUpkeepHandlers:
         self._sessions = services.sessions
         self._hub = services.hub
         self._clock = services.clock
+        self._changes = ThreadChanges(services)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -82,20 +81,18 @@ class ThreadUpkeepHandlers:
         record = NameChanged(at_ms=self._clock.now_ms(), name=name)
 
         def decide(state: ThreadState) -> Sequence[Record]:
-            if state.created.ephemeral:
-                raise invalid_request(
-                    f"ephemeral thread does not support metadata updates: {params.thread_id}",
-                    "ephemeralThread",
-                    threadId=params.thread_id,
-                )
             if state.archived:
                 raise ThreadNotFound(params.thread_id)
             return [record]
 
-        with thread_failures(params.thread_id, _no_rollout(params.thread_id)):
-            await self._sessions.change(params.thread_id, decide)
+        await self._changes.write(
+            params.thread_id,
+            decide,
+            missing=no_rollout(params.thread_id),
+            ephemeral=not_for_ephemeral("metadata updates", params.thread_id),
+        )
         event = ThreadNameUpdatedNotification(thread_id=params.thread_id, thread_name=name)
-        context.after_answer(partial(self._hub.broadcast, event))
+        context.after_answer(self._hub.broadcast, event)
         return ThreadSetNameResponse()
 
     async def archive(
@@ -104,7 +101,7 @@ class ThreadUpkeepHandlers:
         """Unload a thread, ending its turn, and move it out of the default list."""
         thread_id = params.thread_id
         record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=True)
-        with thread_failures(thread_id, _no_rollout(thread_id)):
+        with thread_failures(thread_id, no_rollout(thread_id)):
             if await self._sessions.archive(thread_id, record):
                 self._hub.broadcast(
                     ThreadStatusChangedNotification(
@@ -112,7 +109,7 @@ class ThreadUpkeepHandlers:
                     )
                 )
         event = ThreadArchivedNotification(thread_id=thread_id)
-        context.after_answer(partial(self._hub.broadcast, event))
+        context.after_answer(self._hub.broadcast, event)
         return ThreadArchiveResponse()
 
     async def unarchive(
@@ -133,12 +130,8 @@ class ThreadUpkeepHandlers:
                 decide(await self._store.read(thread_id))
             state, _ = await self._sessions.change(thread_id, decide)
         event = ThreadUnarchivedNotification(thread_id=thread_id)
-        context.after_answer(partial(self._hub.broadcast, event))
-        path = self._store.shown_path(thread_id)
-        thread = thread_of_state(
-            state, NotLoadedThreadStatus(), path, filing=self._store.organization.state
-        )
-        return ThreadUnarchiveResponse(thread=thread)
+        context.after_answer(self._hub.broadcast, event)
+        return ThreadUnarchiveResponse(thread=self._changes.show(state))
 
     async def inject_items(
         self, context: RequestContext, params: ThreadInjectItemsParams
@@ -151,11 +144,7 @@ class ThreadUpkeepHandlers:
             index, rule = problem
             field = f"items[{index}]"
             raise invalid_params(f"Invalid params: `{field}`: {rule}", field=field, rule=rule)
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+        with thread_failures(params.thread_id):
             session = await self._sessions.writable(params.thread_id)
             await session.input.inject(params.items)
         return ThreadInjectItemsResponse()
-
-
-def _no_rollout(thread_id: str) -> str:
-    return f"no rollout found for thread id {thread_id}"

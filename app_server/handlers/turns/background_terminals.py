@@ -5,7 +5,7 @@ Source: docs/tools.md, "Commands".
 
 from collections.abc import Mapping
 
-from app_server.handlers.errors import thread_failures
+from app_server.handlers.errors import loaded_thread
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.tools.commands.run import CommandRun
@@ -82,8 +82,7 @@ class BackgroundTerminalHandlers:
         return ThreadBackgroundTerminalsCleanResponse()
 
     def _terminals(self, thread_id: str) -> Terminals:
-        with thread_failures(thread_id, f"thread not found: {thread_id}"):
-            return self._sessions.get(thread_id).terminals
+        return loaded_thread(self._sessions, thread_id).terminals
 
 
 def _shown(run: CommandRun) -> ThreadBackgroundTerminal:

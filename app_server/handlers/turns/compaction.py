@@ -23,7 +23,7 @@ class CompactionHandlers:
         self, context: RequestContext, params: ThreadCompactStartParams
     ) -> ThreadCompactStartResponse:
         """Sum a thread up in a turn of its own, in the place of one that runs."""
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+        with thread_failures(params.thread_id):
             begin = await self._sessions.get(params.thread_id).compaction.start()
         context.after_answer(begin)
         return ThreadCompactStartResponse()

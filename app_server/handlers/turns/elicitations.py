@@ -7,7 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping
 
-from app_server.handlers.errors import thread_failures
+from app_server.handlers.errors import loaded_thread
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
@@ -42,7 +42,7 @@ class ElicitationHandlers:
         self, context: RequestContext, params: ThreadIncrementElicitationParams
     ) -> ThreadIncrementElicitationResponse:
         """Stop the clocks of a thread; a client that goes lets its own go on."""
-        session = self._session(params.thread_id)
+        session = loaded_thread(self._sessions, params.thread_id)
         questions = session.out_of_band
         try:
             questions.open()
@@ -58,7 +58,7 @@ class ElicitationHandlers:
         self, context: RequestContext, params: ThreadDecrementElicitationParams
     ) -> ThreadDecrementElicitationResponse:
         """Let the clocks of a thread go on once everything is settled."""
-        session = self._session(params.thread_id)
+        session = loaded_thread(self._sessions, params.thread_id)
         questions = session.out_of_band
         try:
             questions.settle()
@@ -76,10 +76,6 @@ class ElicitationHandlers:
 
     def _owner(self, session: ThreadSession) -> "Counter[ThreadSession] | None":
         return next((opened for opened in self._open.values() if opened[session]), None)
-
-    def _session(self, thread_id: str) -> ThreadSession:
-        with thread_failures(thread_id, f"thread not found: {thread_id}"):
-            return self._sessions.get(thread_id)
 
     def _gone(self, connection_id: int) -> None:
         for session in self._open.pop(connection_id, Counter[ThreadSession]()).elements():

@@ -4,7 +4,6 @@ Source: docs/threads.md, "Goals".
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
@@ -47,8 +46,9 @@ class GoalHandlers:
         self, context: RequestContext, params: ThreadGoalGetParams
     ) -> ThreadGoalGetResponse:
         """Show a thread's goal."""
-        state = await self._changes.read(params.thread_id, _missing(params.thread_id))
-        _refuse_ephemeral(state)
+        state = await self._changes.read(params.thread_id)
+        if state.created.ephemeral:
+            raise not_for_ephemeral("goals", state.id)
         return ThreadGoalGetResponse(goal=state.metadata.goal)
 
     async def set(
@@ -62,16 +62,13 @@ class GoalHandlers:
             return [GoalChanged(at_ms=at_ms, goal=_changed(state, params, at_ms // 1000))]
 
         _, added = await self._changes.write(
-            params.thread_id,
-            _missing(params.thread_id),
-            decide,
-            ephemeral=not_for_ephemeral("goals", params.thread_id),
+            params.thread_id, decide, ephemeral=not_for_ephemeral("goals", params.thread_id)
         )
         (record,) = added
         assert isinstance(record, GoalChanged)
         assert record.goal is not None
         event = ThreadGoalUpdatedNotification(thread_id=params.thread_id, goal=record.goal)
-        context.after_answer(partial(self._services.hub.broadcast, event))
+        context.after_answer(self._services.hub.broadcast, event)
         session = self._services.sessions.find(params.thread_id)
         if session is not None:
             session.goals.user_changed()
@@ -88,24 +85,12 @@ class GoalHandlers:
             return [] if state.metadata.goal is None else [GoalChanged(at_ms=at_ms, goal=None)]
 
         _, added = await self._changes.write(
-            params.thread_id,
-            _missing(params.thread_id),
-            decide,
-            ephemeral=not_for_ephemeral("goals", params.thread_id),
+            params.thread_id, decide, ephemeral=not_for_ephemeral("goals", params.thread_id)
         )
         if added:
             event = ThreadGoalClearedNotification(thread_id=params.thread_id)
-            context.after_answer(partial(self._services.hub.broadcast, event))
+            context.after_answer(self._services.hub.broadcast, event)
         return ThreadGoalClearResponse(cleared=bool(added))
-
-
-def _missing(thread_id: str) -> str:
-    return f"thread not found: {thread_id}"
-
-
-def _refuse_ephemeral(state: ThreadState) -> None:
-    if state.created.ephemeral:
-        raise not_for_ephemeral("goals", state.id)
 
 
 def _check(params: ThreadGoalSetParams) -> None:

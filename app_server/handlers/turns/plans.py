@@ -40,7 +40,7 @@ class PlanHandlers:
         if path is not None and not path.startswith("/"):
             rule = "must be absolute on the app server"
             raise invalid_params(f"`attachmentPath` {rule}", field="attachmentPath", rule=rule)
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+        with thread_failures(params.thread_id):
             session = await self._sessions.writable(params.thread_id)
             if path is not None and await anyio.to_thread.run_sync(_is_readable, Path(path)):
                 prompt = f"Carry out the approved plan. It is in the file {path}: read it first."

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from app_server.handlers.errors import archived, config_failures, thread_failures
+from app_server.handlers.errors import config_failures, no_rollout, thread_failures
 from app_server.handlers.services import Services
+from app_server.handlers.threads.changes import not_for_ephemeral
 from app_server.handlers.turns.turns import check_length
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.session import ThreadSession
@@ -19,6 +20,7 @@ from app_server.threads.log.state.queue import (
     removing,
     reordering,
 )
+from app_server.threads.store import ThreadArchived
 from app_server.views.threads import started_turn
 from protocol.cursors import InvalidCursor, parse_offset
 from protocol.errors import invalid_request
@@ -162,24 +164,20 @@ class QueueHandlers:
     def _loaded(self, thread_id: str) -> ThreadSession | None:
         session = self._sessions.find(thread_id)
         if session is not None and session.thread.ephemeral:
-            raise invalid_request(
-                f"ephemeral thread does not support queued submissions: {thread_id}",
-                "ephemeralThread",
-                threadId=thread_id,
-            )
+            raise not_for_ephemeral("queued submissions", thread_id)
         return session
 
     async def _stored(self, thread_id: str) -> QueueState:
         state = await self._store.read(thread_id)
         if state.archived:
-            raise archived(thread_id)
+            raise ThreadArchived(thread_id)
         return state.queue
 
 
 @contextmanager
 def _queue_failures(thread_id: str) -> Iterator[None]:
     """Translate what a queue refuses, and failures around its thread."""
-    with thread_failures(thread_id, f"no rollout found for thread id {thread_id}"):
+    with thread_failures(thread_id, no_rollout(thread_id)):
         try:
             yield
         except QueueRefusal as exc:

@@ -8,7 +8,7 @@ from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.errors import TurnActive
 from app_server.turns.code_review.texts import hint
 from app_server.views.threads import started_turn
-from protocol.errors import invalid_params, invalid_request
+from protocol.errors import invalid_member, invalid_request
 from protocol.items import TextUserInput, UserMessageThreadItem
 from protocol.turns import (
     BaseBranchReviewTarget,
@@ -41,7 +41,7 @@ class ReviewHandlers:
         """Have code reviewed in a turn of its own."""
         _check(params.target)
         thread_id = params.thread_id
-        with config_failures(), thread_failures(thread_id, f"thread not found: {thread_id}"):
+        with config_failures(), thread_failures(thread_id):
             session = await self._sessions.writable(thread_id)
             try:
                 turn_id, begin = await session.reviews.start(params.target)
@@ -68,8 +68,7 @@ def _check(target: ReviewTarget) -> None:
             _check_text("branch", target.branch, MAX_NAME_CHARS)
         case CommitReviewTarget():
             _check_text("sha", target.sha, MAX_NAME_CHARS)
-            if target.title is not None and len(target.title) > MAX_NAME_CHARS:
-                raise _too_long("title", MAX_NAME_CHARS)
+            _check_length("title", target.title or "", MAX_NAME_CHARS)
         case CustomReviewTarget():
             _check_text("instructions", target.instructions, MAX_INSTRUCTIONS_CHARS)
 
@@ -77,10 +76,9 @@ def _check(target: ReviewTarget) -> None:
 def _check_text(name: str, text: str, max_chars: int) -> None:
     if not text.strip():
         raise invalid_request(f"{name} must not be empty", "emptyReviewTarget", field=name)
+    _check_length(name, text, max_chars)
+
+
+def _check_length(name: str, text: str, max_chars: int) -> None:
     if len(text) > max_chars:
-        raise _too_long(name, max_chars)
-
-
-def _too_long(name: str, max_chars: int) -> Exception:
-    field, rule = f"target.{name}", f"has more than {max_chars} characters"
-    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+        raise invalid_member(f"target.{name}", f"has more than {max_chars} characters")

@@ -25,7 +25,7 @@ from app_server.turns.model.prompt.additional_context import context_chars, cont
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
 from app_server.views.threads import started_turn, thread_settings
-from protocol.errors import RpcError, invalid_params
+from protocol.errors import invalid_member
 from protocol.items import UserInput
 from protocol.rollout import Settings
 from protocol.threads import ThreadSettingsUpdatedNotification
@@ -74,7 +74,7 @@ class TurnHandlers:
     async def start(self, context: RequestContext, params: TurnStartParams) -> TurnStartResponse:
         """Give the model something to do; a running turn takes the input over."""
         with (
-            thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
+            thread_failures(params.thread_id),
             config_failures(),
             setting_failures(),
             input_failures(),
@@ -104,9 +104,9 @@ class TurnHandlers:
                 thread_id=params.thread_id,
                 thread_settings=thread_settings(session.thread.state.settings),
             )
-            context.after_answer(partial(self._hub.emit, params.thread_id, event))
+            context.after_answer(self._hub.emit, params.thread_id, event)
             for warning in replaced:
-                context.after_answer(partial(session.publisher.warning, warning))
+                context.after_answer(session.publisher.warning, warning)
         context.after_answer(begin)
         return TurnStartResponse(turn=self._taken(session, params, turn_id))
 
@@ -119,7 +119,7 @@ class TurnHandlers:
     async def steer(self, context: RequestContext, params: TurnSteerParams) -> TurnSteerResponse:
         """Give the running turn more input."""
         with (
-            thread_failures(params.thread_id, f"thread not found: {params.thread_id}"),
+            thread_failures(params.thread_id),
             turn_failures("steer"),
             input_failures(),
         ):
@@ -136,14 +136,14 @@ class TurnHandlers:
         self, context: RequestContext, params: TurnInterruptParams
     ) -> TurnInterruptResponse:
         """Stop the running turn, or the MCP servers that still start."""
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+        with thread_failures(params.thread_id):
             session = await self._sessions.writable(params.thread_id)
         if params.turn_id == "" and session.active_turn_id is None:
             context.after_answer(session.servers.cancel_starting)
             return TurnInterruptResponse()
         with turn_failures("interrupt"):
             session.slot.require_active(params.turn_id)
-        context.after_answer(partial(_interrupt, session, params.turn_id))
+        context.after_answer(_interrupt, session, params.turn_id)
         return TurnInterruptResponse()
 
 
@@ -194,13 +194,9 @@ def check_length(
     """Refuse input with more text than the peers take."""
     size = sum(len(part.text) for part in content if part.type == "text")
     if size > MAX_INPUT_CHARS:
-        raise _too_long("input", f"holds more than {MAX_INPUT_CHARS} characters of text")
+        raise invalid_member("input", f"holds more than {MAX_INPUT_CHARS} characters of text")
     if size + context_chars(context) > MAX_INPUT_CHARS:
         rule = f"holds, with `input`, more than {MAX_INPUT_CHARS} characters of text"
-        raise _too_long("additionalContext", rule)
+        raise invalid_member("additionalContext", rule)
     if len(context) > MAX_CONTEXT_ENTRIES:
-        raise _too_long("additionalContext", f"has more than {MAX_CONTEXT_ENTRIES} entries")
-
-
-def _too_long(field: str, rule: str) -> RpcError:
-    return invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+        raise invalid_member("additionalContext", f"has more than {MAX_CONTEXT_ENTRIES} entries")

@@ -39,7 +39,7 @@ class UserCommandHandlers:
             )
         if timeout_ms is not None and timeout_ms < 0:
             raise invalid_request("timeoutMs must not be negative", "invalidTimeout")
-        with thread_failures(params.thread_id, f"thread not found: {params.thread_id}"):
+        with thread_failures(params.thread_id):
             session = self._sessions.get(params.thread_id)
             command = UserCommand(
                 line=line,

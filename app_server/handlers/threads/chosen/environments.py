@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from app_server.sessions.settings import Overrides
-from protocol.errors import RpcError, invalid_params, invalid_request
+from protocol.errors import RpcError, invalid_member, invalid_request
 from protocol.rollout import LOCAL, StoredEnvironment
 from protocol.turns import TurnEnvironmentParams
 
@@ -80,7 +80,7 @@ def _check_folder(cwd: str, field: str) -> None:
     # The wire has paths of Windows too, and no exec server runs there.
     if not cwd.startswith("/") or "\0" in cwd:
         rule = "must be an absolute POSIX path"
-        raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+        raise invalid_member(field, rule)
 
 
 def _refused(what: str, word: str, environment_id: str, field: str) -> RpcError:
@@ -93,9 +93,9 @@ def _roots(roots: Sequence[str] | None, field: str) -> list[str] | None:
         return None
     if len(roots) > MAX_ROOTS:
         rule = f"accepts at most {MAX_ROOTS} entries"
-        raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+        raise invalid_member(field, rule)
     for index, root in enumerate(roots):
         if not root.startswith("/"):
             entry, rule = f"{field}[{index}]", "must be an absolute path"
-            raise invalid_params(f"Invalid params: `{entry}` {rule}", field=entry, rule=rule)
+            raise invalid_member(entry, rule)
     return list(roots)

@@ -17,7 +17,7 @@ from app_server.handlers.threads.chosen.environments import (
 )
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
 from app_server.threads.log.state.thread import ThreadState
-from protocol.errors import RpcError, invalid_params, invalid_request
+from protocol.errors import RpcError, invalid_member, invalid_params, invalid_request
 from protocol.model import WireModel
 from protocol.policy import SandboxMode
 from protocol.rollout import StoredProfile
@@ -67,7 +67,7 @@ def refuse_not_built(params: WireModel) -> None:
         if asks(getattr(params, name)):
             field = type(params).model_fields[name].alias or name
             rule = "is not supported by this server"
-            raise invalid_params(f"Invalid params: `{field}` {rule}", field=field, rule=rule)
+            raise invalid_member(field, rule)
 
 
 def thread_overrides(

@@ -7,7 +7,7 @@ Source: docs/wire.md, "History and search".
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from app_server.handlers.errors import cursor_failures, thread_failures
+from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.registry import Sessions
@@ -140,7 +140,7 @@ class HistoryHandlers:
         self, context: RequestContext, thread_id: str, question: Callable[[HistoryReader], Answer]
     ) -> Answer:
         refuse_ephemeral(self._sessions, thread_id, context.method)
-        with thread_failures(thread_id, f"thread not loaded: {thread_id}"), cursor_failures():
+        with thread_failures(thread_id, not_loaded(thread_id)), cursor_failures():
             try:
                 return await self._store.history.ask(thread_id, question)
             except AnchorNotFound:

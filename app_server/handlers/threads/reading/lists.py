@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from app_server.handlers.errors import (
     cursor_failures,
+    not_loaded,
     thread_failures,
 )
 from app_server.handlers.services import Services
@@ -51,7 +52,7 @@ class ThreadListHandlers:
         """Look at a thread without loading it."""
         session = self._sessions.find(params.thread_id)
         if session is None:
-            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
+            with thread_failures(params.thread_id, not_loaded(params.thread_id)):
                 state = await self._store.read(params.thread_id)
                 state.give_up_open_turn(state.updated_at_ms)
                 path: str | None = self._store.shown_path(params.thread_id)
@@ -70,7 +71,7 @@ class ThreadListHandlers:
             )
         turns = []
         if params.include_turns:
-            with thread_failures(params.thread_id, f"thread not loaded: {params.thread_id}"):
+            with thread_failures(params.thread_id, not_loaded(params.thread_id)):
                 turns = await shown_turns(self._store, state, loaded=session is not None)
         return ThreadReadResponse(
             thread=thread_of_state(

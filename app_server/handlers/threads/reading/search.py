@@ -5,7 +5,7 @@ Source: docs/wire.md, "History and search".
 
 from collections.abc import Mapping
 
-from app_server.handlers.errors import cursor_failures, thread_failures
+from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.rpc.context import Handler, RequestContext
@@ -15,7 +15,7 @@ from app_server.threads.index.query import SortKey
 from app_server.threads.index.rows import ThreadRow
 from app_server.views.page_size import page_size
 from app_server.views.threads import thread_of_row
-from protocol.errors import invalid_params, invalid_request
+from protocol.errors import invalid_member, invalid_request
 from protocol.history import (
     ThreadSearchOccurrence,
     ThreadSearchOccurrencesParams,
@@ -93,7 +93,7 @@ class SearchHandlers:
         _require_term(context.method, term)
         refuse_ephemeral(self._sessions, thread_id, context.method)
         limit = page_size(params.limit, DEFAULT_OCCURRENCES)
-        with thread_failures(thread_id, f"thread not loaded: {thread_id}"), cursor_failures():
+        with thread_failures(thread_id, not_loaded(thread_id)), cursor_failures():
             found, cursor = await self._store.history.ask(
                 thread_id, lambda reader: occurrences_page(reader, term, limit, params.cursor)
             )
@@ -107,7 +107,7 @@ def _require_term(method: str, term: str) -> None:
         raise invalid_request(f"{method} requires a non-empty searchTerm", "invalidParams")
     if len(term) > MAX_TERM_CHARS:
         rule = f"holds more than {MAX_TERM_CHARS} characters"
-        raise invalid_params(f"Invalid params: `searchTerm` {rule}", field="searchTerm", rule=rule)
+        raise invalid_member("searchTerm", rule)
 
 
 def _occurrence(found: Occurrence) -> ThreadSearchOccurrence:
