@@ -7,13 +7,16 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, ServerAddress, server_address
-from app_server.clients.bench.processor import listener_of
+from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
+from app_server.clients.address import ServerAddress
 from app_server.clients.bench.rows import ROWS
-from app_server.clients.bench.run import BLOCKS, Figures, Measured, Target, bench
+from app_server.clients.bench.run import BLOCKS, Figures, Measured, bench
 from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
+from app_server.host.listening import listener_of
 from protocol.errors import RpcError
 
 STEPS = 200
@@ -64,11 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--token-file must be given once, or once for every URL in their order")
     try:
         servers = _servers(options)
-        pids = options.pid or [server.pid or listener_of(server.url) for server in servers]
-        targets = [
-            Target(server.url, pid, server.token_file)
-            for server, pid in zip(servers, pids, strict=True)
-        ]
+        pids = options.pid or [server.pid or _process_at(server.url) for server in servers]
+        targets = [replace(server, pid=pid) for server, pid in zip(servers, pids, strict=True)]
         measured = asyncio.run(bench(targets, rows, options.steps, _report))
     except NoOneServer as exc:
         print(f"app-server bench: {exc}", file=sys.stderr)
@@ -142,7 +142,12 @@ def _servers(options: argparse.Namespace) -> list[ServerAddress]:
     ]
 
 
-def table(targets: Sequence[Target], measured: Sequence[Measured]) -> list[str]:
+def _process_at(url: str) -> int | None:
+    port = urlsplit(url).port
+    return None if port is None else listener_of(port)
+
+
+def table(targets: Sequence[ServerAddress], measured: Sequence[Measured]) -> list[str]:
     """Write the figures for people: a legend, then a line for each row."""
     lines = [
         f"{_letter(number)}  {target.url}  pid {'-' if target.pid is None else target.pid}"
@@ -167,7 +172,7 @@ def table(targets: Sequence[Target], measured: Sequence[Measured]) -> list[str]:
     return lines
 
 
-def as_json(targets: Sequence[Target], measured: Sequence[Measured]) -> str:
+def as_json(targets: Sequence[ServerAddress], measured: Sequence[Measured]) -> str:
     """Write the figures for programs."""
     rows = [
         {"name": row.name, "figures": [_members(figures) for figures in row.figures]}

@@ -7,10 +7,11 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from app_server.clients.address import UNIX, ServerAddress
 from app_server.clients.token_file import chosen_token_file
 from app_server.config.home import resolve_home
 from app_server.server.running_servers import FoundServer, ServerEntry, servers_of
@@ -18,7 +19,6 @@ from app_server.server.running_servers import FoundServer, ServerEntry, servers_
 URL_VARIABLE = "APP_SERVER_URL"
 """Names the server where no option does."""
 
-UNIX = "unix://"
 EVERY_ADDRESS = {"ws://0.0.0.0:": "ws://127.0.0.1:", "ws://[::]:": "ws://[::1]:"}
 """What a server listens on that other machines reach too, and where it is on this one."""
 
@@ -28,27 +28,6 @@ POLL_S = 0.1
 
 MAX_SHOWN = 20
 """Servers that are listed where there are several."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenServer:
-    """A server that runs, and how to connect to it."""
-
-    entry: ServerEntry
-    url: str
-    token_file: Path | None
-    """Has the token that it wants; None: it wants none, or one that it did not make."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerAddress:
-    """Where a command connects to."""
-
-    url: str
-    token_file: Path | None
-    """Has the token that is shown there; None: none is."""
-    pid: int | None = None
-    """Of a server that was found; None for one that was named."""
 
 
 class NoOneServer(Exception):
@@ -80,11 +59,11 @@ def server_address(
     server = choose_server(resolve_home(home), command, url_option)
     if token_file is None and server.token_file is not None:
         # The variable may be about another server.
-        shown = server.token_file
-    return ServerAddress(server.url, shown, server.entry.pid)
+        return server
+    return replace(server, token_file=shown)
 
 
-def choose_server(home: Path, command: str, url_option: str = "") -> ChosenServer:
+def choose_server(home: Path, command: str, url_option: str = "") -> ServerAddress:
     """Return the one server of a home that clients can connect to.
 
     Blocks, for START_S where there is none. `command` is what the user typed, such as
@@ -97,7 +76,11 @@ def choose_server(home: Path, command: str, url_option: str = "") -> ChosenServe
     give_up_s = time.monotonic() + START_S
     while True:
         running = [server for server in servers_of(home) if server.is_running]
-        found = [chosen for server in running if (chosen := _chosen(server.entry)) is not None]
+        found = [
+            (address, server.entry)
+            for server in running
+            if (address := _address(server.entry)) is not None
+        ]
         if found or time.monotonic() >= give_up_s:
             break
         time.sleep(POLL_S)
@@ -105,20 +88,21 @@ def choose_server(home: Path, command: str, url_option: str = "") -> ChosenServe
         raise NoOneServer(_how_to_start(home, command, running), are_several=False)
     if len(found) > 1:
         raise NoOneServer(_how_to_choose(home, command, url_option, found), are_several=True)
-    return found[0]
+    return found[0][0]
 
 
-def _chosen(entry: ServerEntry) -> ChosenServer | None:
-    sockets = [address for address in entry.addresses if address.startswith(UNIX)]
-    if sockets:
-        # It wants no token.
-        return ChosenServer(entry, sockets[0], None)
+def _address(entry: ServerEntry) -> ServerAddress | None:
+    """Return where a server is; its token file too, unless it wants none or did not make it."""
+    for address in entry.addresses:
+        if address.startswith(UNIX):
+            # It wants no token.
+            return ServerAddress(address, None, entry.pid)
     for address in entry.addresses:
         if address.startswith("ws://"):
             for every, here in EVERY_ADDRESS.items():
                 address = address.replace(every, here, 1)
             token_file = None if entry.token_file is None else Path(entry.token_file)
-            return ChosenServer(entry, address, token_file)
+            return ServerAddress(address, token_file, entry.pid)
     return None
 
 
@@ -138,14 +122,19 @@ def _how_to_start(home: Path, command: str, running: Sequence[FoundServer]) -> s
     )
 
 
-def _how_to_choose(home: Path, command: str, url_option: str, found: Sequence[ChosenServer]) -> str:
+def _how_to_choose(
+    home: Path,
+    command: str,
+    url_option: str,
+    found: Sequence[tuple[ServerAddress, ServerEntry]],
+) -> str:
     lines = [f"{len(found)} servers run with {home}. Choose one by its address:"]
-    for server in found[:MAX_SHOWN]:
-        words = [command, *filter(None, [url_option]), shlex.quote(server.url)]
-        if server.token_file is not None:
-            words += ["--token-file", shlex.quote(str(server.token_file))]
-        since = datetime.fromtimestamp(server.entry.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        lines.append(f"  {' '.join(words)}   # process {server.entry.pid}, since {since}")
+    for address, entry in found[:MAX_SHOWN]:
+        words = [command, *filter(None, [url_option]), shlex.quote(address.url)]
+        if address.token_file is not None:
+            words += ["--token-file", shlex.quote(str(address.token_file))]
+        since = datetime.fromtimestamp(entry.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        lines.append(f"  {' '.join(words)}   # process {entry.pid}, since {since}")
     if len(found) > MAX_SHOWN:
         lines.append(f"  … and {len(found) - MAX_SHOWN} more: app-server status")
     return "\n".join(lines)

@@ -13,8 +13,9 @@ from pathlib import Path
 import anyio
 
 from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
+from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import serve_inspector
-from app_server.clients.inspector.upstream import Upstream, parse_upstream
+from app_server.clients.inspector.upstream import parse_upstream
 from app_server.clients.token_file import TOKEN_FILE_HELP
 
 DESCRIPTION = """\
@@ -107,7 +108,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _upstream(options: argparse.Namespace) -> Upstream:
+def _upstream(options: argparse.Namespace) -> ServerAddress:
     """Return the server that the options name, or the one that runs.
 
     Raises:
@@ -117,7 +118,7 @@ def _upstream(options: argparse.Namespace) -> Upstream:
     return parse_upstream(server.url, server.token_file)
 
 
-async def _run(upstream: Upstream, port: int, *, opens: bool) -> None:
+async def _run(upstream: ServerAddress, port: int, *, opens: bool) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with AsyncExitStack() as stack:
             inspector = await stack.enter_async_context(serve_inspector(upstream, port))

@@ -10,7 +10,8 @@ from typing import Any
 
 import anyio
 
-from app_server.cli.chosen_server import NoOneServer, ServerAddress, server_address
+from app_server.cli.chosen_server import NoOneServer, server_address
+from app_server.clients.address import ServerAddress
 from app_server.clients.connection import Client, open_client
 from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock

@@ -6,24 +6,17 @@ Knows: requests, answers, notifications. Does not know: what any method means.
 
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from http import HTTPStatus
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
 from pydantic_core import from_json, to_json
-from websockets.asyncio.client import ClientConnection, connect, unix_connect
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidStatus,
-    InvalidURI,
-    WebSocketException,
-)
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from app_server.clients.token_file import TokenWanted, token_headers
+from app_server.clients.address import ServerAddress
 from protocol.errors import RpcError
 from protocol.model import Json, JsonObject
 
@@ -192,18 +185,7 @@ async def open_client(
             TokenWanted, where the server wants another one.
         RpcError: the server refuses the handshake.
     """
-    headers = await token_headers(token_file)
-    async with AsyncExitStack() as stack:
-        try:
-            socket = await stack.enter_async_context(_connect(url, headers))
-        except InvalidURI as exc:
-            raise ValueError(str(exc)) from exc
-        except InvalidStatus as exc:
-            if exc.response.status_code == HTTPStatus.UNAUTHORIZED:
-                raise TokenWanted(url, token_file) from exc
-            raise ConnectionError(str(exc)) from exc
-        except InvalidHandshake as exc:
-            raise ConnectionError(str(exc)) from exc
+    async with ServerAddress(url, token_file).opened(max_size=MAX_MESSAGE_BYTES) as socket:
         client = Client(socket, wait_s)
         client.server = await client.call(
             "initialize",
@@ -240,15 +222,3 @@ async def identify(
     if not isinstance(server, dict) or not isinstance(server.get("userAgent"), str):
         raise NoAppServer
     return server
-
-
-def _connect(url: str, headers: Mapping[str, str]) -> connect:
-    options: dict[str, Any] = {
-        "compression": None,
-        "max_size": MAX_MESSAGE_BYTES,
-        # Where another address is named in the answer, the library takes the token out.
-        "additional_headers": headers,
-    }
-    if url.startswith("unix://"):
-        return unix_connect(url.removeprefix("unix://"), **options)
-    return connect(url, proxy=None, **options)

@@ -13,14 +13,18 @@ from app_server.doctor.modes import check_modes
 from app_server.doctor.ports import check_ports
 from app_server.doctor.running import CheckSpec
 from app_server.doctor.sandbox import check_sandbox
-from app_server.doctor.threads import check_threads
 from app_server.host.sandbox.proof import PROOF_S
+from app_server.threads.repair.doctor import examine
 
 THREADS_S = 3600.0
 """For reading every log of a home, at some hundred MiB a second."""
 
 CHECKS: Sequence[CheckSpec] = (
-    CheckSpec(name="threads", blocking=check_threads, bound_s=THREADS_S),
+    CheckSpec(
+        name="threads",
+        blocking=lambda machine: examine(machine.home, machine.progress),
+        bound_s=THREADS_S,
+    ),
     CheckSpec(
         name="disk",
         blocking=check_disk,

@@ -13,10 +13,6 @@ from app_server.config.values import Config, read_config
 from app_server.host.sandbox.launcher import SandboxLauncher
 
 
-def _say_nothing(text: str) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """A home, and the machine around it. Only tests have other than the defaults."""
@@ -33,7 +29,7 @@ class Machine:
     now_s: Callable[[], float] = time.time
     """Unix seconds."""
     sandbox: SandboxLauncher = field(default_factory=SandboxLauncher)
-    progress: Callable[[str], None] = _say_nothing
+    progress: Callable[[str], None] = lambda _: None
     """Hears what takes long."""
 
     @property

@@ -4,10 +4,11 @@ import errno
 import os
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 
-from app_server.doctor.listening import listener_of
 from app_server.doctor.machine import Machine
+from app_server.host.listening import PROC, listener_of
 from app_server.threads.repair.doctor import Check
 from app_server.transport.address import TcpAddress, UnixAddress, parse_address
 
@@ -46,8 +47,7 @@ def _check_tcp(address: TcpAddress, check: Check) -> None:
             trial.listen(1)
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE:
-            holder = listener_of(address.port)
-            check.add("error", f"{shown} is taken" + (f" by {holder}" if holder else ""))
+            check.add("error", f"{shown} is taken{_holder(address.port)}")
             check.advise("end that program, or choose another port (0: any free one)")
         elif exc.errno == errno.EACCES:
             check.add("error", f"{shown} is for root alone")
@@ -55,6 +55,13 @@ def _check_tcp(address: TcpAddress, check: Check) -> None:
         else:
             check.add("error", f"{shown}: {exc.strerror}")
             check.advise("look at the loopback interface of this machine (ip address show lo)")
+
+
+def _holder(port: int) -> str:
+    with suppress(OSError):
+        if (pid := listener_of(port)) is not None:
+            return f" by {(PROC / str(pid) / 'comm').read_text().strip()} (process {pid})"
+    return ""
 
 
 def _check_socket(path: Path, check: Check) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -71,27 +72,15 @@ async def _run_one(spec: CheckSpec, machine: Machine) -> Found:
 
 
 async def _in_own_thread(work: Callable[[], Found]) -> Found:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Found] = loop.create_future()
-
-    def settle(found: Found | None, failure: Exception | None) -> None:
-        if future.done():
-            return
-        if failure is not None:
-            future.set_exception(failure)
-        elif found is not None:
-            future.set_result(found)
+    future: Future[Found] = Future()
+    # Whoever waits may give up; the result then comes to nobody.
+    future.set_running_or_notify_cancel()
 
     def run() -> None:
-        found: Found | None = None
-        failure: Exception | None = None
         try:
-            found = work()
+            future.set_result(work())
         except Exception as exc:  # noqa: BLE001
-            failure = exc
-        # The loop may have ended meanwhile.
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, found, failure)
+            future.set_exception(exc)
 
     threading.Thread(target=run, name="check", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)

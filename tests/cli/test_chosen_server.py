@@ -9,13 +9,12 @@ import pytest
 
 from app_server.cli import chosen_server
 from app_server.cli.chosen_server import (
-    ChosenServer,
     NoOneServer,
-    ServerAddress,
     choose_server,
     server_address,
 )
 from app_server.cli.inspect import main
+from app_server.clients.address import ServerAddress
 from app_server.server.running_servers import ServerEntry, announced
 
 STARTED_AT = 1_800_000_000
@@ -31,7 +30,7 @@ def entry(pid: int, *addresses: str, token_file: str | None = None) -> ServerEnt
     return ServerEntry(pid, "1.0", STARTED_AT, addresses, token_file)
 
 
-def choose(home: Path, *entries: ServerEntry) -> ChosenServer:
+def choose(home: Path, *entries: ServerEntry) -> ServerAddress:
     with ExitStack() as stack:
         for each in entries:
             stack.enter_context(announced(home, each))
@@ -59,7 +58,7 @@ def test_the_one_that_runs_and_how_to_connect_to_it(
 ) -> None:
     stdio_only = entry(6, "stdio://")
     chosen = choose(tmp_path, stdio_only, entry(7, *addresses, token_file="/t"))
-    assert (chosen.entry.pid, chosen.url) == (7, url)
+    assert (chosen.pid, chosen.url) == (7, url)
     assert chosen.token_file == (Path("/t") if has_token else None)
 
 
@@ -70,7 +69,7 @@ def test_a_server_that_starts_is_waited_for(
     with ExitStack() as stack:
         starts = iter([lambda: stack.enter_context(announced(tmp_path, entry(7, "unix:///s")))])
         monkeypatch.setattr(time, "sleep", lambda _: next(starts)())
-        assert choose_server(tmp_path, COMMAND).entry.pid == 7
+        assert choose_server(tmp_path, COMMAND).pid == 7
 
 
 def test_of_several_the_calls_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,17 @@ import pytest
 
 from app_server.cli import chosen_server
 from app_server.cli.bench import as_json, main, table
+from app_server.clients.address import ServerAddress
 from app_server.clients.bench.model import asked_for
-from app_server.clients.bench.processor import listener_of, processor_seconds
 from app_server.clients.bench.rows import ROWS
-from app_server.clients.bench.run import Figures, Measured, Samples, Target, bench
+from app_server.clients.bench.run import (
+    Figures,
+    Measured,
+    Samples,
+    bench,
+    processor_seconds,
+)
+from app_server.host.listening import listener_of
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from tests.support.harness import serve
 
@@ -41,7 +48,7 @@ async def test_rows_are_measured_on_every_server_and_threads_are_deleted(
 ) -> None:
     told: list[str] = []
     async with serve(tmp_path / "a") as first, serve(tmp_path / "b") as second:
-        targets = [Target(first.urls[0], os.getpid()), Target(second.urls[0], None)]
+        targets = [ServerAddress(first.urls[0], pid=os.getpid()), ServerAddress(second.urls[0])]
         rows = [row for row in ROWS if row.name in names]
         measured = await bench(targets, rows, 1, told.append)
         assert [row.name for row in measured] == names
@@ -148,7 +155,7 @@ def test_samples_are_broken_down_to_single_calls() -> None:
 
 
 def test_servers_stand_side_by_side() -> None:
-    targets = [Target("ws://a:1", 7), Target("ws://b:2", None)]
+    targets = [ServerAddress("ws://a:1", pid=7), ServerAddress("ws://b:2")]
     measured = [Measured("row", [Figures(2.0, 4.0, 1.0), Figures(1.0, 2.0, None)])]
     assert table(targets, measured) == [
         "A  ws://a:1  pid 7",
@@ -175,10 +182,10 @@ def test_servers_stand_side_by_side() -> None:
 def test_a_listener_is_found_and_its_processor_time_grows() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        url = f"ws://127.0.0.1:{listener.getsockname()[1]}"
-        assert listener_of(url) is None
+        port = listener.getsockname()[1]
+        assert listener_of(port) is None
         listener.listen()
-        assert listener_of(url) == os.getpid()
+        assert listener_of(port) == os.getpid()
     before = processor_seconds(os.getpid())
     assert before is not None
     while processor_seconds(os.getpid()) == before:

@@ -9,9 +9,11 @@ import anyio.to_thread
 import pytest
 
 from app_server.cli import serve as command_line
+from app_server.clients.address import ServerAddress
+from app_server.clients.app_connection import ConnectionLost
 from app_server.clients.bench.conversation import converse
 from app_server.clients.connection import NoAppServer, identify, open_client
-from app_server.clients.receiver.agent.app_connection import ConnectionLost, connect_app
+from app_server.clients.receiver.agent.app_server import connect_app
 from app_server.clients.token_file import (
     TOKEN_FILE_VARIABLE,
     NoToken,
@@ -95,7 +97,7 @@ async def test_clients_show_the_token_and_are_refused_without_it(tmp_path: Path)
         url = served.urls[0]
         home = (await identify(url, "test", timeout_s=WAIT_S, token_file=path))["codexHome"]
         assert home == str(tmp_path / "home")
-        async with converse(url, path) as conversation:
+        async with converse(ServerAddress(url, path)) as conversation:
             assert (await conversation.call("thread/list", {}))["data"] == []
         await (await connect_app(url, path)).aclose()
         for file, said in ((None, "wants a token"), (wrong, f"refuses the token of {wrong}")):
@@ -103,7 +105,7 @@ async def test_clients_show_the_token_and_are_refused_without_it(tmp_path: Path)
                 async with open_client(url, "test", token_file=file):
                     pass
             with pytest.raises(TokenWanted, match=said):
-                async with converse(url, file):
+                async with converse(ServerAddress(url, file)):
                     pass
             with pytest.raises(NoAppServer):
                 await identify(url, "test", timeout_s=WAIT_S, token_file=file)

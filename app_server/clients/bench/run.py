@@ -12,10 +12,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from app_server.clients.address import ServerAddress
 from app_server.clients.bench.conversation import converse
-from app_server.clients.bench.processor import processor_seconds
 from app_server.clients.bench.rows import Row, Subject
 from protocol.errors import RpcError
 from protocol.model import JsonObject
@@ -28,16 +27,8 @@ WARM_UP = 3
 START_S = 60.0
 """For the model to say where it listens."""
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A server to measure."""
-
-    url: str
-    pid: int | None
-    """The process whose processor time is read; None: it is not shown."""
-    token_file: Path | None = None
-    """Has the token that the server wants."""
+CPUCLOCK_SCHED = 2
+"""Source: clock_getcpuclockid(3): `(~pid << 3) | CPUCLOCK_SCHED`. Linux only."""
 
 
 @dataclass(slots=True)
@@ -80,7 +71,7 @@ class Measured:
 
 
 async def bench(
-    targets: Sequence[Target], rows: Sequence[Row], steps: int, report: Callable[[str], None]
+    targets: Sequence[ServerAddress], rows: Sequence[Row], steps: int, report: Callable[[str], None]
 ) -> list[Measured]:
     """Measure `rows` with about `steps` steps of each on every target.
 
@@ -106,7 +97,7 @@ async def bench(
 
 
 async def _measure(
-    row: Row, targets: Sequence[Target], subjects: Sequence[Subject], steps: int
+    row: Row, targets: Sequence[ServerAddress], subjects: Sequence[Subject], steps: int
 ) -> Measured:
     pairs = [
         (target, subject, Samples()) for target, subject in zip(targets, subjects, strict=True)
@@ -123,7 +114,7 @@ async def _measure(
 
 
 async def _measure_block(
-    row: Row, target: Target, subject: Subject, samples: Samples, steps: int
+    row: Row, target: ServerAddress, subject: Subject, samples: Samples, steps: int
 ) -> None:
     before = None if target.pid is None else processor_seconds(target.pid)
     for _ in range(steps):
@@ -137,9 +128,22 @@ async def _measure_block(
         samples.processor_s += after - before
 
 
+def processor_seconds(pid: int) -> float | None:
+    """Return what all threads of a process have used since it began, its children left out.
+
+    None if there is no such process, or no such clock on this platform.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
+    except OSError:
+        return None
+
+
 @asynccontextmanager
-async def _subject(target: Target, config: JsonObject) -> AsyncIterator[Subject]:
-    async with converse(target.url, target.token_file) as server:
+async def _subject(target: ServerAddress, config: JsonObject) -> AsyncIterator[Subject]:
+    async with converse(target) as server:
         subject = Subject(target.url, server, config)
         try:
             await subject.prepare()

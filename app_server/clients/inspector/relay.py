@@ -10,7 +10,8 @@ from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from app_server.clients.inspector.upstream import Upstream
+from app_server.clients.address import ServerAddress
+from app_server.clients.inspector.upstream import connection_to
 from app_server.clients.token_file import NoToken
 
 NO_SERVER = 4001
@@ -24,10 +25,10 @@ MAX_REASON_BYTES = 123
 """Of a close frame."""
 
 
-async def relay(page: ServerConnection, upstream: Upstream) -> None:
+async def relay(page: ServerConnection, upstream: ServerAddress) -> None:
     """Connect to the server, and pass frames until one side has gone; then close the page."""
     try:
-        async with await upstream.connection() as server:
+        async with await connection_to(upstream) as server:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_pass, page, server, tasks.cancel_scope)
                 tasks.start_soon(_pass, server, page, tasks.cancel_scope)

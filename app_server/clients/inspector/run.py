@@ -21,10 +21,11 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.access import PROTOCOL, Access
 from app_server.clients.inspector.relay import relay
 from app_server.clients.inspector.site import HEADER, File, content_security_policy, read_site
-from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES, Upstream
+from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Inspector:
 
 
 @asynccontextmanager
-async def serve_inspector(upstream: Upstream, port: int = 0) -> AsyncIterator[Inspector]:
+async def serve_inspector(upstream: ServerAddress, port: int = 0) -> AsyncIterator[Inspector]:
     """Serve the page while the context lasts; port 0 lets the system choose.
 
     Reads the files of the page first, a few hundred kilobytes.
@@ -88,7 +89,7 @@ async def serve_inspector(upstream: Upstream, port: int = 0) -> AsyncIterator[In
 
 class _Pages:
     def __init__(
-        self, upstream: Upstream, site: Mapping[str, File], access: Access, policy: str
+        self, upstream: ServerAddress, site: Mapping[str, File], access: Access, policy: str
     ) -> None:
         self._upstream = upstream
         self._site = site

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from app_server.clients.address import ServerAddress
 from app_server.clients.bench.conversation import converse
 from app_server.clients.bench.rows import ROWS, Row, Subject
 from tests.bench.model import bench_model
@@ -58,7 +59,7 @@ async def count(
     url: str, counter: InstructionCounter, config: dict[str, Any], rows: list[Row], steps: int
 ) -> None:
     """Print the instructions of a call of each row."""
-    async with converse(url) as server:
+    async with converse(ServerAddress(url)) as server:
         subject = Subject(url, server, config)
         await subject.prepare()
         for row in rows:

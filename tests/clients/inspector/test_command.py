@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from app_server.cli.inspect import main
-from app_server.clients.inspector.upstream import Upstream, parse_upstream
+from app_server.clients.address import ServerAddress
+from app_server.clients.inspector.upstream import parse_upstream
 from tests.support.harness import WAIT_S
 from tests.support.processes import running
 
@@ -125,7 +126,7 @@ def test_a_wrong_call_gets_a_line_with_what_is_wrong(
     "url", ["ws://127.0.0.1:4500", "ws://localhost:4500/", "ws://[::1]:4500", "unix:///run/s"]
 )
 def test_servers_of_this_machine_can_be_inspected(url: str) -> None:
-    assert parse_upstream(url) == Upstream(url)
+    assert parse_upstream(url) == ServerAddress(url)
 
 
 def test_help_teaches_the_first_steps(capsys: pytest.CaptureFixture[str]) -> None:

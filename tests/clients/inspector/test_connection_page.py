@@ -8,8 +8,8 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
 
+from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import serve_inspector
-from app_server.clients.inspector.upstream import Upstream
 from tests.support.clients.browser import open_browser, open_page
 from tests.support.clients.inspector import Inspected, inspector_page, socket_in
 from tests.support.harness import ScriptedModel, says, serve
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 async def test_the_page_goes_on_after_a_restart(tmp_path: Path) -> None:
     address = socket_in(tmp_path)
     home = tmp_path / "home"
-    async with inspector_page(Upstream(f"unix://{address.path}")) as page:
+    async with inspector_page(ServerAddress(f"unix://{address.path}")) as page:
         await page.get_by_text("No server yet").wait_for()
         await page.get_by_text("No server answers there. Start one with").wait_for()
         async with serve(home, listen=[address]) as served:
@@ -45,7 +45,7 @@ async def test_the_page_goes_on_after_a_restart(tmp_path: Path) -> None:
 async def test_a_page_with_another_token_gets_nowhere(tmp_path: Path) -> None:
     async with (
         serve(tmp_path) as served,
-        serve_inspector(Upstream(served.urls[0])) as inspector,
+        serve_inspector(ServerAddress(served.urls[0])) as inspector,
         open_browser() as browser,
         open_page(browser, inspector.url.replace(inspector.token, "guess")) as page,
     ):
@@ -56,7 +56,7 @@ async def test_a_page_with_another_token_gets_nowhere(tmp_path: Path) -> None:
 async def test_the_token_leaves_the_address_and_outlives_a_reload(tmp_path: Path) -> None:
     async with (
         serve(tmp_path) as served,
-        inspector_page(Upstream(served.urls[0])) as page,
+        inspector_page(ServerAddress(served.urls[0])) as page,
     ):
         await page.get_by_text("connected", exact=True).wait_for()
         assert page.url.endswith("/#/threads")
@@ -75,7 +75,7 @@ async def test_a_page_of_another_origin_gets_nowhere(tmp_path: Path) -> None:
     """
     async with (
         serve(tmp_path) as served,
-        serve_inspector(Upstream(served.urls[0])) as inspector,
+        serve_inspector(ServerAddress(served.urls[0])) as inspector,
         open_browser() as browser,
         open_page(browser, "data:text/html,<title>another site</title>") as page,
     ):
@@ -93,8 +93,8 @@ async def test_the_page_can_neither_make_html_of_text_nor_reach_elsewhere(tmp_pa
     reaches = "(url) => fetch(url).then(() => 'reached', (error) => error.name)"
     async with (
         serve(tmp_path) as served,
-        serve_inspector(Upstream(served.urls[0])) as inspector,
-        serve_inspector(Upstream(served.urls[0])) as other,
+        serve_inspector(ServerAddress(served.urls[0])) as inspector,
+        serve_inspector(ServerAddress(served.urls[0])) as other,
         open_browser() as browser,
     ):
         # What the policy refuses is an error of the page, so it is not looked at by `open_page`.
@@ -132,7 +132,7 @@ async def test_a_server_that_knows_less_is_inspected_as_far_as_it_goes() -> None
             await socket.send(json.dumps({"id": message["id"], **outcome}))
 
     async with serve_sockets(answer, "127.0.0.1", 0) as server:
-        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        upstream = ServerAddress(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with inspector_page(upstream) as page:
             await page.get_by_text("connected", exact=True).wait_for()
             await page.get_by_role("link", name="Signals").click()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app_server.clients.inspector.upstream import Upstream
+from app_server.clients.address import ServerAddress
 from tests.support.clients.inspector import inspector_page
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest_asyncio.fixture(name="page", scope="module", loop_scope="module")
 async def _page() -> AsyncIterator["Page"]:
-    async with inspector_page(Upstream("ws://127.0.0.1:9")) as page:
+    async with inspector_page(ServerAddress("ws://127.0.0.1:9")) as page:
         yield page
 
 

@@ -18,14 +18,14 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.typing import Origin, Subprotocol
 
+from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import MAX_PAGES, Inspector, serve_inspector
-from app_server.clients.inspector.upstream import Upstream
 from app_server.transport.address import UnixAddress
 from app_server.transport.guards import ListenerGuards
 from protocol.methods import METHODS
 from tests.support.harness import WAIT_S, serve
 
-NOWHERE = Upstream("ws://127.0.0.1:9")
+NOWHERE = ServerAddress("ws://127.0.0.1:9")
 """The discard service, which nobody runs."""
 
 
@@ -137,7 +137,7 @@ async def test_a_socket_without_token_or_origin_is_refused(options: dict[str, st
 async def test_messages_go_through_whole_and_in_order(tmp_path: Path) -> None:
     async with (
         serve(tmp_path) as served,
-        serve_inspector(Upstream(served.urls[0])) as inspector,
+        serve_inspector(ServerAddress(served.urls[0])) as inspector,
         page_socket(inspector) as socket,
     ):
         assert socket.subprotocol == "app-server-inspector"
@@ -155,7 +155,7 @@ async def test_a_server_on_a_unix_socket_is_reached(tmp_path: Path) -> None:
     address = UnixAddress(tmp_path / "s")
     async with (
         serve(tmp_path / "home", listen=[address]) as served,
-        serve_inspector(Upstream(served.urls[0])) as inspector,
+        serve_inspector(ServerAddress(served.urls[0])) as inspector,
         page_socket(inspector) as socket,
     ):
         await socket.send(json.dumps({"id": 1, "method": "thread/list"}))
@@ -167,7 +167,7 @@ async def test_a_message_of_ten_megabytes_passes() -> None:
         await socket.send(await socket.recv())
 
     async with serve_sockets(echo, "127.0.0.1", 0, max_size=None, compression=None) as server:
-        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        upstream = ServerAddress(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with serve_inspector(upstream) as inspector, page_socket(inspector) as socket:
             text = "ä" * 5_000_000
             await socket.send(text)
@@ -184,7 +184,7 @@ async def test_the_close_code_says_that_the_server_has_gone() -> None:
         await socket.close(1001, "the server stops")
 
     async with serve_sockets(leave, "127.0.0.1", 0) as server:
-        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        upstream = ServerAddress(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with serve_inspector(upstream) as inspector, page_socket(inspector) as socket:
             assert await closed(socket) == (4002, "1001 the server stops")
 
@@ -197,7 +197,7 @@ async def test_the_close_code_says_that_the_server_refuses() -> None:
         raise AssertionError
 
     async with serve_sockets(never, "127.0.0.1", 0, process_request=refuse) as server:
-        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        upstream = ServerAddress(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with serve_inspector(upstream) as inspector, page_socket(inspector) as socket:
             assert await closed(socket) == (4003, "the server answers with HTTP 401")
 
@@ -208,14 +208,20 @@ async def test_the_token_is_read_for_each_connection(tmp_path: Path) -> None:
     async with serve(tmp_path / "home", guards=ListenerGuards(token_file=file)) as served:
         url = served.urls[0]
         async with (
-            serve_inspector(Upstream(url, file)) as inspector,
+            serve_inspector(ServerAddress(url, file)) as inspector,
             page_socket(inspector) as socket,
         ):
             await socket.send(json.dumps({"id": 1, "method": "thread/list"}))
             assert json.loads(await socket.recv())["error"]["message"] == "Not initialized"
-        async with serve_inspector(Upstream(url)) as inspector, page_socket(inspector) as socket:
+        async with (
+            serve_inspector(ServerAddress(url)) as inspector,
+            page_socket(inspector) as socket,
+        ):
             assert await closed(socket) == (4003, "the server answers with HTTP 401")
-    async with serve_inspector(Upstream(url, file)) as inspector, page_socket(inspector) as socket:
+    async with (
+        serve_inspector(ServerAddress(url, file)) as inspector,
+        page_socket(inspector) as socket,
+    ):
         code, reason = await closed(socket)
     assert (code, reason.partition(": ")[0]) == (4003, "the token file cannot be read")
 
@@ -228,7 +234,7 @@ async def test_a_page_that_leaves_takes_its_connection_along() -> None:
         gone.set()
 
     async with serve_sockets(wait, "127.0.0.1", 0) as server:
-        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        upstream = ServerAddress(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with serve_inspector(upstream) as inspector:
             async with page_socket(inspector):
                 pass
@@ -242,7 +248,7 @@ async def test_only_so_many_pages_are_served_at_a_time() -> None:
         await socket.wait_closed()
 
     async with serve_sockets(stay, "127.0.0.1", 0) as server:
-        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        upstream = ServerAddress(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with serve_inspector(upstream) as inspector, AsyncExitStack() as stack:
             for _ in range(MAX_PAGES):
                 socket = await stack.enter_async_context(page_socket(inspector))
@@ -270,7 +276,7 @@ async def test_pages_that_come_at_once_are_no_more_than_that(
         await socket.wait_closed()
 
     async with serve_sockets(stay, "127.0.0.1", 0) as server:
-        upstream = Upstream(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        upstream = ServerAddress(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with serve_inspector(upstream) as inspector, AsyncExitStack() as stack:
 
             async def come() -> str | int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import serve_inspector
-from app_server.clients.inspector.upstream import Upstream
 from app_server.transport.address import UnixAddress
 from tests.support.clients.browser import open_browser, open_page
 from tests.support.harness import Served, serve
@@ -61,14 +61,14 @@ async def inspect(home: Path, **options: Any) -> AsyncIterator[Inspected]:
     """Run a server and show its inspector, connected, while the context lasts."""
     async with (
         serve(home, **options) as served,
-        inspector_page(Upstream(served.urls[0])) as page,
+        inspector_page(ServerAddress(served.urls[0])) as page,
     ):
         await page.get_by_text("connected", exact=True).wait_for()
         yield Inspected(served, page)
 
 
 @asynccontextmanager
-async def inspector_page(upstream: Upstream, **options: Any) -> AsyncIterator["Page"]:
+async def inspector_page(upstream: ServerAddress, **options: Any) -> AsyncIterator["Page"]:
     """Show the inspector of a server that may be there or not."""
     async with (
         serve_inspector(upstream) as inspector,

@@ -14,7 +14,8 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.clients.receiver.agent.app_connection import ConnectionLost, check_url, connect_app
+from app_server.clients.app_connection import ConnectionLost
+from app_server.clients.receiver.agent.app_server import check_url, connect_app
 from app_server.clients.receiver.agent.history import Presence
 from app_server.clients.receiver.agent.item import PENDING_TOOL
 from app_server.clients.receiver.agent.strategies import (
@@ -37,6 +38,9 @@ SURFACE_VARIABLE = "PRISM_AGENT_SURFACE"
 MODE_VARIABLE = "PRISM_CODEX_APP_SERVER_MODE"
 URL_VARIABLE = "PRISM_CODEX_APP_SERVER_URL"
 THREAD_VARIABLE = "PRISM_CODEX_THREAD_ID"
+
+CLIENT = {"name": "app-server-receiver", "title": "Receiver", "version": "1"}
+"""How the receiver introduces itself."""
 
 SURFACE = "codex"
 """What the first variable says where there may be an app-server."""
@@ -158,7 +162,7 @@ class CodexSurface:
         connection = await connect_app(url, token_file)
         await self._tasks.start(connection.run)
         try:
-            await connection.initialize()
+            await connection.initialize(**CLIENT)
             link = ThreadLink(connection)
             await link.ask_what_it_can()
         except BaseException:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import anyio.to_thread
 
-from app_server.clients.receiver.agent.app_connection import AppConnection
+from app_server.clients.app_connection import AppConnection
 from app_server.clients.receiver.agent.item import render_item
 from app_server.clients.receiver.router.envelope import SOURCE, Envelope
 from protocol.errors import INTERNAL_ERROR, RpcError

@@ -13,17 +13,17 @@ MAX_ROWS = 100_000
 """Of a table that are looked at."""
 
 
-def listener_of(port: int) -> str | None:
-    """Return name and number of the process; None where that cannot be seen."""
+def listener_of(port: int) -> int | None:
+    """Return the process; None where that cannot be seen, as with those of other users. Blocks."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
     if not sockets:
         return None
     for folder in PROC.glob("[0-9]*"):
         with suppress(OSError):
             for descriptor in (folder / "fd").iterdir():
-                if str(descriptor.readlink()) in sockets:
-                    name = (folder / "comm").read_text().strip()
-                    return f"{name} (process {folder.name})"
+                with suppress(OSError):
+                    if str(descriptor.readlink()) in sockets:
+                        return int(folder.name)
     return None
 
 

@@ -1,0 +1,71 @@
+"""Where an app-server is, and WebSockets to it with the token that it wants.
+
+Source: docs/listeners.md.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+
+from app_server.clients.token_file import TokenWanted, token_headers
+
+UNIX = "unix://"
+
+
+class HandshakeFailed(ConnectionError):
+    """Somebody answers there, and refuses WebSockets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """A server, as its clients reach it."""
+
+    url: str
+    """`ws://HOST:PORT` or `unix://PATH`."""
+    token_file: Path | None = None
+    """Has the token that is shown there; None: none is."""
+    pid: int | None = None
+    """The process of the server, where it is known."""
+
+    async def connection(self, **options: Any) -> connect:
+        """Return a connection to be awaited or entered, with the token as it is now.
+
+        `options` are those of the library. Entering raises OSError if nobody listens, and
+        WebSocketException if it is no app-server.
+
+        Raises:
+            NoToken: the token file cannot be read.
+        """
+        # Where another address is named in the answer, the library takes the token out.
+        options["additional_headers"] = await token_headers(self.token_file)
+        options["compression"] = None
+        if self.url.startswith(UNIX):
+            return unix_connect(self.url.removeprefix(UNIX), **options)
+        return connect(self.url, proxy=None, **options)
+
+    @asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[ClientConnection]:
+        """Connect while the context lasts; `options` are those of the library.
+
+        Raises:
+            ValueError: this is no such address.
+            OSError: nobody listens there, or there is no token in the file; HandshakeFailed;
+                TokenWanted, where the server wants another one.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                socket = await stack.enter_async_context(await self.connection(**options))
+            except InvalidURI as exc:
+                raise ValueError(str(exc)) from exc
+            except InvalidHandshake as exc:
+                status = exc.response.status_code if isinstance(exc, InvalidStatus) else None
+                if status == HTTPStatus.UNAUTHORIZED:
+                    raise TokenWanted(self.url, self.token_file) from exc
+                raise HandshakeFailed(str(exc)) from exc
+            yield socket
