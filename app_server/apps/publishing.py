@@ -19,7 +19,7 @@ from app_server.apps.routes.ports import AuthGuard
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.extension.registration import Lease
-from app_server.runtime.freeing import free_in_pieces
+from app_server.runtime.loop_share import free_in_pieces
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""How much of the event loop streams may take, all those together that use one share. No I/O.
+"""How much of the event loop streams may take, and those who free many values. No I/O.
 
 A read from a socket can hold hundreds of events or lines, and the next read may be ready at once: a
 task that works them off without a pause, or a hundred of them in a row, keep everybody else
@@ -14,7 +14,10 @@ from collections.abc import Callable
 import anyio.lowlevel
 
 SLICE_S = 0.0005
-"""Seconds of each round of the event loop that streams may take."""
+"""Seconds of each round of the event loop that streams may take, all those that share it."""
+
+PIECE = 256
+"""Values that are freed at once, each with what it alone holds: less than 1 ms."""
 
 
 class LoopShare:
@@ -62,3 +65,13 @@ class LoopShare:
                 place.set_result(None)
                 self._begin_round()
                 return
+
+
+async def free_in_pieces(values: list[object], piece: int = PIECE) -> None:
+    """Empty a list that is the last holder of what is in it; others run in between.
+
+    Without it 30,000 values would stop everybody for 10 ms.
+    """
+    while values:
+        del values[-piece:]
+        await anyio.lowlevel.checkpoint()

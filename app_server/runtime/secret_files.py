@@ -3,13 +3,10 @@
 Knows no format and no purpose. What is not `async` here blocks: call it in a worker.
 """
 
-import contextlib
-import fcntl
 import importlib
 import importlib.util
 import os
 import secrets
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,9 +15,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from app_server.runtime.disk import lock_within, sync_folder, try_lock, written_whole
 from app_server.runtime.loader import load_from_worker
 
-LOCK_POLL_S = 0.01
 ASYNC_LOCK_POLL_S = 0.05
 
 
@@ -49,18 +46,10 @@ def write_private(path: Path, content: bytes) -> None:
     Raises:
         StoreFailed: it cannot be written; what was there is there still.
     """
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
-        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(number, "wb") as file:
+        with written_whole(path, path.with_name(f"{path.name}.{secrets.token_hex(8)}")) as file:
             file.write(content)
-            file.flush()
-            os.fsync(number)
-        draft.replace(path)
-        _sync_folder(path.parent)
     except OSError as exc:
-        with contextlib.suppress(OSError):
-            draft.unlink()
         raise StoreFailed(f"{path}: {exc.strerror}") from exc
 
 
@@ -72,20 +61,12 @@ def delete_private(path: Path) -> bool:
     """
     try:
         path.unlink()
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except FileNotFoundError:
         return False
     except OSError as exc:
         raise StoreFailed(f"{path}: {exc.strerror}") from exc
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 @contextmanager
@@ -96,12 +77,9 @@ def lock_held(path: Path, wait_s: float) -> Iterator[None]:
         StoreFailed: it cannot be made, or others have held it for `wait_s`.
     """
     number = _open_lock(path)
-    give_up = time.monotonic() + wait_s
     try:
-        while not _try_lock(number):
-            if time.monotonic() >= give_up:
-                raise StoreFailed(f"{path}: another process has held it for {wait_s} s")
-            time.sleep(LOCK_POLL_S)
+        if not lock_within(number, wait_s):
+            raise StoreFailed(f"{path}: another process has held it for {wait_s} s")
         yield
     finally:
         os.close(number)
@@ -117,7 +95,7 @@ async def lock_awaited(path: Path) -> AsyncIterator[None]:
     number = await anyio.to_thread.run_sync(_open_lock, path)
     try:
         while True:
-            if _try_lock(number):
+            if try_lock(number):
                 break
             await anyio.sleep(ASYNC_LOCK_POLL_S)
         yield
@@ -132,14 +110,6 @@ def _open_lock(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
         raise StoreFailed(f"{path}: {exc.strerror}") from exc
-
-
-def _try_lock(number: int) -> bool:
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def load_keyring() -> Any:

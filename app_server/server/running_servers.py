@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from app_server.runtime.disk import try_lock
+
 logger = logging.getLogger(__name__)
 
 FOLDER = "servers"
@@ -147,7 +149,7 @@ def _read(path: Path) -> FoundServer | None:
         # It ended meanwhile, or another user's server wrote it.
         return None
     try:
-        is_running = not _try_lock(file, fcntl.LOCK_SH)
+        is_running = not try_lock(file, fcntl.LOCK_SH)
         entry = _parse(os.read(file, MAX_FILE_BYTES))
     except OSError:
         # No server writes into a pipe, or makes a folder.
@@ -183,15 +185,7 @@ def _remove_stale(folder: Path) -> None:
         with contextlib.suppress(OSError):
             file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                if _try_lock(file, fcntl.LOCK_EX):
+                if try_lock(file):
                     path.unlink()
             finally:
                 os.close(file)
-
-
-def _try_lock(file: int, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -35,7 +35,7 @@ from app_server.mcp.servers.waits import (
 )
 from app_server.mcp.tools.declare import declare, declared_functions, is_declared
 from app_server.mcp.tools.table import SMALL_TABLE
-from app_server.runtime.freeing import free_in_pieces
+from app_server.runtime.loop_share import free_in_pieces
 from app_server.sessions.publisher import Publisher
 from app_server.threads.log.live import LiveThread
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from app_server.runtime.disk import sync_folder
 from app_server.threads.codex.copies import CodexCopies
 from app_server.threads.codex.importing import import_thread
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread
@@ -22,7 +23,6 @@ from app_server.threads.failures import (
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file.folders import sync_folder
 from app_server.threads.log.file.paths import LogPaths
 from app_server.threads.log.file.rollout import LogTooNew
 from app_server.threads.log.file.writers import LogWriters

@@ -5,12 +5,10 @@ Source: docs/config.md, "What the server writes".
 
 import contextlib
 import errno
-import fcntl
 import glob
 import os
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,12 +20,11 @@ import anyio.to_thread
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.values import MAX_FILE_BYTES, Config, ConfigError, read_config
+from app_server.runtime.disk import lock_within, sync_folder
 from app_server.runtime.loader import LoadFailed, load_from_worker
 
 LOCK_S = 10.0
 """For another server to finish its write; a write takes milliseconds."""
-
-LOCK_POLL_S = 0.01
 
 UNFINISHED = ".unfinished"
 """With what the name of a new text ends until it is in its place."""
@@ -185,27 +182,19 @@ def _toml_edit() -> ModuleType:
 def _lock_held(folder: Path) -> Iterator[None]:
     """Keep other servers from writing to files in a folder; who holds it leaves nothing behind."""
     number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    give_up = time.monotonic() + LOCK_S
     try:
-        while not _try_lock(number):
-            if time.monotonic() >= give_up:
-                raise NotRecorded(f"{folder}: another process has held it for {LOCK_S:.0f} s")
-            time.sleep(LOCK_POLL_S)
+        try:
+            is_held = lock_within(number, LOCK_S)
+        except OSError as exc:
+            # Some network file systems lock no folders; `_replace` looks at the file again anyway.
+            is_held = exc.errno in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
+            if not is_held:
+                raise
+        if not is_held:
+            raise NotRecorded(f"{folder}: another process has held it for {LOCK_S:.0f} s")
         yield
     finally:
         os.close(number)
-
-
-def _try_lock(number: int) -> bool:
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as exc:
-        # Some network file systems lock no folders; `_replace` looks at the file once more anyway.
-        if exc.errno not in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP):
-            raise
-    return True
 
 
 def _has(document: Any, keys: Sequence[str]) -> bool:
@@ -243,8 +232,4 @@ def _replace(path: Path, old: bytes, content: bytes) -> None:
         except BaseException:
             Path(new.name).unlink(missing_ok=True)
             raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

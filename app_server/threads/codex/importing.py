@@ -4,12 +4,11 @@ The log is written beside its place and renamed into it, so that it is there as 
 all. The rollout of Codex is only read.
 """
 
-import os
 from pathlib import Path
 
+from app_server.runtime.disk import make_folder, written_whole
 from app_server.threads.codex.threads import CodexSource, records_to_import
 from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file.folders import make_folder, sync_folder
 from protocol.rollout import render_record
 
 
@@ -22,16 +21,6 @@ def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
         OSError: the source cannot be read, or the disk refused; then nothing is left behind.
     """
     make_folder(path.parent)
-    beside = path.with_suffix(".importing")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123 (a descriptor)
-            for record in records_to_import(source, faults):
-                file.write(render_record(record))
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with written_whole(path, path.with_suffix(".importing")) as file:
+        for record in records_to_import(source, faults):
+            file.write(render_record(record))

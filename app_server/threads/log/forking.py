@@ -5,12 +5,11 @@ name, whether it is archived) stays behind.
 Source: docs/wire.md, "History and search".
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.threads.log.file.folders import make_folder, sync_folder
+from app_server.runtime.disk import make_folder, written_whole
 from app_server.threads.log.file.lines import LogLine, scan_lines
 from app_server.threads.log.reverts import dropped_in
 from protocol.rollout import (
@@ -92,27 +91,15 @@ def write_fork(
         OSError: the disk refused; there is no new log.
     """
     make_folder(target.parent)
-    unfinished = target.with_suffix(".part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    try:
-        with source.open("rb") as old, os.fdopen(os.open(unfinished, flags, 0o600), "wb") as new:
-            new.write(render_record(created))
-            for start, end in ranges:
-                old.seek(start)
-                left = end - start
-                while left > 0:
-                    chunk = old.read(min(left, _CHUNK))
-                    if not chunk:
-                        break
-                    new.write(chunk)
-                    left -= len(chunk)
-            new.flush()
-            os.fsync(new.fileno())
-        unfinished.rename(target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    sync_folder(target.parent)
+    draft = target.with_suffix(".part")
+    with source.open("rb") as old, written_whole(target, draft) as new:
+        new.write(render_record(created))
+        for start, end in ranges:
+            old.seek(start)
+            left = end - start
+            while left > 0 and (chunk := old.read(min(left, _CHUNK))):
+                new.write(chunk)
+                left -= len(chunk)
 
 
 def _lines_of_turns(path: Path, end: int | None) -> Iterator[LogLine]:

@@ -9,17 +9,17 @@ Source: docs/threads.md, "Projects and sections".
 import fcntl
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from app_server.runtime.disk import lock_within, sync_folder
+
 logger = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 5.0
 """For other processes; each holds the lock for one write, or one look."""
-LOCK_STEP_S = 0.01
 
 
 class LogLocked(OSError):
@@ -101,7 +101,7 @@ class SharedLog:
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             if is_new:
-                _sync_folder(self._path.parent)
+                sync_folder(self._path.parent)
             _lock(file, fcntl.LOCK_EX)
             yield file
         finally:
@@ -109,21 +109,5 @@ class SharedLog:
 
 
 def _lock(file: int, kind: int) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise LogLocked from None
-            time.sleep(LOCK_STEP_S)
-        else:
-            return
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if not lock_within(file, LOCK_WAIT_S, kind):
+        raise LogLocked

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from pydantic_core import from_json
 
+from app_server.runtime.disk import lock_within, try_lock
+
 MAX_HOLDER_BYTES = 4096
 
 LOOKS_S = (0.001, 0.005, 0.02)
@@ -84,17 +86,13 @@ class WriterLock:
             os.close(self._file)
 
     def _take(self) -> None:
-        for pause_s in (*LOOKS_S, None):
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if pause_s is None:
-                    found = _parse_holder(os.pread(self._file, MAX_HOLDER_BYTES, 0))
-                    raise LockBusy(found) from None
-                # Somebody may only have looked who holds it.
-                time.sleep(pause_s)
-            else:
+        for pause_s in LOOKS_S:
+            if try_lock(self._file):
                 return
+            # Somebody may only have looked who holds it.
+            time.sleep(pause_s)
+        if not try_lock(self._file):
+            raise LockBusy(_parse_holder(os.pread(self._file, MAX_HOLDER_BYTES, 0)))
 
     def _is_current(self) -> bool:
         try:
@@ -134,13 +132,10 @@ class SharedLock:
     def is_only_one(self) -> bool:
         """Whether nobody else holds it; true only for as long as nobody else may come."""
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            return try_lock(self._file)
         finally:
             # A change that is refused gives the lock up; nobody keeps it alone.
             fcntl.flock(self._file, fcntl.LOCK_SH)
-        return True
 
     def release(self) -> None:
         """Take part no more."""
@@ -156,15 +151,8 @@ def short_lock(path: Path) -> Iterator[None]:
     """
     file = _open_lock(path)
     try:
-        deadline = time.monotonic() + SHORT_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise OSError(errno.EBUSY, "another process holds it", str(path)) from None
-                time.sleep(LOOKS_S[-1])
+        if not lock_within(file, SHORT_S):
+            raise OSError(errno.EBUSY, "another process holds it", str(path))
         yield
     finally:
         os.close(file)
@@ -178,12 +166,10 @@ def holder_of(path: Path) -> Holder | None:
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _parse_holder(os.pread(file, MAX_HOLDER_BYTES, 0))
+        is_free = try_lock(file, fcntl.LOCK_SH)
+        return None if is_free else _parse_holder(os.pread(file, MAX_HOLDER_BYTES, 0))
     finally:
         os.close(file)
-    return None
 
 
 def _parse_holder(content: bytes) -> Holder:

@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from app_server.runtime.disk import make_folder, sync_folder
 from app_server.threads.log.file.descriptors import open_file
-from app_server.threads.log.file.folders import make_folder, sync_folder
 from app_server.threads.log.file.locks import WriterLock
 from protocol.rollout import Record, render_record
 
