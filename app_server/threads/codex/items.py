@@ -19,35 +19,34 @@ class NoItem(Exception):
     """An item of a kind or form that is not known here; the text names it."""
 
 
-def item_of(raw: Json, started_at_ms: Json, completed_at_ms: Json) -> KnownThreadItem:
-    """Read an item as newer rollouts have it.
+def item_of_event(event: JsonObject, item_id: str, at_ms: int) -> KnownThreadItem | None:
+    """Read the item of an event; None if it has none.
+
+    Events of newer rollouts hold items as such. Those of older ones stand for items, whose id is
+    `item_id` if the event has none.
 
     Raises:
         NoItem
     """
+    kind = str(event.get("type"))
+    if kind == "item_completed":
+        times = _times(event.get("started_at_ms"), event.get("completed_at_ms"))
+        return _checked({**_item(event.get("item")), **times})
+    if kind not in _EVENTS:
+        return None
+    wire_type, shape = _EVENTS[kind]
+    named = event.get("call_id")
+    wire = {"type": wire_type, "id": named if isinstance(named, str) else item_id}
+    return _checked({**wire, **_times(at_ms, at_ms), **_shaped(shape, event)})
+
+
+def _item(raw: Json) -> JsonObject:
     match raw:
         case {"type": str(kind)}:
             wire = {to_camel(key): value for key, value in raw.items()}
             wire["type"] = kind[:1].lower() + kind[1:]
-            shape = _SHAPES.get(kind)
-            return _checked(
-                {**wire, **_times(started_at_ms, completed_at_ms), **_shaped(shape, raw)}
-            )
+            return {**wire, **_shaped(_SHAPES.get(kind), raw)}
     raise NoItem("nameless")
-
-
-def item_of_event(event: JsonObject, item_id: str, at_ms: int) -> KnownThreadItem | None:
-    """Read the item that an event of an older rollout stands for; None if it stands for none.
-
-    Raises:
-        NoItem
-    """
-    shape = _EVENTS.get(str(event.get("type")))
-    if shape is None:
-        return None
-    named = event.get("call_id")
-    wire = {"id": named if isinstance(named, str) else item_id, **_times(at_ms, at_ms)}
-    return _checked({**wire, **_shaped(shape, event)})
 
 
 _Shape = Callable[[JsonObject], JsonObject]
@@ -189,22 +188,21 @@ def _event_user(event: JsonObject) -> JsonObject:
         content.append({"type": "text", "text": event["message"], "text_elements": []})
     content += [{"type": "image", "url": url} for url in event.get("images") or []]
     content += [{"type": "localImage", "path": path} for path in event.get("local_images") or []]
-    return {"type": "userMessage", "content": content}
+    return {"content": content}
 
 
 def _event_agent(event: JsonObject) -> JsonObject:
-    return {"type": "agentMessage", "text": event["message"]}
+    return {"text": event["message"]}
 
 
 def _event_reasoning(event: JsonObject) -> JsonObject:
-    return {"type": "reasoning", "summary": [event["text"]], "content": []}
+    return {"summary": [event["text"]], "content": []}
 
 
 def _event_mcp(event: JsonObject) -> JsonObject:
     invocation, result = event["invocation"], event["result"]
     failed = "Ok" not in result or bool((result["Ok"] or {}).get("is_error"))
     return {
-        "type": "mcpToolCall",
         "server": invocation["server"],
         "tool": invocation["tool"],
         "arguments": invocation.get("arguments"),
@@ -215,25 +213,13 @@ def _event_mcp(event: JsonObject) -> JsonObject:
     }
 
 
-def _event_command(event: JsonObject) -> JsonObject:
-    return {"type": "commandExecution", **_command(event)}
-
-
-def _event_patch(event: JsonObject) -> JsonObject:
-    return {"type": "fileChange", **_file_change(event)}
-
-
-def _event_search(event: JsonObject) -> JsonObject:
-    return {"type": "webSearch", **_web_search(event)}
-
-
-_EVENTS: Mapping[str, _Shape] = {
-    "user_message": _event_user,
-    "agent_message": _event_agent,
-    "agent_reasoning": _event_reasoning,
-    "mcp_tool_call_end": _event_mcp,
-    "exec_command_end": _event_command,
-    "patch_apply_end": _event_patch,
-    "web_search_end": _event_search,
-    "context_compacted": lambda event: {"type": "contextCompaction"},
+_EVENTS: Mapping[str, tuple[str, _Shape | None]] = {
+    "user_message": ("userMessage", _event_user),
+    "agent_message": ("agentMessage", _event_agent),
+    "agent_reasoning": ("reasoning", _event_reasoning),
+    "mcp_tool_call_end": ("mcpToolCall", _event_mcp),
+    "exec_command_end": ("commandExecution", _command),
+    "patch_apply_end": ("fileChange", _file_change),
+    "web_search_end": ("webSearch", _web_search),
+    "context_compacted": ("contextCompaction", None),
 }

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from app_server.threads.codex.items import NoItem, item_of, item_of_event
+from app_server.threads.codex.items import NoItem, item_of_event
 from app_server.threads.codex.reading import CodexHead, CodexLine, Segment, is_user_message
 from app_server.threads.codex.values import error_of, settings_of, source_of, usage_of
 from app_server.threads.log.faults import LogFaults
-from protocol.items import KnownThreadItem
 from protocol.model import Json, JsonObject
 from protocol.rollout import (
     HistoryAppended,
@@ -131,20 +130,6 @@ def _text(value: Json) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def message_of(line: CodexLine) -> KnownThreadItem:
-    """Return what a user said in a line of which `is_user_message` is true.
-
-    Raises:
-        NoItem: it is of a form that is not known here.
-    """
-    event = line.payload
-    if event.get("type") == "item_completed":
-        return item_of(event.get("item"), event.get("started_at_ms"), event.get("completed_at_ms"))
-    item = item_of_event(event, str(line.number), line.at_ms)
-    assert item is not None, "a user's message has an item"
-    return item
-
-
 def records_of(segments: Sequence[Segment], faults: LogFaults) -> Iterator[Record]:
     """Read a thread of Codex as records, the first of which creates it.
 
@@ -236,23 +221,17 @@ class _Conversion:
     def _item(self, number: int, line: CodexLine) -> Iterator[Record]:
         event = line.payload
         assert self._turn_id is not None
+        has_items = self._outline.turns[self._begun - 1].has_items
+        if has_items and event.get("type") != "item_completed":
+            return
         try:
-            if event.get("type") == "item_completed":
-                item = item_of(
-                    event.get("item"), event.get("started_at_ms"), event.get("completed_at_ms")
-                )
-            elif self._outline.turns[self._begun - 1].has_items:
-                return
-            else:
-                found = item_of_event(event, self._new_id(number), line.at_ms)
-                if found is None:
-                    return
-                item = found
+            item = item_of_event(event, self._new_id(number), line.at_ms)
         except NoItem as exc:
             self.unknown[str(exc)] += 1
             self._faults.add_newer(line.number)
             return
-        yield ItemCompleted(at_ms=line.at_ms, turn_id=self._turn_id, item=item)
+        if item is not None:
+            yield ItemCompleted(at_ms=line.at_ms, turn_id=self._turn_id, item=item)
 
     def _ended(self, line: CodexLine) -> Iterator[Record]:
         if self._turn_id is None:

@@ -8,19 +8,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from app_server.threads.codex.files import CodexFile, CodexNames, find_files, has_folders
-from app_server.threads.codex.items import NoItem
+from app_server.threads.codex.items import NoItem, item_of_event
 from app_server.threads.codex.reading import (
     NotACodexRollout,
     Segment,
     read_last_context,
     segments_of,
 )
-from app_server.threads.codex.records import created_of, message_of, records_of
+from app_server.threads.codex.records import created_of, records_of
 from app_server.threads.codex.values import settings_of
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state.thread import ThreadState, begin, replay
@@ -232,17 +233,14 @@ def _summary(source: CodexSource) -> ThreadState:
     context = read_last_context(source.file)
     if context is not None:
         state.settings = settings_of(context, state.settings.model_provider)
-    for segment in source.segments:
-        line = segment.head.first_user_line
-        if line is None:
-            continue
+    heads = (segment.head for segment in source.segments)
+    line = next((head.first_user_line for head in heads if head.first_user_line), None)
+    if line is not None:
         state.apply(TurnStarted(at_ms=line.at_ms, turn_id=""))
-        try:
-            item = message_of(line)
-        except NoItem:
-            break
-        state.apply(ItemCompleted(at_ms=line.at_ms, turn_id="", item=item))
-        break
+        with suppress(NoItem):
+            item = item_of_event(line.payload, str(line.number), line.at_ms)
+            assert item is not None, "a user's message has an item"
+            state.apply(ItemCompleted(at_ms=line.at_ms, turn_id="", item=item))
     _finish(state, source)
     return state
 
