@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app_server.runtime.disk import sync_folder
-from app_server.threads.codex.copies import CodexCopies
 from app_server.threads.codex.importing import import_thread
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread
 from app_server.threads.failures import (
@@ -43,7 +42,6 @@ class LogFiles:
         paths: LogPaths,
         writers: LogWriters,
         codex: CodexThreads,
-        copies: CodexCopies,
         index: Callable[[], ThreadIndex],
         changed: Callable[[ThreadState], None],
     ) -> None:
@@ -51,7 +49,6 @@ class LogFiles:
         self._paths = paths
         self._writers = writers
         self._codex = codex
-        self._copies = copies
         self._index = index
         self._changed = changed
 
@@ -181,19 +178,6 @@ class LogFiles:
                 raise ThreadNotFound(thread_id) from None
         with log_failures(thread_id):
             return load_state(path, with_history=False)
-
-    def log_to_ask(self, thread_id: str) -> Path:
-        """Return a log with the history of a thread: its own, or a copy of what Codex has.
-
-        Raises:
-            InvalidThreadId, ThreadNotFound, ThreadTooNew, ThreadDamaged, NoCodexThread, OSError
-        """
-        path = self._paths.path_of(thread_id)
-        if not path.exists():
-            return self._copies.path_of(thread_id)
-        with log_failures(thread_id):
-            read_created(path)
-        return path
 
 
 def _require_not_newer(path: Path, thread_id: str) -> None:

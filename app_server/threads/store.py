@@ -29,7 +29,6 @@ from app_server.threads.failures import (
     ThreadTooNew,
 )
 from app_server.threads.history.history import ThreadHistory
-from app_server.threads.history.stored import StoredHistory
 from app_server.threads.index.follower import IndexFollower
 from app_server.threads.index.listing import Listing
 from app_server.threads.log.file.paths import LogPaths
@@ -66,21 +65,19 @@ class ThreadStore:
         self._paths = LogPaths(home / "threads")
         self._writers = LogWriters(home / "locks", self._paths)
         self._codex = CodexThreads(home, self._paths.exists)
-        copies = CodexCopies(home / "index" / "codex", self._codex)
         self._follower = IndexFollower(home, index_path, self._paths.path_of, self._writers)
-        self._history = ThreadHistory(home / "index", index_path, self._paths.path_of)
         self._files = LogFiles(
             self._paths,
             self._writers,
             self._codex,
-            copies,
             lambda: self._follower.index,
             self._note_change,
         )
         self._lanes: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self.lists = Listing(index_path, self._follower, self._codex)
         """Lists of all threads."""
-        self.history = StoredHistory(self._history, self._files, self.lists, copies)
+        copies = CodexCopies(home / "index" / "codex", self._codex)
+        self.history = ThreadHistory(home / "index", self._paths, self.lists, copies)
         """Pages of one thread, and searches over all."""
         self.organization = Organization(Filing(home / "filing.jsonl"), self._follower)
         """The projects and sections that threads can be in."""
@@ -104,34 +101,34 @@ class ThreadStore:
         await self.organization.refresh()
         logs_exist = self._paths.folder.exists()
         # What a crash left behind in the one index is behind in the other.
-        await self._history.open(behind, logs_exist=logs_exist)
+        await self.history.open(behind, logs_exist=logs_exist)
         await self._follower.begin(logs_exist=logs_exist)
 
     async def run(self) -> None:
         """Keep the indexes up to date until cancelled; make them first if they were missing."""
         await self._follower.make()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._history.make, self._paths.folder)
+            tasks.start_soon(self.history.make)
             tasks.start_soon(self._follower.keep_repaired, self._note_repaired)
             while True:
                 await self._follower.changed()
                 await self._follower.flush()
-                if not await self._history.follow():
+                if not await self.history.follow():
                     self._follower.wake()
 
     def _note_repaired(self, thread_id: str) -> None:
-        self._history.note_change(thread_id)
+        self.history.note_change(thread_id)
         self._follower.wake()
 
     def _note_change(self, state: ThreadState) -> None:
         self._follower.note_change(state)
-        self._history.note_change(state.id)
+        self.history.note_change(state.id)
 
     async def aclose(self) -> None:
         """Write what is behind and close the indexes."""
         with anyio.CancelScope(shield=True):
             await self._follower.flush()
-            await self._history.aclose()
+            await self.history.aclose()
             self.lists.close()
             await self._follower.aclose()
 
@@ -162,7 +159,7 @@ class ThreadStore:
         async with self._lane(thread_id):
             thread = await anyio.to_thread.run_sync(load)
         # What was imported is searched like all else here.
-        self._history.note_change(thread_id)
+        self.history.note_change(thread_id)
         return thread
 
     def _lane(self, thread_id: str) -> anyio.Lock:
@@ -185,7 +182,7 @@ class ThreadStore:
             if not await anyio.to_thread.run_sync(self._paths.path_of(source_id).exists):
                 load = partial(self._files.load, source_id, archived_too=False)
                 await self._close(await anyio.to_thread.run_sync(load))
-                self._history.note_change(source_id)
+                self.history.note_change(source_id)
             thread = await anyio.to_thread.run_sync(self._files.fork, source_id, point, created)
         if not created.ephemeral:
             self._note_change(thread.state)
@@ -205,7 +202,7 @@ class ThreadStore:
             async with self._lane(thread_id), self._follower.flushing:
                 await anyio.to_thread.run_sync(self._files.delete, thread_id)
                 try:
-                    await self._history.forget(thread_id)
+                    await self.history.forget(thread_id)
                 except OSError as exc:
                     # Nobody finds what is left there: no list has the thread.
                     logger.warning("the history of %s cannot be forgotten: %s", thread_id, exc)

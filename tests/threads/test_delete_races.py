@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.threads.history.stored import StoredHistory
+from app_server.threads.history.history import ThreadHistory
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.live import LogClosed
 from app_server.threads.repair.checking import LogCheck, check_log
@@ -51,9 +51,9 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     asked, going = anyio.Event(), anyio.Event()
-    ask = StoredHistory.ask
+    ask = ThreadHistory.ask
 
-    async def hold(self: StoredHistory, thread_id: str, question: Callable[..., Any]) -> Any:
+    async def hold(self: ThreadHistory, thread_id: str, question: Callable[..., Any]) -> Any:
         answer = await ask(self, thread_id, question)
         asked.set()
         await going.wait()
@@ -64,7 +64,7 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
         await first.turn(thread_id, "hello")
         await first.call("thread/unsubscribe", {"threadId": thread_id})
         sessions = served.services.sessions
-        monkeypatch.setattr(StoredHistory, "ask", hold)
+        monkeypatch.setattr(ThreadHistory, "ask", hold)
         resumed = await first.request("thread/resume", {"threadId": thread_id})
         await asked.wait()
         params: dict[str, Any] = {"threadId": thread_id}

@@ -5,12 +5,12 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from app_server.threads.history.stored import StoredHistory
+from app_server.threads.history.history import ThreadHistory
 from app_server.threads.index.listing import Listing
 from app_server.threads.organization.organization import Organization
 from app_server.threads.store import ThreadStore
 
-DOORS = (ThreadStore, StoredHistory, Listing, Organization)
+DOORS = (ThreadStore, ThreadHistory, Listing, Organization)
 MAX_METHODS = 15
 LOCAL = ("Path", "sqlite3", "Lock", "ThreadIndex", "IndexFile", "RolloutWriter", "LogPaths")
 """What only a store in files has."""

@@ -7,7 +7,7 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -17,9 +17,14 @@ import anyio.to_thread
 
 from app_server.threads.codex.copies import CodexCopies
 from app_server.threads.codex.threads import NoCodexThread
+from app_server.threads.failures import ThreadNotFound, log_failures
 from app_server.threads.history.index import HistoryIndex
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery, ThreadSearch
+from app_server.threads.index.listing import Listing
+from app_server.threads.index.rows import ThreadRow
+from app_server.threads.log.file.paths import LogPaths
+from app_server.threads.log.loading import read_created
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +38,14 @@ Answer = TypeVar("Answer")
 
 
 class ThreadHistory:
-    """One history index, and the threads that it does not know all of yet."""
+    """What was said in threads, loaded or not, those of Codex too."""
 
-    def __init__(self, folder: Path, threads: Path, path_of: Callable[[str], Path]) -> None:
-        """`folder` holds the index, `threads` is the index of threads, which searches read too."""
+    def __init__(self, folder: Path, paths: LogPaths, lists: Listing, copies: CodexCopies) -> None:
+        """`folder` holds the index."""
         self._path = folder / "history.sqlite3"
-        self._threads = threads
-        self._path_of = path_of
+        self._paths = paths
+        self._lists = lists
+        self._copies = copies
         self._index: HistoryIndex | None = None
         self._search: ThreadSearch | None = None
         self._searchable = anyio.Event()
@@ -61,11 +67,12 @@ class ThreadHistory:
             await anyio.to_thread.run_sync(index.mark_complete)
             self._searchable.set()
 
-    async def make(self, logs: Path) -> None:
-        """Make the index from all logs below a folder if it was missing; tried until it works."""
+    async def make(self) -> None:
+        """Make the index from all logs if it was missing; tried until it works."""
         while not self._searchable.is_set():
             try:
-                await self._take_in(await anyio.to_thread.run_sync(_logs_below, logs))
+                logs = await anyio.to_thread.run_sync(_logs_below, self._paths.folder)
+                await self._take_in(logs)
                 await anyio.to_thread.run_sync(self._require_index().mark_complete)
             except OSError as exc:
                 logger.warning("the history cannot be indexed, and is tried again: %s", exc)
@@ -100,29 +107,20 @@ class ThreadHistory:
         async with self._following:
             changed, self._behind = list(self._behind), {}
             try:
-                await self._take_in([(thread, self._path_of(thread)) for thread in changed])
+                await self._take_in([(thread, self._paths.path_of(thread)) for thread in changed])
             except OSError:
                 self._behind = {**dict.fromkeys(changed), **self._behind}
                 raise
 
-    async def take_in_copies(self, copies: CodexCopies) -> None:
-        """Take in the threads of Codex that lists show, as far as they changed.
-
-        Raises:
-            OSError: the index cannot be written.
-        """
-        await self._searchable.wait()
-        async with self._following:
-            await anyio.to_thread.run_sync(self._take_in_copies, copies)
-
-    def _take_in_copies(self, copies: CodexCopies) -> None:
+    def _take_in_copies(self) -> None:
+        """Take in the threads of Codex that lists show, as far as they changed."""
         index = self._require_index()
         known = index.copied()
-        for thread_id, version in copies.listed():
-            if known.get(thread_id) == version or self._path_of(thread_id).exists():
+        for thread_id, version in self._copies.listed():
+            if known.get(thread_id) == version or self._paths.exists(thread_id):
                 continue
             try:
-                path = copies.path_of(thread_id)
+                path = self._copies.path_of(thread_id)
             except (NoCodexThread, OSError) as exc:
                 logger.warning("the thread %s of Codex cannot be searched: %s", thread_id, exc)
                 continue
@@ -134,38 +132,51 @@ class ThreadHistory:
             group = logs[first : first + FOLLOW_STEP]
             await anyio.to_thread.run_sync(self._require_index().catch_up, group)
 
-    async def ask(
-        self, thread_id: str, path: Path, question: Callable[[HistoryReader], Answer]
-    ) -> Answer:
-        """Have a question about one thread answered, of what is in its log by now.
+    async def ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
+        """Have a question about one thread's history answered in a worker thread.
+
+        The thread need not be loaded; a loaded one is seen as its log is by now. One of Codex's is
+        seen as an import would make it.
 
         Raises:
-            FileNotFoundError: there is no such log.
-            OSError: it cannot be read; and what `question` raises.
+            InvalidThreadId, ThreadNotFound, ThreadTooNew, ThreadDamaged, OSError
+            And what `question` raises.
         """
-        return await anyio.to_thread.run_sync(self._ask, thread_id, path, question)
+        try:
+            return await anyio.to_thread.run_sync(self._ask, thread_id, question)
+        except (FileNotFoundError, NoCodexThread):
+            raise ThreadNotFound(thread_id) from None
 
-    def _ask(
-        self, thread_id: str, path: Path, question: Callable[[HistoryReader], Answer]
-    ) -> Answer:
+    def _ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
+        path = self._paths.path_of(thread_id)
+        if path.exists():
+            with log_failures(thread_id):
+                read_created(path)
+        else:
+            path = self._copies.path_of(thread_id)
         with HistoryReader(self._require_index(), thread_id, path) as reader:
             return question(reader)
 
-    async def search(self, query: SearchQuery) -> SearchPage:
-        """Return one page of threads by what was said in them up to the call.
+    async def search(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
+        """Return one page of threads by what was said in them, up to the call; and their rows.
 
         Waits for an index that is being made.
 
         Raises:
             InvalidCursor: see ThreadSearch.page.
+            OSError: an index cannot be read or written.
         """
+        await self._lists.refresh()
         await self._searchable.wait()
+        async with self._following:
+            await anyio.to_thread.run_sync(self._take_in_copies)
         await self.catch_up()
-        return await anyio.to_thread.run_sync(self._find, query)
+        page = await anyio.to_thread.run_sync(self._find, query)
+        return page, await self._lists.rows_of([found.thread_id for found in page.found])
 
     def _find(self, query: SearchQuery) -> SearchPage:
         if self._search is None:
-            self._search = ThreadSearch(self._path, self._threads)
+            self._search = ThreadSearch(self._path, self._lists.path)
         return self._search.page(query)
 
     async def forget(self, thread_id: str) -> None:

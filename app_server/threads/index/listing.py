@@ -22,6 +22,7 @@ class Listing:
 
     def __init__(self, path: Path, follower: IndexFollower, codex: CodexThreads) -> None:
         """Take the path of the index that the follower opens."""
+        self.path = path
         self._follower = follower
         self._codex = codex
         self._recent = RecentPages(path)

@@ -254,7 +254,7 @@ async def test_a_search_finds_what_was_there_before_it_was_asked_also_after_a_cr
         await thread.append(*turn(2, "a second word"))
         await thread.aclose()
         store._follower._behind.clear()
-        store._history._behind.clear()
+        store.history._behind.clear()
     async with open_store(tmp_path) as store:
         page, _ = await store.history.search(SearchQuery("second", 9))
         assert [one.thread_id for one in page.found] == [thread.id]
@@ -292,11 +292,11 @@ async def test_the_history_index_follows_by_itself(
         thread = await store.create(created())
         await thread.append(*turn(1, "by itself"))
         with anyio.fail_after(WAIT_S):
-            while store._history._behind:
+            while store.history._behind:
                 await anyio.lowlevel.checkpoint()
-            async with store._history._following:
+            async with store.history._following:
                 pass
-        found = store._history._find(SearchQuery("by itself", 9))
+        found = store.history._find(SearchQuery("by itself", 9))
         assert [one.thread_id for one in found.found] == [thread.id]
         await store.unload(thread)
 
