@@ -17,7 +17,7 @@ from typing import Any
 from app_server.runtime.sqlite import connect
 from app_server.threads.history.full_text import BETWEEN, SLOTS
 from app_server.threads.history.matching import excerpt, matches
-from app_server.threads.index.failures import index_failures
+from app_server.threads.index.file import index_failures
 from app_server.threads.index.query import SortKey
 from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 

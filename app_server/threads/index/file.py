@@ -4,12 +4,11 @@ import errno
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from app_server.runtime.sqlite import open_rebuildable, version_of
+from app_server.runtime.sqlite import as_disk_failures, open_rebuildable, version_of
 from app_server.threads.codex.threads import Seen
-from app_server.threads.index.failures import IndexUnusable, index_failures
 from app_server.threads.index.rows import COLUMNS
 from app_server.threads.log.file.locks import LockBusy, SharedLock, WriterLock, short_lock
 
@@ -28,6 +27,15 @@ CREATE INDEX by_open ON threads (id) WHERE open;
 """
 
 _SEEN = f"CREATE TABLE IF NOT EXISTS seen ({', '.join(Seen._fields)}, PRIMARY KEY (thread_id));"
+
+
+class IndexUnusable(OSError):
+    """The index cannot be opened, read or written; the logs are as they were."""
+
+
+def index_failures(path: Path) -> AbstractContextManager[None]:
+    """Translate failures of SQLite into those of a disk, naming the file."""
+    return as_disk_failures(lambda number, text: IndexUnusable(number, text, str(path)))
 
 
 class IndexFile:
