@@ -37,7 +37,6 @@ from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.threads.log_files import LogFiles
-from app_server.threads.organization.filing import Filing
 from app_server.threads.organization.organization import Organization
 from protocol.rollout import Record, ThreadCreated
 
@@ -79,7 +78,7 @@ class ThreadStore:
         copies = CodexCopies(home / "index" / "codex", self._codex)
         self.history = ThreadHistory(home / "index", self._paths, self.lists, copies)
         """Pages of one thread, and searches over all."""
-        self.organization = Organization(Filing(home / "filing.jsonl"), self._follower)
+        self.organization = Organization(home / "filing.jsonl", self._follower)
         """The projects and sections that threads can be in."""
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from app_server.handlers.errors import config_failures, no_rollout, thread_failures
 from app_server.handlers.services import Services
@@ -40,7 +41,12 @@ from protocol.planning import (
     ThreadQueueUpdateParams,
     ThreadQueueUpdateResponse,
 )
-from protocol.rollout import SubmissionQueued
+from protocol.rollout import (
+    QueueReordered,
+    SubmissionChanged,
+    SubmissionQueued,
+    SubmissionRemoved,
+)
 
 DEFAULT_PAGE = 25
 MAX_CURSOR_DIGITS = 9
@@ -78,7 +84,7 @@ class QueueHandlers:
             input=params.input,
             responsesapi_client_metadata=params.responsesapi_client_metadata,
         )
-        queued = await self._change(context, params.thread_id, adding(entry))
+        queued = await self._change(context, params.thread_id, partial(adding, entry))
         return ThreadQueueAddResponse(queued_submission=_shown(queued))
 
     async def update(
@@ -86,30 +92,33 @@ class QueueHandlers:
     ) -> ThreadQueueUpdateResponse:
         """Give a waiting entry another input."""
         _check_input(params.input)
-        plan = changing(
-            self._clock.now_ms(),
-            params.queued_submission_id,
-            params.input,
-            params.responsesapi_client_metadata,
+        change = SubmissionChanged(
+            at_ms=self._clock.now_ms(),
+            submission_id=params.queued_submission_id,
+            input=params.input,
+            responsesapi_client_metadata=params.responsesapi_client_metadata,
         )
-        changed = await self._change(context, params.thread_id, plan)
+        changed = await self._change(context, params.thread_id, partial(changing, change))
         return ThreadQueueUpdateResponse(queued_submission=_shown(changed))
 
     async def delete(
         self, context: RequestContext, params: ThreadQueueDeleteParams
     ) -> ThreadQueueDeleteResponse:
         """Take an entry out, unless it has become a turn."""
-        plan = removing(self._clock.now_ms(), params.queued_submission_id)
-        return ThreadQueueDeleteResponse(
-            deleted=await self._change(context, params.thread_id, plan)
+        removal = SubmissionRemoved(
+            at_ms=self._clock.now_ms(), submission_id=params.queued_submission_id
         )
+        removed = await self._change(context, params.thread_id, partial(removing, removal))
+        return ThreadQueueDeleteResponse(deleted=removed)
 
     async def reorder(
         self, context: RequestContext, params: ThreadQueueReorderParams
     ) -> ThreadQueueReorderResponse:
         """Put the whole queue into another order."""
-        plan = reordering(self._clock.now_ms(), params.queued_submission_ids)
-        await self._change(context, params.thread_id, plan)
+        order = QueueReordered(
+            at_ms=self._clock.now_ms(), submission_ids=params.queued_submission_ids
+        )
+        await self._change(context, params.thread_id, partial(reordering, order))
         return ThreadQueueReorderResponse()
 
     async def start(

@@ -3,50 +3,39 @@
 Source: docs/threads.md.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
+from pydantic_core import to_json
 
+from app_server.threads.index.file import IndexFile
 from app_server.threads.index.follower import IndexFollower
-from app_server.threads.organization.filing import Filing, FilingState
+from app_server.threads.organization.filing import Filing
 from app_server.threads.organization.fractional_index import rank_between
-from app_server.threads.organization.placement import Owner, Placement
-from protocol.filing_records import FilingRecord
 
 
-class Organization:
+class NotInSection(Exception):
+    """A thread is not where it was believed to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A thread that has an attachment."""
+
+    id: str
+    archived: bool
+
+
+class Organization(Filing):
     """The projects and sections that threads can be in; servers that share a home share them."""
 
-    def __init__(self, filing: Filing, follower: IndexFollower) -> None:
-        self._filing = filing
+    def __init__(self, path: Path, follower: IndexFollower) -> None:
+        """`path` is the log of projects and sections."""
+        super().__init__(path)
         self._follower = follower
-
-    @property
-    def state(self) -> FilingState:
-        """Which projects and sections there are, as of the last `refresh` or `change`."""
-        return self._filing.state
-
-    async def refresh(self) -> FilingState:
-        """Take over what other servers have added.
-
-        Raises:
-            OSError: it cannot be read.
-        """
-        return await self._filing.refresh()
-
-    async def change(
-        self, decide: Callable[[FilingState], Sequence[FilingRecord]]
-    ) -> Sequence[FilingRecord]:
-        """Add what `decide` makes of the state; it is on disk when this returns.
-
-        `decide` runs in a worker thread; what it raises comes out, and nothing was added. Returns
-        what was added. Cancelling waits for a write that has begun.
-
-        Raises:
-            OSError: the disk refused, or other processes wrote for 5 s; nothing was added.
-        """
-        return await self._filing.change(decide)
 
     async def rank_in_section(self, section_id: str, moved: str, before: str | None) -> str:
         """Find a place for a thread in a section: before another one, or at the end.
@@ -54,22 +43,70 @@ class Organization:
         Raises:
             NotInSection: the other thread is not in this section.
         """
-        placement = await self._placement()
-        find = partial(placement.neighbours, section_id, moved, before)
-        low, high = await anyio.to_thread.run_sync(find)
+        index = await self._follower.current()
+        find = anyio.to_thread.run_sync
+        low, high = await find(_neighbours, index, section_id, moved, before)
         return rank_between(low, high)
 
     async def project_recency(self) -> Mapping[str, int]:
         """Return when an unarchived thread of each project was last active, in milliseconds."""
-        return await anyio.to_thread.run_sync((await self._placement()).project_recency)
+        return await anyio.to_thread.run_sync(_project_recency, await self._follower.current())
 
     async def owners(
         self, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
     ) -> Sequence[Owner]:
         """Return threads with an attachment of this type and key, by id, from `after` on."""
-        placement = await self._placement()
-        find = partial(placement.owners, attachment, archived, after, limit)
-        return await anyio.to_thread.run_sync(find)
+        index = await self._follower.current()
+        find = anyio.to_thread.run_sync
+        return await find(_owners, index, attachment, archived, after, limit)
 
-    async def _placement(self) -> Placement:
-        return Placement(await self._follower.current())
+
+def _neighbours(
+    file: IndexFile, section_id: str, moved: str, before: str | None
+) -> tuple[str | None, str | None]:
+    bound = ""
+    values: list[Any] = [section_id, moved]
+    high = None
+    with file.reading() as database:
+        if before is not None:
+            found = database.execute(
+                "SELECT section_rank FROM threads WHERE id = ? AND section_id = ?",
+                (before, section_id),
+            ).fetchone()
+            if found is None:
+                raise NotInSection(before)
+            (high,) = found
+            bound = " AND (section_rank, id) < (?, ?)"
+            values.extend([high, before])
+        (low,) = database.execute(
+            f"SELECT max(section_rank) FROM threads WHERE section_id = ? AND id <> ?{bound}",
+            values,
+        ).fetchone()
+    # Two processes may have given the same rank: the new one then goes behind both.
+    return (low, high) if high is None or low is None or low < high else (low, None)
+
+
+def _project_recency(file: IndexFile) -> Mapping[str, int]:
+    with file.reading() as database:
+        return dict(
+            database.execute(
+                "SELECT project_id, max(recency_at_ms) FROM threads "
+                "WHERE project_id IS NOT NULL AND NOT archived AND has_content "
+                "GROUP BY project_id"
+            ).fetchall()
+        )
+
+
+def _owners(
+    file: IndexFile, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
+) -> Sequence[Owner]:
+    which = "" if archived is None else " AND archived = ?"
+    values = [to_json(attachment).decode(), after, *([] if archived is None else [archived])]
+    with file.reading() as database:
+        found = database.execute(
+            "SELECT id, archived FROM threads WHERE attachments <> '[]' AND EXISTS "
+            "(SELECT 1 FROM json_each(attachments) AS each WHERE each.value = json(?)) "
+            f"AND id > ?{which} ORDER BY id LIMIT ?",
+            (*values, limit),
+        ).fetchall()
+    return [Owner(thread_id, bool(is_archived)) for thread_id, is_archived in found]

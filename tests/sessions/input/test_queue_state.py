@@ -26,7 +26,10 @@ from protocol.items import TextUserInput, UserMessageThreadItem
 from protocol.rollout import (
     InputQueued,
     InputTaken,
+    QueueReordered,
+    SubmissionChanged,
     SubmissionQueued,
+    SubmissionRemoved,
     parse_record,
 )
 from tests.support.harness import (
@@ -36,13 +39,19 @@ from tests.support.harness import (
 from tests.support.threads.queue import busy, entry, taken, text
 
 
+def change(name: str) -> SubmissionChanged:
+    return SubmissionChanged(
+        at_ms=0, submission_id=name, input=[], responsesapi_client_metadata={"k": "v"}
+    )
+
+
 def test_the_bytes_of_a_queue_are_bounded() -> None:
     queue = QueueState()
     size = MAX_ENTRY_BYTES - 1000
     number = 0
     with pytest.raises(QueueRefusal, match=f"more than {MAX_QUEUE_BYTES} bytes") as caught:
         for number in range(MAX_ENTRIES):
-            records, _ = adding(entry(number, "l" * size))(queue)
+            records, _ = adding(entry(number, "l" * size), queue)
             for record in records:
                 queue.apply(record)
     assert (caught.value.word, number) == ("queueFull", MAX_QUEUE_BYTES // size)
@@ -54,8 +63,8 @@ def test_only_so_many_ids_of_clients_are_remembered() -> None:
         queue.apply(entry(number))
         queue.apply(taken(number))
     assert (len(queue.taken), queue.entries) == (MAX_REMEMBERED, [])
-    assert adding(entry(0))(queue)[0] != ()
-    assert adding(entry(2))(queue)[0] == ()
+    assert adding(entry(0), queue)[0] != ()
+    assert adding(entry(2), queue)[0] == ()
 
 
 @given(st.lists(st.tuples(st.sampled_from("atdur"), st.integers(0, 5)), max_size=40))
@@ -68,24 +77,24 @@ def test_an_entry_is_in_the_queue_or_taken_or_removed_and_never_two_of_them(
         records: Any = ()
         match verb:
             case "a" if name not in model and name not in gone:
-                records, _ = adding(entry(number))(queue)
+                records, _ = adding(entry(number), queue)
                 model.append(name)
             case "t" if name in model:
                 records = [taken(number)]
                 model.remove(name)
                 gone.add(name)
             case "d":
-                records, was_there = removing(0, name)(queue)
+                records, was_there = removing(SubmissionRemoved(at_ms=0, submission_id=name), queue)
                 assert was_there == (name in model)
                 if was_there:
                     model.remove(name)
                     gone.add(name)
             case "u" if name in model:
-                records, changed = changing(0, name, [], {"k": "v"})(queue)
+                records, changed = changing(change(name), queue)
                 assert (changed.input, changed.client_user_message_id) == ([], f"c{number}")
             case "r":
                 model.reverse()
-                records, _ = reordering(0, list(model))(queue)
+                records, _ = reordering(QueueReordered(at_ms=0, submission_ids=list(model)), queue)
         for record in records:
             queue.apply(record)
         assert [e.submission_id for e in queue.entries] == model

@@ -104,11 +104,7 @@ class QueueState:
     def _change(self, record: SubmissionChanged) -> None:
         for place, entry in enumerate(self.entries):
             if entry.submission_id == record.submission_id:
-                update = {
-                    "input": record.input,
-                    "responsesapi_client_metadata": record.responsesapi_client_metadata,
-                }
-                self.entries[place] = entry.model_copy(update=update)
+                self.entries[place] = _changed(entry, record)
                 self.sizes[record.submission_id] = size_of(self.entries[place])
 
     def _drop(self, submission_id: str) -> None:
@@ -126,8 +122,11 @@ class QueueState:
         self._drop(submission_id)
 
 
-Plan: TypeAlias = Callable[[QueueState], tuple[Sequence[QueueRecord], Result]]
-"""A change: the records that make it, and what the caller gets. Raises QueueRefusal."""
+Planned: TypeAlias = tuple[Sequence[QueueRecord], Result]
+"""A change: the records that make it, and what the caller gets."""
+
+Plan: TypeAlias = Callable[[QueueState], Planned[Result]]
+"""Raises QueueRefusal."""
 
 
 def digest(content: Sequence[UserInput]) -> str:
@@ -137,25 +136,21 @@ def digest(content: Sequence[UserInput]) -> str:
     ).hexdigest()
 
 
-def adding(entry: SubmissionQueued) -> Plan[SubmissionQueued]:
+def adding(entry: SubmissionQueued, queue: QueueState) -> Planned[SubmissionQueued]:
     """Plan to put an entry at the end; an id that the client used before gives that entry again.
 
     Refused: an id that was used with another input, an entry or a queue that is too large.
     """
-
-    def plan(queue: QueueState) -> tuple[Sequence[QueueRecord], SubmissionQueued]:
-        if (known := _known(queue, entry)) is not None:
-            return (), known
-        if len(queue.entries) >= MAX_ENTRIES:
-            raise QueueRefusal(
-                f"queue cannot contain more than {MAX_ENTRIES} submissions",
-                "queueFull",
-                maxSubmissions=MAX_ENTRIES,
-            )
-        _check_size(queue, entry)
-        return (entry,), entry
-
-    return plan
+    if (known := _known(queue, entry)) is not None:
+        return (), known
+    if len(queue.entries) >= MAX_ENTRIES:
+        raise QueueRefusal(
+            f"queue cannot contain more than {MAX_ENTRIES} submissions",
+            "queueFull",
+            maxSubmissions=MAX_ENTRIES,
+        )
+    _check_size(queue, entry)
+    return (entry,), entry
 
 
 def _known(queue: QueueState, entry: SubmissionQueued) -> SubmissionQueued | None:
@@ -164,71 +159,53 @@ def _known(queue: QueueState, entry: SubmissionQueued) -> SubmissionQueued | Non
         return None
     for waiting in queue.entries:
         if waiting.client_user_message_id == client_id:
-            if digest(waiting.input) != digest(entry.input):
-                raise _used(client_id)
-            return waiting
-    if (taken := queue.taken.get(client_id)) is None:
-        return None
-    if taken.digest != digest(entry.input):
-        raise _used(client_id)
-    return entry.model_copy(update={"submission_id": taken.submission_id})
-
-
-def _used(client_id: str) -> QueueRefusal:
-    return QueueRefusal(
-        f"clientUserMessageId was used with another input: {client_id}",
-        "clientUserMessageIdUsed",
-        clientUserMessageId=client_id,
-    )
-
-
-def changing(
-    at_ms: int, submission_id: str, content: list[UserInput], metadata: dict[str, str] | None
-) -> Plan[SubmissionQueued]:
-    """Plan to give an entry another input; without metadata it keeps what it has."""
-
-    def plan(queue: QueueState) -> tuple[Sequence[QueueRecord], SubmissionQueued]:
-        entry = queue.find(submission_id)
-        update = {
-            "input": content,
-            "responsesapi_client_metadata": metadata or entry.responsesapi_client_metadata,
-        }
-        changed = entry.model_copy(update=update)
-        _check_size(queue, changed)
-        record = SubmissionChanged(
-            at_ms=at_ms,
-            submission_id=submission_id,
-            input=content,
-            responsesapi_client_metadata=changed.responsesapi_client_metadata,
+            known, before = waiting, digest(waiting.input)
+            break
+    else:
+        if (taken := queue.taken.get(client_id)) is None:
+            return None
+        known = entry.model_copy(update={"submission_id": taken.submission_id})
+        before = taken.digest
+    if before != digest(entry.input):
+        raise QueueRefusal(
+            f"clientUserMessageId was used with another input: {client_id}",
+            "clientUserMessageIdUsed",
+            clientUserMessageId=client_id,
         )
-        return (record,), changed
-
-    return plan
+    return known
 
 
-def removing(at_ms: int, submission_id: str) -> Plan[bool]:
+def changing(change: SubmissionChanged, queue: QueueState) -> Planned[SubmissionQueued]:
+    """Plan to give an entry another input; without metadata it keeps what it has."""
+    entry = queue.find(change.submission_id)
+    if not change.responsesapi_client_metadata:
+        kept = entry.responsesapi_client_metadata
+        change = change.model_copy(update={"responsesapi_client_metadata": kept})
+    changed = _changed(entry, change)
+    _check_size(queue, changed)
+    return (change,), changed
+
+
+def _changed(entry: SubmissionQueued, change: SubmissionChanged) -> SubmissionQueued:
+    metadata = change.responsesapi_client_metadata
+    update = {"input": change.input, "responsesapi_client_metadata": metadata}
+    return entry.model_copy(update=update)
+
+
+def removing(removal: SubmissionRemoved, queue: QueueState) -> Planned[bool]:
     """Plan to take an entry out; False if it does not wait any more."""
-
-    def plan(queue: QueueState) -> tuple[Sequence[QueueRecord], bool]:
-        if all(entry.submission_id != submission_id for entry in queue.entries):
-            return (), False
-        return (SubmissionRemoved(at_ms=at_ms, submission_id=submission_id),), True
-
-    return plan
+    waits = any(entry.submission_id == removal.submission_id for entry in queue.entries)
+    return ((removal,), True) if waits else ((), False)
 
 
-def reordering(at_ms: int, submission_ids: list[str]) -> Plan[None]:
+def reordering(order: QueueReordered, queue: QueueState) -> Planned[None]:
     """Plan another order, which must name every waiting entry once."""
-
-    def plan(queue: QueueState) -> tuple[Sequence[QueueRecord], None]:
-        if sorted(submission_ids) != sorted(entry.submission_id for entry in queue.entries):
-            raise QueueRefusal(
-                "queue reorder must include every queued submission exactly once",
-                "queueOrderIncomplete",
-            )
-        return (QueueReordered(at_ms=at_ms, submission_ids=submission_ids),), None
-
-    return plan
+    if sorted(order.submission_ids) != sorted(entry.submission_id for entry in queue.entries):
+        raise QueueRefusal(
+            "queue reorder must include every queued submission exactly once",
+            "queueOrderIncomplete",
+        )
+    return (order,), None
 
 
 def size_of(entry: SubmissionQueued) -> int:
