@@ -32,7 +32,7 @@ class RequestTimedOut(McpError):
 
 
 class PeerError(McpError):
-    """The server answered with a JSON-RPC error."""
+    """The server answered with a JSON-RPC error, or one stands for an answer that did not come."""
 
     def __init__(self, code: int, message: str, data: Json = None) -> None:
         super().__init__(message)

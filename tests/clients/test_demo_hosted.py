@@ -14,12 +14,12 @@ from app_server.apps.files.upload import Content, UploadFailed, Uploads, UploadT
 from app_server.apps.inventory.fetch import fetch_tools
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
-from app_server.apps.routes.ports import UpstreamError
 from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import apps_endpoint
 from app_server.apps.upstream.hosted_session import HostedSession, open_session
 from app_server.clients.demo.hosted.calendar import DAY_URI
 from app_server.clients.demo.hosted.endpoint import HostedEndpoint
+from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.harness import WAIT_S
@@ -274,10 +274,10 @@ async def test_what_there_is_not_is_refused() -> None:
         assert (await on.http.get("/anything")).status_code == 404
         assert (await on.http.post("/files", content=b"no json")).status_code == 400
         assert (await on.http.post("/ps/apps/batch", json=[])).status_code == 400
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(PeerError) as caught:
             await on.call("nothing")
         assert caught.value.code == -32602
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(PeerError) as caught:
             await on.session.request("tools/list", {"cursor": "x"})
         assert caught.value.code == -32602
 
@@ -287,7 +287,7 @@ async def test_a_resource_is_listed_and_read() -> None:
         listed = await on.session.request("resources/list", {})
         read = await on.session.request("resources/read", {"uri": DAY_URI})
         templates = await on.session.request("resources/templates/list", {})
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(PeerError) as caught:
             await on.session.request("resources/read", {"uri": "ui://nothing"})
     assert listed == {"resources": [{"uri": DAY_URI, "name": DAY_URI}]}
     assert read == {

@@ -6,7 +6,7 @@ Source: docs/mcp.md, "Conformance".
 
 from typing import Any
 
-from app_server.apps.routes.ports import UpstreamError
+from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.peer import Exchange, listed
 
@@ -144,7 +144,7 @@ def _resource(uri: str) -> JsonObject:
     if uri in RESOURCES:
         return RESOURCES[uri]
     if not uri.startswith("test://template/"):
-        raise UpstreamError(-32002, "Resource not found", {"uri": uri})
+        raise PeerError(-32002, "Resource not found", {"uri": uri})
     id_ = uri.split("/")[3]
     return {"mimeType": "application/json", "text": f'{{"id":"{id_}","templateTest":true}}'}
 

@@ -11,10 +11,10 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
-from app_server.apps.routes.ports import UpstreamError
 from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.hosted_session import open_session
+from app_server.mcp_wire.errors import PeerError
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from protocol.model import Json, JsonObject
 
@@ -61,11 +61,11 @@ async def fetch_tools(target: UpstreamTarget) -> list[JsonObject]:
                 )
 
             return await collect_tools(page)
-    except UpstreamError as exc:
+    except PeerError as exc:
         raise FetchFailed(f"the list of tools cannot be had: {_reason(exc)}") from exc
 
 
-def _reason(error: UpstreamError) -> str:
+def _reason(error: PeerError) -> str:
     # The text may be the endpoint's.
     status = error.data.get("status") if isinstance(error.data, dict) else None
     if error.code == UNREACHABLE and isinstance(status, int):

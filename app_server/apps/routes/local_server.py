@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.routes.handshakes import SANDBOX_STATE, Handshake
-from app_server.apps.routes.ports import UpstreamError
 from app_server.apps.routes.session import Backing, LocalSession
+from app_server.mcp_wire.errors import PeerError
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
@@ -60,7 +60,7 @@ class LocalServer:
             with self.backing.running.work():
                 self.backing.check()
                 return await self._serve(ctx, call_next)
-        except UpstreamError as exc:
+        except PeerError as exc:
             raise MCPError(exc.code, exc.message, exc.data) from exc
         except (MCPError, ValidationError):
             raise
@@ -83,7 +83,7 @@ class LocalServer:
         """Ask the endpoint the same, in the session's turn, and return its answer as it is.
 
         Raises:
-            MCPError, UpstreamError
+            MCPError, PeerError
         """
         meta = public_part(meta_of(params))
         session = LocalSession.of(context, self.name, self.backing)

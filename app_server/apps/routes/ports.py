@@ -3,39 +3,25 @@
 Source: docs/apps.md, "Local routes".
 """
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, TypeAlias
 
-from protocol.model import Json, JsonObject
+from app_server.mcp_wire.errors import ProgressCallback
+from protocol.model import JsonObject
 
 ElicitationMode: TypeAlias = Literal["form", "url", "openai/form"]
-
-Progress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Progress so far, its total if known, a message if there is one."""
-
-
-class UpstreamError(Exception):
-    """The endpoint answered with a JSON-RPC error, or did not answer."""
-
-    def __init__(self, code: int, message: str, data: Json = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.data = data
 
 
 class DownstreamPeer(Protocol):
     """The client of one local session, as the endpoint's questions reach it."""
 
-    def supports(self, mode: ElicitationMode) -> bool:
-        """Whether the client said that it can be asked in this mode."""
-
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the client and return its answer: `action`, perhaps `content` and `_meta`.
 
         `params` go down as they are; with `mode` `openai/form` they are those of the method of
-        that name, and `mode` stays behind. Without a call that runs the answer is `cancel`.
+        that name, and `mode` stays behind. The answer is `cancel` without a call that runs, for a
+        client that cannot be asked so, and once the call has ended.
         """
 
 
@@ -43,14 +29,14 @@ class UpstreamSession(Protocol):
     """One session with the endpoint."""
 
     async def request(
-        self, method: str, params: JsonObject, *, on_progress: Progress | None = None
+        self, method: str, params: JsonObject, *, on_progress: ProgressCallback | None = None
     ) -> JsonObject:
         """Call a method and return the result as it came; without a time limit.
 
         Cancelling tells the endpoint.
 
         Raises:
-            UpstreamError
+            PeerError: the endpoint answered with an error, or did not answer.
         """
 
 
@@ -63,7 +49,7 @@ class UpstreamPool(Protocol):
         """Get or open the session of a key; it is kept when the context ends.
 
         Raises:
-            UpstreamError: there is none to be had.
+            PeerError: there is none to be had.
         """
 
     async def close(self, key: Hashable) -> None:

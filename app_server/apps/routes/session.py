@@ -16,14 +16,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from app_server.apps.routes.event_streams import OpenStreams
-from app_server.apps.routes.ports import (
-    AuthGuard,
-    ElicitationMode,
-    Progress,
-    UpstreamPool,
-    UpstreamSession,
-)
+from app_server.apps.routes.ports import AuthGuard, ElicitationMode, UpstreamPool, UpstreamSession
 from app_server.apps.routes.running import Running
+from app_server.mcp_wire.errors import ProgressCallback
 from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
@@ -119,7 +114,7 @@ class LocalSession:
 
         Raises:
             MCPError: -32603, credentials have changed, or too many calls wait.
-            UpstreamError: there is no upstream session to be had.
+            PeerError: there is no upstream session to be had.
         """
         if self._waiting > MAX_WAITING_CALLS:
             raise MCPError(INTERNAL_ERROR, f"more than {MAX_WAITING_CALLS} calls wait")
@@ -145,7 +140,7 @@ class LocalSession:
         if limit.cancelled_caught:
             logger.warning("a session with the endpoint did not end within %g s", CLOSE_S)
 
-    def supports(self, mode: ElicitationMode) -> bool:
+    def _supports(self, mode: ElicitationMode) -> bool:
         """Whether the client said that it can be asked in this mode."""
         capabilities = self._connection.client_capabilities
         assert capabilities is not None  # A session begins with its client's handshake.
@@ -162,7 +157,7 @@ class LocalSession:
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the client; see DownstreamPeer. Whatever goes wrong is `cancel`."""
         mode: ElicitationMode = params.get("mode") or "form"
-        if not self._has_call or not self.supports(mode):
+        if not self._has_call or not self._supports(mode):
             return _CANCEL
         if len(self._questions) >= MAX_OPEN_QUESTIONS:
             return _CANCEL
@@ -190,7 +185,9 @@ class LocalSession:
             logger.warning("a question was cancelled: the client answered with error %d", exc.code)
             return _CANCEL
 
-    def progress_of(self, context: ServerRequestContext[Any], token: Json) -> Progress | None:
+    def progress_of(
+        self, context: ServerRequestContext[Any], token: Json
+    ) -> ProgressCallback | None:
         """Return what passes progress of a request on to its client; None if it wants none."""
         if isinstance(token, bool) or not isinstance(token, str | int):
             return None

@@ -12,7 +12,6 @@ import httpx2
 from anyio.abc import TaskStatus
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
-from app_server.apps.routes.ports import Progress, UpstreamError
 from app_server.apps.upstream.elicitation import (
     METHODS,
     OPENAI_FORM,
@@ -20,7 +19,7 @@ from app_server.apps.upstream.elicitation import (
 )
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
-from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from app_server.mcp_wire.http.transport import open_http
@@ -65,17 +64,15 @@ class HostedSession:
         """Shake hands.
 
         Raises:
-            UpstreamError: the endpoint does not, or not in time.
+            PeerError: the endpoint does not, or not in time.
         """
         try:
             await self._handshake.run(INTRODUCTION_S)
-        except PeerError as exc:
-            raise UpstreamError(exc.code, exc.message, exc.data) from exc
         except (RequestTimedOut, TransportClosed) as exc:
-            raise UpstreamError(UNREACHABLE, str(exc)) from exc
+            raise PeerError(UNREACHABLE, str(exc)) from exc
 
     async def request(
-        self, method: str, params: JsonObject, *, on_progress: Progress | None = None
+        self, method: str, params: JsonObject, *, on_progress: ProgressCallback | None = None
     ) -> JsonObject:
         """Call a method; see UpstreamSession."""
         try:
@@ -85,10 +82,10 @@ class HostedSession:
         except PeerError as exc:
             # It stands for HTTP that failed, or for a session that is over.
             self._is_broken |= exc.code == UNREACHABLE
-            raise UpstreamError(exc.code, exc.message, exc.data) from exc
+            raise
         except TransportClosed as exc:
             self._is_broken = True
-            raise UpstreamError(UNREACHABLE, str(exc)) from exc
+            raise PeerError(UNREACHABLE, str(exc)) from exc
 
     async def _answer(self, method: str, params: JsonObject) -> JsonObject:
         if method == "ping":
@@ -109,7 +106,7 @@ async def open_session(
     """Open a session whose questions go to a bridge; leaving ends it, and tells the endpoint.
 
     Raises:
-        UpstreamError: it cannot be opened.
+        PeerError: it cannot be opened.
     """
     headers = {name: value.get_secret_value() for name, value in target.headers.items()}
     credentials = () if target.tokens is None else (target.tokens,)
@@ -125,7 +122,7 @@ async def open_session(
         # Task groups wrap whatever leaves them, also what the caller has raised.
         raise _innermost(group) from None
     except (httpx2.InvalidURL, ValueError) as exc:
-        raise UpstreamError(INTERNAL_ERROR, str(exc)) from exc
+        raise PeerError(INTERNAL_ERROR, str(exc)) from exc
 
 
 def _innermost(group: BaseException) -> BaseException:

@@ -8,8 +8,8 @@ from collections import deque
 
 from mcp_types import INTERNAL_ERROR
 
-from app_server.apps.routes.ports import UpstreamError
 from app_server.apps.upstream.pool_limits import PoolCounters, PoolLimits, Timers
+from app_server.mcp_wire.errors import PeerError
 
 
 class Places:
@@ -36,7 +36,7 @@ class Places:
         """Wait for a place and take it. Cancelling gives up the wait, or the place.
 
         Raises:
-            UpstreamError: -32603, none became free in time, or there are none any more.
+            PeerError: -32603, none became free in time, or there are none any more.
         """
         if self._closed:
             raise _over()
@@ -86,8 +86,8 @@ class Places:
             self._counters.refused += 1
             self._queue.remove(place)
             text = f"no session with the apps became free within {self._limits.wait_s:g} s"
-            place.set_exception(UpstreamError(INTERNAL_ERROR, text))
+            place.set_exception(PeerError(INTERNAL_ERROR, text))
 
 
-def _over() -> UpstreamError:
-    return UpstreamError(INTERNAL_ERROR, "the connection to the apps is closed")
+def _over() -> PeerError:
+    return PeerError(INTERNAL_ERROR, "the connection to the apps is closed")

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp_types import INTERNAL_ERROR
 
 from app_server.apps.inventory.fetch import fetch_tools
-from app_server.apps.routes.ports import DownstreamPeer, UpstreamError, UpstreamSession
+from app_server.apps.routes.ports import DownstreamPeer, UpstreamSession
 from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.hosted_session import open_session
@@ -29,6 +29,7 @@ from app_server.apps.upstream.pool_limits import (
     Timer,
     Timers,
 )
+from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class LiveSession(UpstreamSession, Protocol):
 Open: TypeAlias = Callable[
     [UpstreamTarget, ElicitationBridge], AbstractAsyncContextManager[LiveSession]
 ]
-"""Opens a session whose questions go to a bridge; leaving closes it. Raises UpstreamError."""
+"""Opens a session whose questions go to a bridge; leaving closes it. Raises PeerError."""
 
 
 class _Held:
@@ -129,7 +130,7 @@ class UpstreamPool:
         Cancelling gives up the wait for a place, and the opening.
 
         Raises:
-            UpstreamError: it cannot be opened, or no place became free.
+            PeerError: it cannot be opened, or no place became free.
         """
         held = self._by_key.get(key)
         if held is None:
@@ -164,7 +165,7 @@ class UpstreamPool:
         await self._places.take()
         if self._tasks is None:
             self._places.give_back()
-            raise UpstreamError(INTERNAL_ERROR, "the connection to the apps is closed")
+            raise PeerError(INTERNAL_ERROR, "the connection to the apps is closed")
         assert key not in self._by_key, "a key has one call at a time"
         held = self._by_key[key] = _Held(key)
         self._all.add(held)
@@ -177,7 +178,7 @@ class UpstreamPool:
         return held
 
     async def _hold(self, held: _Held) -> None:
-        failure = UpstreamError(INTERNAL_ERROR, "the session with the apps was closed")
+        failure = PeerError(INTERNAL_ERROR, "the session with the apps was closed")
         try:
             with held.opening:
                 async with self._open_session(self._target, held.bridge) as session:
@@ -185,7 +186,7 @@ class UpstreamPool:
                         self.counters.opened += 1
                         held.opened.set_result(session)
                         await held.stop.wait()
-        except UpstreamError as exc:
+        except PeerError as exc:
             failure = exc
             held.close("failed")
         except Exception:
@@ -194,7 +195,7 @@ class UpstreamPool:
         finally:
             self._forget(held, failure)
 
-    def _forget(self, held: _Held, failure: UpstreamError) -> None:
+    def _forget(self, held: _Held, failure: PeerError) -> None:
         held.close("shutdown")
         self._close(held, "shutdown")
         if not held.opened.done():

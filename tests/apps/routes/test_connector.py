@@ -10,8 +10,8 @@ from mcp.shared.exceptions import MCPError
 
 from app_server.apps.routes import session
 from app_server.apps.routes.local_server import meta_of
-from app_server.apps.routes.ports import UpstreamError
 from app_server.apps.routes.session import MAX_WAITING_CALLS
+from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.peer import (
     Exchange,
@@ -484,7 +484,7 @@ async def test_no_upstream_session_is_an_error_of_the_call_alone() -> None:
     pool = FakePool()
 
     async def refuse() -> None:
-        raise UpstreamError(-32603, "no session is free")
+        raise PeerError(-32603, "no session is free")
 
     pool.on_open = refuse
     async with serve_tools([listed("look")], pool) as served, served.client() as client:

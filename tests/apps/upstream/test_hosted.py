@@ -16,7 +16,6 @@ from pydantic_core import to_json
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app_server.apps.inventory.fetch import FetchFailed, fetch_tools
-from app_server.apps.routes.ports import ElicitationMode, UpstreamError
 from app_server.apps.upstream import hosted_session
 from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import UpstreamTarget
@@ -25,6 +24,7 @@ from app_server.apps.upstream.pool_limits import PoolLimits
 from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.clients.demo.hosted.survey import QUESTIONS
 from app_server.clients.demo.hosted.tool import Call, HostedConnector, text_result
+from app_server.mcp_wire.errors import PeerError
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 from tests.support.apps.hosted import Hosted, connector, serve_hosted
@@ -37,13 +37,9 @@ ANSWER: JsonObject = {"action": "accept", "content": {"colour": None}, "_meta": 
 class Client:
     """A client of a local session; answers when it is let go."""
 
-    modes: tuple[ElicitationMode, ...] = ("form", "url", "openai/form")
     asked: list[JsonObject] = field(default_factory=list)
     is_asked: anyio.Event = field(default_factory=anyio.Event)
     let_go: anyio.Event = field(default_factory=anyio.Event)
-
-    def supports(self, mode: ElicitationMode) -> bool:
-        return mode in self.modes
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         self.asked.append(params)
@@ -123,7 +119,7 @@ async def test_the_token_is_in_no_log_and_in_no_error(caplog: pytest.LogCaptureF
         await on.pool.fetch_tools()
         await on.call("calendar_list_events")
         on.hosted.script.answers["tools/call"] = [Response(status_code=500)]
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(PeerError) as caught:
             await on.call("calendar_list_events")
         gone = on.hosted.target()
     with pytest.raises(FetchFailed) as failed:
@@ -192,7 +188,7 @@ async def test_a_ping_is_answered_and_what_makes_no_sense_is_refused() -> None:
 async def test_a_header_that_http_does_not_know_opens_no_session_and_is_not_repeated() -> None:
     headers = {"Authorization": SecretStr("Bearer sécret")}
     target = UpstreamTarget("http://127.0.0.1:9/ps/mcp", headers)
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(PeerError) as caught:
         async with open_session(target, ElicitationBridge()):
             raise AssertionError("it was opened")
     assert caught.value.code == INTERNAL_ERROR
@@ -270,7 +266,7 @@ async def test_a_response_of_the_limit_is_read_and_one_byte_more_fails_its_reque
             Response(body, media_type="application/json"),
         ]
         if above:
-            with pytest.raises(UpstreamError) as caught:
+            with pytest.raises(PeerError) as caught:
                 await on.call("test_look")
             assert caught.value.code == PARSE_ERROR
             assert "larger than 4096 bytes" in caught.value.message
@@ -298,7 +294,7 @@ async def test_a_response_without_end_is_cut_off(
 
     async with stage([connector(("look", done))]) as on:
         on.hosted.script.answers["tools/call"] = [StreamingResponse(endless(), media_type=kind)]
-        with pytest.raises(UpstreamError):
+        with pytest.raises(PeerError):
             await on.call("test_look")
         await left.wait()
         assert await on.call("test_look") == text_result("done")
@@ -311,7 +307,7 @@ async def test_an_endpoint_that_does_not_shake_hands_is_given_up(
     monkeypatch.setattr(hosted_session, "INTRODUCTION_S", 0.05)
     async with stage() as on:
         on.hosted.script.holds["initialize"] = anyio.Event()
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(PeerError) as caught:
             await on.call("calendar_list_events")
         on.hosted.script.holds.pop("initialize").set()
         monkeypatch.undo()
@@ -431,7 +427,7 @@ async def test_a_session_that_the_endpoint_has_ended_fails_one_call_and_is_opene
     async with stage([connector(("look", done))]) as on:
         assert await on.call("test_look") == text_result("done")
         on.hosted.script.answers["tools/call"] = [Response(status_code=404)]
-        with pytest.raises(UpstreamError, match="the server has ended the session"):
+        with pytest.raises(PeerError, match="the server has ended the session"):
             await on.call("test_look")
         assert await on.call("test_look") == text_result("done")
         assert on.pool.counters.closed == {"broken": 1}
@@ -443,7 +439,7 @@ async def test_errors_of_the_endpoint_pass_with_code_and_data() -> None:
         raise MCPError(-32042, "not today", {"until": [None, 1]})
 
     async with stage([connector(("refuse", refuse))]) as on:
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(PeerError) as caught:
             await on.call("test_refuse")
         error = caught.value
         assert (error.code, error.message, error.data) == (
@@ -451,7 +447,7 @@ async def test_errors_of_the_endpoint_pass_with_code_and_data() -> None:
             "not today",
             {"until": [None, 1]},
         )
-        with pytest.raises(UpstreamError):
+        with pytest.raises(PeerError):
             await on.call("test_refuse")
         assert on.pool.counters.opened == 1
 
@@ -502,7 +498,7 @@ async def test_the_end_of_a_key_ends_its_call_at_once() -> None:
     async with stage([connector(("hang", hang))]) as on, anyio.create_task_group() as tasks:
 
         async def call() -> None:
-            with pytest.raises(UpstreamError, match="Transport closed"):
+            with pytest.raises(PeerError, match="Transport closed"):
                 await on.call("test_hang")
 
         tasks.start_soon(call)
@@ -518,7 +514,7 @@ async def test_shutting_down_ends_calls_and_sessions() -> None:
             await tasks.start(lambda task_status: pool.run(task_status=task_status))
 
             async def call() -> None:
-                with pytest.raises(UpstreamError, match="Transport closed"):
+                with pytest.raises(PeerError, match="Transport closed"):
                     await Stage(hosted, pool).call("survey_ask_by_form", client=thinking)
 
             tasks.start_soon(call)
@@ -538,7 +534,7 @@ async def test_a_fetch_is_counted() -> None:
 async def test_a_wrong_token_opens_no_session() -> None:
     async with serve_hosted() as hosted:
         target = replace(hosted.target(), headers={"Authorization": SecretStr("Bearer wrong")})
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(PeerError) as caught:
             async with open_session(target, ElicitationBridge()):
                 raise AssertionError("it was opened")
     assert caught.value.data == {"status": 401}

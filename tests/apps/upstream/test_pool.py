@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from mcp_types import INTERNAL_ERROR
 from pydantic import SecretStr
 
-from app_server.apps.routes.ports import ElicitationMode, UpstreamError
 from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
 from app_server.apps.upstream.places import Places
 from app_server.apps.upstream.pool_limits import PoolCounters, PoolLimits
 from app_server.apps.upstream.sessions import UpstreamPool
+from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S, claim
 
@@ -27,9 +27,6 @@ TARGET = upstream_target("http://127.0.0.1:1", SecretStr("token"))
 @dataclass
 class Nobody:
     """A client that is never asked."""
-
-    def supports(self, mode: ElicitationMode) -> bool:
-        return False
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         raise AssertionError("nobody was to be asked")
@@ -203,7 +200,7 @@ async def test_a_call_that_waits_in_vain_is_refused_after_thirty_seconds() -> No
         await on.settle()
 
         async def wait_in_vain() -> None:
-            with pytest.raises(UpstreamError) as caught:
+            with pytest.raises(PeerError) as caught:
                 await on.call("b")
             assert caught.value.code == INTERNAL_ERROR
             assert caught.value.message == "no session with the apps became free within 30 s"
@@ -314,7 +311,7 @@ async def test_a_key_that_ends_while_its_session_is_opened_has_none() -> None:
         on.endpoint.may_open = anyio.Event()
 
         async def call() -> None:
-            with pytest.raises(UpstreamError, match="the session with the apps was closed"):
+            with pytest.raises(PeerError, match="the session with the apps was closed"):
                 await on.call("a")
 
         tasks.start_soon(call)
@@ -338,8 +335,8 @@ async def test_a_call_that_is_cancelled_while_its_session_is_opened_frees_the_pl
 async def test_what_cannot_be_opened_is_tried_again_by_the_next_call() -> None:
     async with stage() as on:
         on.endpoint.let_go.set()
-        on.endpoint.failures.append(UpstreamError(-32000, "the endpoint is away"))
-        with pytest.raises(UpstreamError, match="the endpoint is away"):
+        on.endpoint.failures.append(PeerError(-32000, "the endpoint is away"))
+        with pytest.raises(PeerError, match="the endpoint is away"):
             await on.call("a")
         assert await on.call("a") == 1
         assert on.pool.counters.closed == {"failed": 1}
@@ -349,7 +346,7 @@ async def test_an_opening_that_fails_for_no_good_reason_fails_its_call_alone() -
     async with stage() as on:
         on.endpoint.let_go.set()
         on.endpoint.failures.append(ZeroDivisionError("secret"))
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(PeerError) as caught:
             await on.call("a")
         assert "secret" not in str(caught.value)
         assert await on.call("b") == 1
@@ -392,7 +389,7 @@ async def test_shutting_down_ends_every_session_and_every_wait() -> None:
                     await leave.wait()
 
             async def wait() -> None:
-                with pytest.raises(UpstreamError, match="the connection to the apps is closed"):
+                with pytest.raises(PeerError, match="the connection to the apps is closed"):
                     await on.call("b")
 
             tasks.start_soon(hold)
@@ -403,7 +400,7 @@ async def test_shutting_down_ends_every_session_and_every_wait() -> None:
             await on.settle()
             assert (endpoint.live, pool.counters.open, pool.counters.waiting) == (set(), 0, 0)
             leave.set()
-    with pytest.raises(UpstreamError, match="the connection to the apps is closed"):
+    with pytest.raises(PeerError, match="the connection to the apps is closed"):
         await on.call("c")
     assert pool.counters.closed == {"shutdown": 1}
     assert timers.pending() == 0
@@ -453,7 +450,7 @@ class Calls:
                     await self.serving[key].wait()
                 finally:
                     del self.serving[key]
-        except UpstreamError:
+        except PeerError:
             pass
 
     def check(self) -> None:

@@ -1,6 +1,5 @@
 """Apps: the hosted endpoint's address, what requests carry, bounds of its list, its questions."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +17,7 @@ from app_server.apps.inventory.fetch import (
     Page,
     collect_tools,
 )
-from app_server.apps.routes.ports import ElicitationMode
-from app_server.apps.upstream.elicitation import MAX_OPEN, ElicitationBridge
+from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import (
     BadDebugToken,
     apps_endpoint,
@@ -245,74 +243,41 @@ ANSWER: JsonObject = {"action": "accept", "content": {"day": None}, "_meta": {"b
 
 @dataclass
 class Client:
-    """A client that answers, or waits until it is let go."""
+    """A client that answers."""
 
-    modes: tuple[ElicitationMode, ...] = ("form", "url", "openai/form")
     asked: list[JsonObject] = field(default_factory=list)
-    let_go: anyio.Event = field(default_factory=anyio.Event)
-
-    def supports(self, mode: ElicitationMode) -> bool:
-        return mode in self.modes
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         self.asked.append(params)
-        await self.let_go.wait()
         return ANSWER
-
-
-def answering(*modes: ElicitationMode) -> Client:
-    client = Client(modes)
-    client.let_go.set()
-    return client
 
 
 @claim("apps:t-31")
 @pytest.mark.parametrize(
-    ("method", "mode", "params", "reaches"),
+    ("method", "params", "reaches"),
     [
-        ("elicitation/create", "form", FORM, FORM),
-        ("elicitation/create", "form", {**FORM, "mode": "form"}, {**FORM, "mode": "form"}),
-        ("elicitation/create", "url", LINK, LINK),
-        ("openai/form", "openai/form", FORM, OPENAI_FORM),
-        ("elicitation/create", "openai/form", OPENAI_FORM, OPENAI_FORM),
+        ("elicitation/create", FORM, FORM),
+        ("elicitation/create", {**FORM, "mode": "form"}, {**FORM, "mode": "form"}),
+        ("elicitation/create", LINK, LINK),
+        ("openai/form", FORM, OPENAI_FORM),
+        ("elicitation/create", OPENAI_FORM, OPENAI_FORM),
     ],
     ids=["form", "named-form", "url", "openai", "openai-mode"],
 )
-async def test_a_question_and_its_answer_pass_unchanged_if_the_client_can_be_asked_so(
-    method: str, mode: ElicitationMode, params: JsonObject, reaches: JsonObject
+async def test_a_question_and_its_answer_pass_unchanged(
+    method: str, params: JsonObject, reaches: JsonObject
 ) -> None:
     bridge = ElicitationBridge()
-    client = answering(mode)
+    client = Client()
     with bridge.held_by(client):
         assert await bridge.ask(method, params) == ANSWER
     assert client.asked == [reaches]
 
 
-@claim("apps:t-32")
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        ("elicitation/create", FORM),
-        ("elicitation/create", LINK),
-        ("elicitation/create", OPENAI_FORM),
-        ("openai/form", FORM),
-    ],
-    ids=["form", "url", "openai-mode", "openai"],
-)
-async def test_a_question_that_the_client_does_not_support_is_cancelled_and_not_sent(
-    method: str, params: JsonObject
-) -> None:
-    bridge = ElicitationBridge()
-    client = answering()
-    with bridge.held_by(client):
-        assert await bridge.ask(method, params) == {"action": "cancel"}
-    assert client.asked == []
-
-
 @claim("apps:t-31")
 async def test_without_a_call_nobody_is_asked() -> None:
     bridge = ElicitationBridge()
-    client = answering("form")
+    client = Client()
     assert await bridge.ask("elicitation/create", FORM) == {"action": "cancel"}
     with bridge.held_by(client):
         pass
@@ -332,55 +297,7 @@ async def test_without_a_call_nobody_is_asked() -> None:
 )
 async def test_a_question_that_makes_no_sense_is_refused(method: str, params: JsonObject) -> None:
     bridge = ElicitationBridge()
-    client = answering("form", "url", "openai/form")
+    client = Client()
     with bridge.held_by(client), pytest.raises(BadQuestion):
         await bridge.ask(method, params)
     assert client.asked == []
-
-
-async def gather(*asks: Callable[[], Any]) -> list[Any]:
-    answers: list[Any] = []
-
-    async def note(ask: Callable[[], Any]) -> None:
-        answers.append(await ask())
-
-    async with anyio.create_task_group() as tasks:
-        for ask in asks:
-            tasks.start_soon(note, ask)
-    return answers
-
-
-@claim("apps:t-31")
-async def test_the_end_of_a_call_cancels_what_it_asked() -> None:
-    bridge = ElicitationBridge()
-    client = Client()
-
-    async def call() -> JsonObject:
-        with bridge.held_by(client):
-            await anyio.wait_all_tasks_blocked()
-        return {"call": "over"}
-
-    async def ask() -> JsonObject:
-        return await bridge.ask("elicitation/create", FORM)
-
-    with anyio.fail_after(WAIT_S):
-        answers = await gather(call, ask)
-    assert answers == [{"call": "over"}, {"action": "cancel"}]
-    assert client.asked == [FORM]
-
-
-@claim("apps:t-31")
-async def test_a_seventeenth_open_question_is_cancelled() -> None:
-    assert MAX_OPEN == 16
-    bridge = ElicitationBridge()
-    client = Client()
-
-    async def ask() -> JsonObject:
-        answer = await bridge.ask("elicitation/create", FORM)
-        client.let_go.set()
-        return answer
-
-    with anyio.fail_after(WAIT_S), bridge.held_by(client):
-        answers = await gather(*[ask] * 17)
-    assert answers == [{"action": "cancel"}, *[ANSWER] * 16]
-    assert len(client.asked) == 16

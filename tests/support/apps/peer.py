@@ -18,7 +18,8 @@ from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
 from app_server.apps.routes.generation import Generation, open_generation
-from app_server.apps.routes.ports import DownstreamPeer, Progress, UpstreamError
+from app_server.apps.routes.ports import DownstreamPeer
+from app_server.mcp_wire.errors import PeerError, ProgressCallback
 from protocol.model import JsonObject
 from tests.support.changes import Changes
 from tests.support.harness import WAIT_S
@@ -42,7 +43,7 @@ class Exchange:
     method: str
     params: JsonObject
     peer: DownstreamPeer
-    report: Progress | None
+    report: ProgressCallback | None
 
 
 Answer: TypeAlias = Callable[[Exchange], Awaitable[JsonObject]]
@@ -92,7 +93,7 @@ class FakeSession:
     peer: DownstreamPeer
 
     async def request(
-        self, method: str, params: JsonObject, *, on_progress: Progress | None = None
+        self, method: str, params: JsonObject, *, on_progress: ProgressCallback | None = None
     ) -> JsonObject:
         exchange = Exchange(self.key, method, params, self.peer, on_progress)
         self.pool.exchanges.append(exchange)
@@ -127,7 +128,7 @@ def refuses(code: int, message: str, data: Any = None) -> Answer:
     """Answer with an error."""
 
     async def answer(exchange: Exchange) -> JsonObject:
-        raise UpstreamError(code, message, data)
+        raise PeerError(code, message, data)
 
     return answer
 
