@@ -8,7 +8,6 @@ Source: docs/apps.md, "Discovery".
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 import anyio
 import anyio.abc
@@ -19,21 +18,14 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.cache import CacheIdentity, InventoryCache
 from app_server.apps.inventory.fetch import FetchFailed
-from app_server.apps.inventory.inventory import (
-    Connector,
-    InconsistentInventory,
-    build_inventory,
-)
+from app_server.apps.inventory.inventory import Connector, InconsistentInventory, build_inventory
 from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
-from app_server.apps.presentation import (
-    ApprovalTemplates,
-)
+from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.published import Published
 from app_server.apps.publishing import NoPort, Publishing
-from app_server.apps.routes.generation import Generation
+from app_server.apps.routes.generation import Generation, Means
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.apps.upstream.endpoint import UpstreamTarget
-from app_server.apps.upstream.retry import cooldown_s
 from app_server.apps.upstream.sessions import UpstreamPool
 from protocol.model import JsonObject
 
@@ -42,7 +34,8 @@ logger = logging.getLogger(__name__)
 FRESH_S = 3600.0
 """What was fetched is believed this long; then it is fetched again, beside its use."""
 
-Phase: TypeAlias = Literal["new", "working", "cooling", "retryReady"]
+COOLDOWNS_S: Sequence[float] = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""After the second failure in a row, the third, and so on; the last one for all that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +102,13 @@ class Connection:
         Without `cache` nothing is kept on disk; without `files` no argument carries one.
         """
         self.key = key
-        self.phase: Phase = "new"
+        self._is_cooling = False
+        """Whether it is too early for another attempt in the background."""
         self.is_live = False
         """Whether what is published was fetched, not read from disk, since this began."""
         self.pool = UpstreamPool(target)
-        self.publishing = Publishing(
-            ports.tasks,
-            self.pool,
-            guard,
-            files,
-            ports.templates,
-            ports.served,
-            self._refresh_after_sign_in,
-        )
+        means = Means(self.pool, guard, files, self._refresh_after_sign_in)
+        self.publishing = Publishing(ports.tasks, means, ports.templates, ports.served)
         self._guard = guard
         self._cache = cache
         self._ports = ports
@@ -147,13 +134,13 @@ class Connection:
 
     def start(self) -> None:
         """Begin an attempt in the background, unless one runs or it is too early; never waits."""
-        if self.phase != "cooling":
+        if not self._is_cooling:
             self._begin()
 
     def _begin(self, *, live: bool = False) -> _Attempt:
         if self._attempt is None:
             attempt = self._attempt = _Attempt(self._ports.timer.now_s(), live)
-            self.phase = "working"
+            self._is_cooling = False
             if not self._pool_runs:
                 self._pool_runs = True
                 self._ports.tasks.start_soon(self.pool.run)
@@ -260,8 +247,6 @@ class Connection:
             logger.exception("the apps could not be served")
             attempt.failure = AppsUnavailable("they could not be served")
             self._cool_down()
-        else:
-            self.phase = "new"
         finally:
             if self._over and attempt.failure is None:
                 attempt.failure = AppsUnavailable(SIGN_IN_CHANGED)
@@ -284,7 +269,7 @@ class Connection:
         try:
             await self._fetch()
         except AppsUnavailable:
-            if cooldown_s(self._failures) is not None:
+            if self._failures > 1:
                 raise
             await self._fetch()
 
@@ -321,17 +306,16 @@ class Connection:
         await self.refresh()
 
     def _cool_down(self) -> None:
-        wait_s = cooldown_s(max(self._failures, 2))
-        assert wait_s is not None
-        self.phase = "cooling"
+        wait_s = COOLDOWNS_S[min(max(self._failures, 2), len(COOLDOWNS_S) + 1) - 2]
+        self._is_cooling = True
         self._cooldowns += 1
         number = self._cooldowns
         self._ports.tasks.start_soon(self._while_wanted, lambda: self._wait_out(wait_s, number))
 
     async def _wait_out(self, wait_s: float, number: int) -> None:
         await self._ports.timer.sleep(wait_s)
-        if self.phase == "cooling" and number == self._cooldowns:
-            self.phase = "retryReady"
+        if self._is_cooling and number == self._cooldowns:
+            self._is_cooling = False
             self._ports.published()
 
     def end(self) -> None:

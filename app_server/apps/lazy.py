@@ -22,7 +22,7 @@ from app_server.extension.registration import ContributionContext, Registration
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
-    from app_server.apps.files.machines import Machines
+    from app_server.apps.files.environments import Machines
     from app_server.apps.inventory.inventory import Connector
     from app_server.apps.service import AppsService
     from app_server.apps.snapshot import Snapshot

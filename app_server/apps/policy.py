@@ -4,7 +4,8 @@ Settings of apps are turned into ordinary ones of MCP servers; nobody else reads
 Source: docs/config.md, "Apps"; docs/apps.md, "Registrations".
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from pydantic import SecretStr
@@ -130,7 +131,7 @@ class ServedRoutes(Protocol):
     """A generation, as far as registrations need it."""
 
     @property
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Collection[Route]:
         """The connectors with a route."""
 
     @property
@@ -144,23 +145,30 @@ class ServedRoutes(Protocol):
         """Return what opens it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What makes one thread's registrations differ from another's."""
+
+    policy: AppsPolicy
+    origin: str
+    """Of the hosted endpoint."""
+    plugin_names: Mapping[str, Sequence[str]]
+    """Display names of plugins by connector id."""
+
+
 def registrations(
     generation: ServedRoutes,
-    policy: AppsPolicy,
-    plugin_names: Mapping[str, Sequence[str]],
-    *,
-    origin: str,
+    use: Use,
     presented: PresentedTools,
     manifests: Mapping[str, Manifest],
 ) -> list[Registration]:
     """Turn a generation into registrations: the server of resources first, then sorted by name.
 
-    `plugin_names` are those of plugins by connector id; `origin` is that of the hosted endpoint;
     `presented` is what `present_tools` made of the generation's routes, `manifests` what
     `make_manifests` did.
     Equal arguments give equal registrations. Source: docs/apps.md, "Registrations".
     """
-    telemetry = Telemetry(origin=origin, count_list=False)
+    telemetry = Telemetry(origin=use.origin, count_list=False)
 
     def register(server: str, more: Mapping[str, Json], metadata: RuntimeMetadata) -> Registration:
         config: dict[str, Json] = {
@@ -185,15 +193,15 @@ def registrations(
     return [resources] + [
         register(
             route.server,
-            _filters(route, policy),
+            _filters(route, use.policy),
             RuntimeMetadata(
                 telemetry=telemetry,
-                plugin_display_names=_plugin_names(plugin_names.get(route.connector.id, ())),
+                plugin_display_names=_plugin_names(use.plugin_names.get(route.connector.id, ())),
                 client_meta_names=(RESOURCES,),
                 trusts_effective_input=True,
                 trusts_approval_context=True,
                 sandbox_state_source="primary",
-                approvals_reviewer=policy.reviewer(route.connector),
+                approvals_reviewer=use.policy.reviewer(route.connector),
                 tools=presented[route.server],
             ),
         )

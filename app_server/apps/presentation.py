@@ -5,8 +5,7 @@ Source: docs/apps.md, "Approvals".
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Literal, Self, TypeAlias
 
@@ -108,39 +107,38 @@ PresentedTools: TypeAlias = Mapping[str, Mapping[str, ToolMetadata]]
 """What the generic packages may know of tools, by server and routed name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
-    """What was said of a generation before: what would be said again is taken from it."""
-
-    routes: Mapping[str, Route]
-    """By server."""
-    tools: PresentedTools
-
-
-NOTHING_PRESENTED = Presented({}, {})
-
-
 def present_tools(
-    routes: Sequence[Route], templates: ApprovalTemplates, before: Presented = NOTHING_PRESENTED
+    routes: Iterable[Route],
+    templates: ApprovalTemplates,
+    old_routes: Mapping[str, Route],
+    before: PresentedTools,
 ) -> PresentedTools:
     """Say what the generic packages may know of each tool; once for each generation.
 
-    A full inventory takes a twentieth of a second: not for the loop.
+    What would be said as it was `before`, of `old_routes` by server, is taken from there. A full
+    inventory takes a twentieth of a second: not for the loop.
     Source: docs/extensions.md, "Metadata".
     """
-    return {route.server: _presented(route, templates, before) for route in routes}
+    return {
+        route.server: _presented(
+            route, templates, old_routes.get(route.server), before.get(route.server, {})
+        )
+        for route in routes
+    }
 
 
 def _presented(
-    route: Route, templates: ApprovalTemplates, before: Presented
+    route: Route,
+    templates: ApprovalTemplates,
+    old: Route | None,
+    before: Mapping[str, ToolMetadata],
 ) -> Mapping[str, ToolMetadata]:
     connector = route.connector
-    old = before.routes.get(route.server)
     known = {}
     if old is not None and _names(old.connector) == _names(connector):
         known = {
             name: said
-            for name, said in before.tools[route.server].items()
+            for name, said in before.items()
             if name in route.tools and _titles(old.tools[name]) == _titles(route.tools[name])
         }
     source = ApprovalSource(id=connector.id, name=connector.name, description=connector.description)

@@ -4,20 +4,18 @@ Source: docs/apps.md, "Discovery".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import anyio.abc
 import anyio.to_thread
 
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.files.files import FileSupport
+from app_server.apps.policy import Use
 from app_server.apps.presentation import ApprovalTemplates
-from app_server.apps.published import MAX_USES, Prepared, Published, Use, prepare
-from app_server.apps.routes.generation import Generation, open_generation
-from app_server.apps.routes.ports import AuthGuard
+from app_server.apps.published import MAX_USES, Prepared, Published, prepare
+from app_server.apps.routes.generation import Generation, Means, open_generation
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
-from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.extension.registration import Lease
 from app_server.runtime.loop_share import free_in_pieces
 from protocol.model import JsonObject
@@ -35,25 +33,16 @@ class Publishing:
     def __init__(
         self,
         tasks: anyio.abc.TaskGroup,
-        pool: UpstreamPool,
-        guard: AuthGuard,
-        files: FileSupport | None,
+        means: Means,
         templates: ApprovalTemplates,
         served: set[Generation],
-        refresh: Callable[[], Awaitable[None]],
     ) -> None:
-        """`tasks` owns generations; those that have not ended are in `served`.
-
-        `refresh` fetches the apps anew, after a sign-in to one of them.
-        """
+        """`tasks` owns generations; those that have not ended are in `served`."""
         self.current: Published | None = None
         self._tasks = tasks
-        self._pool = pool
-        self._guard = guard
-        self._files = files
+        self._means = means
         self._templates = templates
         self._served = served
-        self._refresh = refresh
         self._lease: Lease | None = None
         self._count = 0
         """Generations of this account that have not ended."""
@@ -77,10 +66,10 @@ class Publishing:
         """
         before = self.current
         if before is not None and not before.generation.is_closing:
-            listed = before.generation.inventory.raw_tools
+            listed = before.made.inventory.raw_tools
             if await anyio.to_thread.run_sync(_are_equal, listed, tools):
                 return False
-        has_files = self._files is not None
+        has_files = self._means.files is not None
         work = partial(prepare, tools, before, self._templates, has_files=has_files)
         made = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         if made is not None:
@@ -92,13 +81,7 @@ class Publishing:
     async def _serve(self, made: Prepared) -> None:
         try:
             generation = await open_generation(
-                self._tasks,
-                made.inventory,
-                made.routes,
-                self._pool,
-                self._guard,
-                self._files,
-                self._refresh,
+                self._tasks, made.inventory, made.routes.values(), self._means
             )
         except OSError as exc:
             logger.warning("the apps cannot be served: %s", exc)
@@ -107,8 +90,7 @@ class Publishing:
         self._served.add(generation)
         self._tasks.start_soon(self._wait_for_end, generation)
         lease = generation.lease()
-        routes = {route.server: route for route in made.routes}
-        published = Published(generation, made.presented, routes, made.manifests)
+        published = Published(generation, made)
         try:
             # What threads will ask for is made beside the event loop.
             await anyio.to_thread.run_sync(published.make_ready, tuple(self._uses))
@@ -130,7 +112,7 @@ class Publishing:
 
     def _close_pool_if_idle(self) -> None:
         if self._is_over and not self._count:
-            self._pool.shut_down()
+            self._means.pool.shut_down()
 
     def end(self) -> None:
         """Publish nothing any more; a generation lives on for those who have a lease of it.

@@ -19,23 +19,17 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.apps.account import AuthPort, AuthState, Signed
-from app_server.apps.connection import (
-    Connection,
-    ConnectionKey,
-    ConnectionPorts,
-    Timer,
-)
+from app_server.apps.connection import Connection, ConnectionKey, ConnectionPorts, Timer
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.files.environments import EnvironmentFiles
+from app_server.apps.files.environments import EnvironmentFiles, Machines
 from app_server.apps.files.files import FileSupport
-from app_server.apps.files.machines import Machines
 from app_server.apps.files.upload import Uploads, UploadTarget
 from app_server.apps.inventory.cache import CacheIdentity, InventoryCache
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.plugins import PluginPort
-from app_server.apps.policy import AppsPolicy
+from app_server.apps.policy import AppsPolicy, Use
 from app_server.apps.presentation import ApprovalTemplates
-from app_server.apps.published import Published, Use
+from app_server.apps.published import Published
 from app_server.apps.routes.generation import Generation
 from app_server.apps.settings import AppsSettings
 from app_server.apps.snapshot import Snapshot

@@ -32,7 +32,7 @@ class AppsHooks(TurnHooks):
     ) -> str | None:
         """Return what the model is shown of apps, if it has a tool of one."""
         published = None if context.thread_id is None else self._shown_to(context.thread_id)
-        if published is None or not any(server in published.routes for server, _ in tools):
+        if published is None or not any(server in published.made.routes for server, _ in tools):
             return None
         wanted = AppsSettings.read(context.config).includes_instructions
         return INSTRUCTIONS if wanted else None
@@ -40,7 +40,7 @@ class AppsHooks(TurnHooks):
     def present(self, call: ToolCall) -> Presentation | None:
         """Name the app that a call goes to."""
         published = self._shown_to(call.thread_id)
-        route = None if published is None else published.routes.get(call.server)
+        route = None if published is None else published.made.routes.get(call.server)
         tool = None if route is None else route.tools.get(call.tool)
         if route is None or tool is None:
             return None

@@ -11,11 +11,10 @@ from pydantic import SecretStr
 
 from app_server.apps.inventory.inventory import AppTool, Connector, build_inventory
 from app_server.apps.inventory.names import Route, allocate_routes
-from app_server.apps.policy import AppsPolicy, registrations
+from app_server.apps.policy import AppsPolicy, Use, registrations
 from app_server.apps.presentation import (
     TEMPLATES_FILE,
     ApprovalTemplates,
-    Presented,
     app_context,
     present_tools,
 )
@@ -271,15 +270,8 @@ def project(
     plugins: dict[str, list[str]] | None = None,
     templates: ApprovalTemplates = NO_TEMPLATES,
 ) -> dict[str, Registration]:
-    presented = present_tools(served.routes, templates)
-    made = registrations(
-        served,
-        policy(config),
-        plugins or {},
-        origin=ORIGIN,
-        presented=presented,
-        manifests={},
-    )
+    presented = present_tools(served.routes, templates, {}, {})
+    made = registrations(served, Use(policy(config), ORIGIN, plugins or {}), presented, {})
     assert len({registration.name for registration in made}) == len(made)
     return {registration.name: registration for registration in made}
 
@@ -526,16 +518,16 @@ def test_how_a_tool_was_presented_is_kept_where_it_would_not_change() -> None:
         return allocate_routes(build_inventory(tools))
 
     before = routes(listed("a"), listed("b"), listed("c", "mail", "Mail"))
-    said = present_tools(before, NO_TEMPLATES)
-    known = Presented({route.server: route for route in before}, said)
+    said = present_tools(before, NO_TEMPLATES, {}, {})
+    known = {route.server: route for route in before}
     described = {"connector_description": "Other."}
     now = routes(
         listed("a", description="New."),
         listed("b", title="B"),
         listed("c", "mail", "Mail", meta=described),
     )
-    again = present_tools(now, NO_TEMPLATES, known)
-    assert again == present_tools(now, NO_TEMPLATES)
+    again = present_tools(now, NO_TEMPLATES, known, said)
+    assert again == present_tools(now, NO_TEMPLATES, {}, {})
     same = {
         (server, name): said[server].get(name) is metadata
         for server, tools in again.items()

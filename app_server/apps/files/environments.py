@@ -3,8 +3,12 @@
 Source: docs/apps.md, "Files"; docs/environments.md, "The exec protocol".
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+import anyio
 
 from app_server.apps.files.files import (
     REPLACED,
@@ -14,7 +18,6 @@ from app_server.apps.files.files import (
     SandboxState,
 )
 from app_server.apps.files.local import LOCAL, LocalFiles
-from app_server.apps.files.machines import Machine, Machines
 from protocol.exec_files import FileProfile
 from protocol.exec_server import WorkPolicy
 from protocol.policy import (
@@ -24,6 +27,45 @@ from protocol.policy import (
 )
 
 CHUNK_BYTES = 256 * 1024
+
+
+class OpenFile(Protocol):
+    """A file of another machine that is being read."""
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """Its bytes."""
+
+    @property
+    def size(self) -> int | None:
+        """Of the file as it was opened, in bytes."""
+
+    @property
+    def returncode(self) -> int | None:
+        """0 once all of it was read."""
+
+    @property
+    def ended(self) -> anyio.Event:
+        """Set when nothing more comes."""
+
+
+class Machine(Protocol):
+    """One instance of an environment that is another machine."""
+
+    def open_file(
+        self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
+    ) -> AbstractAsyncContextManager[OpenFile]:
+        """Read a file while the context lasts; entering raises OSError where it cannot be."""
+
+
+class Machines(Protocol):
+    """All environments; app_server/host/environments.py has them."""
+
+    def instance_of(self, environment_id: str) -> str | None:
+        """Return which instance an environment is now; None for an unknown one."""
+
+    def instance(self, environment_id: str, instance_id: str) -> Machine | None:
+        """Return another machine; None if it is another instance now."""
 
 
 class EnvironmentFiles:

@@ -1,21 +1,20 @@
 """Files of this machine, as the profile of a turn lets them be read.
 
 Where everything may be read the system opens paths. Where something may not, they are walked part
-by part (confined.py), and the place that this leads to decides.
+by part, and the place that this leads to decides.
 Source: docs/apps.md, "Files".
 """
 
 import os
 import stat
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import BinaryIO
 
 import anyio
 import anyio.to_thread
 
-from app_server.apps.files.confined import CONFINED, look_at, open_file
 from app_server.apps.files.files import (
     REPLACED,
     FileMetadata,
@@ -23,10 +22,16 @@ from app_server.apps.files.files import (
     PinnedFiles,
     SandboxState,
 )
-from app_server.permissions.readable import readable, reads_everything
+from app_server.permissions.readable import Parts, parts_of, readable, reads_everything
+from app_server.runtime import reaching
 
 LOCAL = "local"
 CHUNK_BYTES = 1024 * 1024
+
+CONFINED = "the sandbox of this turn does not let this file be read"
+
+Allows = Callable[[Parts], bool]
+"""Whether a real path may be read."""
 
 
 class LocalFiles:
@@ -86,3 +91,33 @@ def _open(path: str) -> BinaryIO:
 
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or "it cannot be read"
+
+
+def look_at(path: str, allows: Allows) -> os.stat_result:
+    """Look at what an absolute path leads to; blocks.
+
+    Raises:
+        FileRefused: it may not be read, or is not there.
+    """
+    with _in_words():
+        return reaching.look_at(path, lambda real: allows(parts_of(real)))
+
+
+def open_file(path: str, allows: Allows) -> BinaryIO:
+    """Open a regular file for reading; blocks.
+
+    Raises:
+        FileRefused: it may not be read, is not there, or is something else.
+    """
+    with _in_words():
+        return reaching.open_file(path, lambda real: allows(parts_of(real)))
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except reaching.PathDenied:
+        raise FileRefused(CONFINED) from None
+    except reaching.NotReached as exc:
+        raise FileRefused(str(exc)) from None

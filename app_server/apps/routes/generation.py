@@ -7,7 +7,8 @@ Source: docs/apps.md, "Generations".
 import logging
 import secrets
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
@@ -39,35 +40,38 @@ CLOSE_S = 1.0
 """For requests to get their last answer when a generation ends."""
 
 
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What stands behind all generations of one account."""
+
+    pool: UpstreamPool
+    guard: AuthGuard
+    files: FileSupport | None
+    """Without them tools are listed as they are, and arguments go upstream as they are."""
+    refresh: Refresh
+    """Called when a user has signed in to an app."""
+
+
 class Generation:
     """An immutable set of local MCP servers.
 
     Lives until its last lease is released, or until it is closed; before the first lease it waits.
     """
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        routes: tuple[Route, ...],
-        pool: UpstreamPool,
-        guard: AuthGuard,
-        files: FileSupport | None,
-        refresh: Refresh,
-    ) -> None:
+    def __init__(self, inventory: Inventory, routes: Collection[Route], means: Means) -> None:
         """Draw the bearers; `open_generation` also opens the port."""
         self.id = uuid4().hex
         self.inventory = inventory
         self.routes = routes
         self.leases = 0
         self._running = Running()
-        self._backing = Backing(self.id, pool, guard, OpenStreams(), self._running)
-        self._files = files
-        self._refresh = refresh
+        self._backing = Backing(self.id, means.pool, means.guard, OpenStreams(), self._running)
+        self._means = means
         self._bearers = {
             name: SecretStr(secrets.token_urlsafe(BEARER_BYTES))
             for name in (RESOURCES, *(route.server for route in routes))
         }
-        self._guarded = GuardedRoutes(guard)
+        self._guarded = GuardedRoutes(means.guard)
         self._closing = anyio.Event()
         self._answered = anyio.Event()
         self._closed = anyio.Event()
@@ -139,7 +143,7 @@ class Generation:
             yield route.server, partial(self._connector_server, route)
 
     def _connector_server(self, route: Route) -> LocalServer:
-        return ConnectorServer(route, self._backing, self._files, self._refresh).server
+        return ConnectorServer(route, self._backing, self._means.files, self._means.refresh).server
 
     async def _open_app(self, tasks: TaskGroup, make: Callable[[], LocalServer]) -> RouteApp:
         app = RouteApp(make().sdk, self._backing.streams)
@@ -197,22 +201,13 @@ def _path(server: str) -> str:
 
 
 async def open_generation(
-    tasks: TaskGroup,
-    inventory: Inventory,
-    routes: tuple[Route, ...],
-    pool: UpstreamPool,
-    guard: AuthGuard,
-    files: FileSupport | None,
-    refresh: Refresh,
+    tasks: TaskGroup, inventory: Inventory, routes: Collection[Route], means: Means
 ) -> Generation:
     """Serve an inventory on a port of its own; `tasks` is where it lives.
-
-    Without `files` tools are listed as they are, and arguments go upstream as they are. `refresh`
-    is called when a user has signed in.
 
     Raises:
         OSError: no port can be opened.
     """
-    generation = Generation(inventory, routes, pool, guard, files, refresh)
+    generation = Generation(inventory, routes, means)
     await tasks.start(generation.run)
     return generation

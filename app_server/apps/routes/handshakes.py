@@ -1,17 +1,23 @@
 """What local servers say of themselves: the answer to a handshake, and the tools they list.
 
-Source: docs/apps.md, "Local routes".
+Source: docs/apps.md, "Local routes", "Registrations"; docs/extensions.md, "Manifests".
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from app_server.apps.files.schema import with_paths
 from app_server.apps.inventory.names import RESOURCES, Route, stripped_title
+from app_server.extension.manifest import Manifest
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
 
 SANDBOX_STATE = "codex/sandbox-state-meta"
 INPUT_CAPABILITY = "codex/tool-input-meta"
+
+Manifests: TypeAlias = Mapping[str, Manifest]
+"""By server."""
 
 MCP_VERSION = "2025-06-18"
 """What a server says to a client that names no other version."""
@@ -60,3 +66,18 @@ def listed_tools(route: Route, *, has_files: bool) -> list[JsonObject]:
             listed["title"] = title
         tools.append(with_paths(listed, tool.file_params) if has_files else listed)
     return tools
+
+
+def make_manifests(routes: Iterable[Route], *, has_files: bool, before: Manifests) -> Manifests:
+    """Say what each route will answer; what is as `before` stays the very same object.
+
+    A full inventory takes some ten ms: not for the loop.
+    """
+    made = {RESOURCES: Manifest.of(RESOURCES_HANDSHAKE.result(), [])}
+    for route in routes:
+        hello = handshake_of(route, has_files=has_files).result()
+        made[route.server] = Manifest.of(hello, listed_tools(route, has_files=has_files))
+    return {
+        server: old if (old := before.get(server)) == manifest and old is not None else manifest
+        for server, manifest in made.items()
+    }

@@ -55,6 +55,9 @@ class UpstreamPool(Protocol):
     async def close(self, key: Hashable) -> None:
         """End the session of a key, if there is one."""
 
+    def shut_down(self) -> None:
+        """Begin to close everything."""
+
 
 class AuthGuard(Protocol):
     """The credentials that something was built with."""

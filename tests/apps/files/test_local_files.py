@@ -9,9 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.apps.files.confined import CONFINED
 from app_server.apps.files.files import FileMetadata, FileRefused
-from app_server.apps.files.local import CHUNK_BYTES
+from app_server.apps.files.local import CHUNK_BYTES, CONFINED
 from app_server.permissions.readable import reads_everything
 from protocol.model import Json
 from tests.support.apps.local_files import FILES, entry, managed, state, whole

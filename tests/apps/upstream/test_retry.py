@@ -6,33 +6,10 @@ import pytest
 from starlette.responses import Response
 
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.upstream.retry import cooldown_s
 from app_server.extension.registration import ContributionContext
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import BOTH, LIST, open_apps, runs
 from tests.support.harness import claim
-
-
-@claim("apps:t-38")
-@pytest.mark.parametrize(
-    ("failures", "wait_s"),
-    [
-        (0, None),
-        (1, None),
-        (2, 1.0),
-        (3, 2.0),
-        (4, 4.0),
-        (5, 8.0),
-        (6, 16.0),
-        (7, 30.0),
-        (8, 30.0),
-        (1_000_000, 30.0),
-    ],
-)
-def test_the_wait_grows_with_failures_in_a_row_to_half_a_minute(
-    failures: int, wait_s: float | None
-) -> None:
-    assert cooldown_s(failures) == wait_s
 
 
 @claim("apps:t-40")

@@ -168,7 +168,7 @@ async def measure_hop(rounds: int) -> None:
     async with bench(*SMALL) as one:
         with await one.refreshed() as snapshot:
             name, generation = "codex_apps__app0", snapshot.published.generation
-            routed, hosted_tool = next(iter(snapshot.published.routes[name].tools.items()))
+            routed, hosted_tool = next(iter(snapshot.published.made.routes[name].tools.items()))
             ways = [
                 ("the endpoint itself", one.url, one.token, hosted_tool.name),
                 ("a route", generation.url(name), generation.bearer(name), routed),

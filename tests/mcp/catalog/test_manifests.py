@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.names import RESOURCES
-from app_server.apps.routes.manifests import make_manifests
+from app_server.apps.routes.handshakes import make_manifests
 from app_server.extension.manifest import Manifest
 from app_server.extension.registration import Registration, Tier
 from app_server.mcp.bounds import MAX_LISTED
@@ -301,7 +301,7 @@ async def test_a_manifest_is_what_the_route_answers(tmp_path: Path, has_files: b
         listed("send", "mail", meta={"connector_description": "Mail."}),
     ]
     async with serve_tools(tools, files=files) as served:
-        manifests = make_manifests(served.generation.routes, has_files=has_files)
+        manifests = make_manifests(served.generation.routes, has_files=has_files, before={})
         assert list(manifests) == [RESOURCES, "codex_apps__cal", "codex_apps__mail"]
         for server, manifest in manifests.items():
             async with connect(

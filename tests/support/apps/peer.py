@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
-from app_server.apps.routes.generation import Generation, open_generation
+from app_server.apps.routes.generation import Generation, Means, open_generation
 from app_server.apps.routes.ports import DownstreamPeer
 from app_server.mcp_wire.errors import PeerError, ProgressCallback
 from protocol.model import JsonObject
@@ -78,6 +78,9 @@ class FakePool:
         self.sessions.discard(key)
         self.closed.append(key)
         self.changes.note()
+
+    def shut_down(self) -> None:
+        raise AssertionError("the pool is closed by whoever publishes")
 
     def asked(self) -> list[tuple[str, JsonObject]]:
         """Return what came, in order."""
@@ -198,7 +201,9 @@ async def serve_tools(
     pool, guard = pool or FakePool(), Guard()
     async with anyio.create_task_group() as tasks:
         routes = allocate_routes(inventory)
-        generation = await open_generation(tasks, inventory, routes, pool, guard, files, note)
+        generation = await open_generation(
+            tasks, inventory, routes, Means(pool, guard, files, note)
+        )
         try:
             yield Served(generation, pool, guard, refreshed)
         finally:

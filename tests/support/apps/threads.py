@@ -72,7 +72,7 @@ class Desk:
         snapshot = self.apps.service.current_snapshot(self.apps.config)
         assert snapshot is not None
         with snapshot:
-            routes = snapshot.published.routes.values()
+            routes = snapshot.published.made.routes.values()
             route = next(route for route in routes if route.connector.id == connector_id)
             return route.server, next(iter(route.tools))
 
