@@ -26,9 +26,10 @@ from app_server.skills.catalog import SkillCatalog
 from app_server.telemetry.figures import ServerFigures
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
+from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.interface import Model
-from app_server.turns.ports import ApprovalRecords, ClientPort
+from app_server.turns.ports import ClientPort
 
 Install: TypeAlias = Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]]
 """Writes servers into config.toml and gives them to loaded threads.
@@ -57,7 +58,7 @@ class SessionPorts:
     model: Model
     clients: ClientPort
     clock: Clock
-    approvals: ApprovalRecords
+    approvals: LastingApprovals
     processes: Processes
     commands: MachineCommands = field(default_factory=MachineCommands)
     environments: Environments | None = None

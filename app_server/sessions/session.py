@@ -17,7 +17,6 @@ from app_server.hooks.source import HookSource
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.permissions.shell.parse import ScriptReader
-from app_server.runtime.held_clocks import HeldClocks
 from app_server.sessions.compaction_start import CompactionStart
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.goals.turns import GoalTurns
@@ -106,16 +105,16 @@ class ThreadSession:
             hooks=ports.extensions.hooks,
             clock=clock,
         )
-        reviewer = Reviewer(
-            slot.stop_denied_turn, thread, ports.model, settings.model.providers, clients, clock
-        )
-        elicitations = ElicitationGate(
+        user_hooks = ThreadHooks(
             thread,
+            self._hook_source(ports),
+            ports.store.shown_path(thread.id),
+            ports.hook_runner,
             clients,
-            status.waiting_on_approval,
-            reviewer,
-            lambda name: self.mcp.metadata_of(name),
+            clock,
         )
+        asker = _asker(parts, settings, ports, user_hooks)
+        elicitations = ElicitationGate(asker, lambda name: self.mcp.metadata_of(name))
         self.mcp = ThreadServers(
             thread, config, mcp, publisher, ports.extensions, ports.processes, elicitations
         )
@@ -142,7 +141,7 @@ class ThreadSession:
             reads_server_skills=settings.reads_server_skills,
         )
         self.terminals = Terminals(_place(settings, self.mcp, ports), tasks)
-        starter = self._starter(parts, settings, ports, reviewer, elicitations)
+        starter = self._starter(parts, settings, ports, asker, elicitations)
         self.input = ClientInput(thread, slot, starter, parts.hooks, clock)
         self.inbox = Inbox(thread, slot, starter, clock)
         self.queue = ThreadQueue(thread, slot, starter, publisher, ports.requirements)
@@ -157,21 +156,18 @@ class ThreadSession:
         parts: ThreadParts,
         settings: SessionSettings,
         ports: SessionPorts,
-        reviewer: Reviewer,
+        asker: Asker,
         elicitations: ElicitationGate,
     ) -> TurnStarter:
         """Join what begins, runs and ends turns."""
         thread, clients, clock = self.thread, ports.clients, ports.clock
-        user_hooks = ThreadHooks(
-            thread,
-            self._hook_source(ports),
-            ports.store.shown_path(thread.id),
-            ports.hook_runner,
-            clients,
-            clock,
-        )
-        approvals = _approvals(
-            parts, settings, ports, reviewer, user_hooks, self.out_of_band.clocks
+        interrupt, clocks = self.slot.interrupt, self.out_of_band.clocks
+        approvals = ThreadApprovals(
+            tools=ApprovalGate(asker, ports.approvals),
+            commands=CommandGate(asker, ScriptReader(ports.grammar), ports.rules),
+            files=FileGate(asker),
+            permissions=PermissionGate(asker),
+            network=NetworkGate(asker, ports.rules, interrupt, clocks),
         )
         skill_servers = SkillServers(
             thread,
@@ -181,10 +177,10 @@ class ThreadSession:
             self.publisher.warning,
             ports.install_servers if settings.installs_skill_servers else None,
         )
-        turn_over = (elicitations.turn_over, approvals.network.turn_over)
+        turn_over = (elicitations.open.turn_over, approvals.network.open.turn_over)
         runner = TurnRunner(
             parts,
-            TurnHooks(thread, user_hooks, clients, clock),
+            TurnHooks(thread, asker.hooks, clients, clock),
             skill_servers,
             TurnEnding(parts, turn_over, ports.figures),
             before_request=self._before_request,
@@ -196,7 +192,7 @@ class ThreadSession:
             return ThreadTools(
                 servers=self.servers,
                 approvals=approvals,
-                user_hooks=user_hooks,
+                user_hooks=asker.hooks,
                 terminals=self.terminals,
                 hooks=parts.hooks,
                 contribution=self.mcp.context,
@@ -332,31 +328,20 @@ class ThreadSession:
         return was_open
 
 
-def _approvals(
-    parts: ThreadParts,
-    settings: SessionSettings,
-    ports: SessionPorts,
-    reviewer: Reviewer,
-    user_hooks: ThreadHooks,
-    clocks: HeldClocks,
-) -> ThreadApprovals:
-    decisions = Decisions(parts.thread, ports.clock)
-    asker = Asker(
-        thread=parts.thread,
-        decisions=decisions,
-        clients=ports.clients,
-        reviewer=reviewer,
-        clock=ports.clock,
+def _asker(
+    parts: ThreadParts, settings: SessionSettings, ports: SessionPorts, user_hooks: ThreadHooks
+) -> Asker:
+    thread, clients, clock = parts.thread, ports.clients, ports.clock
+    stop, providers = parts.slot.stop_denied_turn, settings.model.providers
+    return Asker(
+        thread=thread,
+        decisions=Decisions(thread, clock),
+        clients=clients,
+        reviewer=Reviewer(stop, thread, ports.model, providers, clients, clock),
+        clock=clock,
         waiting=parts.status.waiting_on_approval,
         timeout_s=settings.approval_timeout_s,
         hooks=user_hooks,
-    )
-    return ThreadApprovals(
-        tools=ApprovalGate(ports.clients, ports.approvals, reviewer, decisions),
-        commands=CommandGate(asker, ScriptReader(ports.grammar), ports.rules),
-        files=FileGate(asker),
-        permissions=PermissionGate(asker),
-        network=NetworkGate(asker, ports.rules, parts.slot.interrupt, clocks),
     )
 
 

@@ -27,7 +27,7 @@ from app_server.tools.patches.declaration import NAME, PatchArguments, patch_dec
 from app_server.tools.patches.planned import PlannedPatch, planned_here, planned_there
 from app_server.tools.patches.texts import Written, reason_to_ask
 from app_server.tools.patches.turn_changes import TurnChanges
-from app_server.turns.approval.approvals import ApprovalCancelled, Denied
+from app_server.turns.approval.asking import ApprovalCancelled, Denied
 from app_server.turns.approval.files import FileGate, FileRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall

@@ -34,7 +34,7 @@ from app_server.tools.environments import (
     NoEnvironment,
     TurnEnvironments,
 )
-from app_server.turns.approval.approvals import ApprovalCancelled, Denied
+from app_server.turns.approval.asking import ApprovalCancelled, Denied
 from app_server.turns.approval.command_question import CommandRequest
 from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.model.catalogue.features import ModelFeatures

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from app_server.extension.metadata import ApprovalPersistence
-from app_server.mcp.tools.naming import RawName
 from protocol.model import WireModel
 
 
@@ -49,17 +47,3 @@ class ClientPort(Protocol):
 
     def close_stream(self, thread_id: str) -> None:
         """Stop to number and keep, as the thread leaves memory."""
-
-
-class ApprovalRecords(Protocol):
-    """Where approvals that outlive their thread are written down."""
-
-    async def approve(self, tool: RawName, where: ApprovalPersistence | None) -> None:
-        """Let a tool run without asking, in threads to come.
-
-        `where` is what whoever registered the server says; None means the configuration. A server
-        that is not configured in a place that lasts is left out, silently.
-
-        Raises:
-            NotRecorded
-        """

@@ -33,7 +33,8 @@ from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from app_server.tools.confinements import Confinements
 from app_server.tools.mcp.progress import ProgressRate, shortened
-from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Denied, Verdict
+from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Verdict
+from app_server.turns.approval.asking import Denied
 from app_server.turns.approval.question import ApprovalRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall

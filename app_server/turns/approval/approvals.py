@@ -4,12 +4,12 @@ Source: docs/mcp.md, "Approval".
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.mcp.tools.table import Tool
-from app_server.turns.approval.decisions import Action, Decisions
+from app_server.turns.approval.asking import Asker, Denied
+from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.approval.question import (
     ApprovalRequest,
     approval_key,
@@ -17,10 +17,8 @@ from app_server.turns.approval.question import (
     may_persist,
     planned_action,
 )
-from app_server.turns.ports import ApprovalRecords, ClientPort
-from app_server.turns.review.reviewer import ApprovalRefused, Reviewer, is_reviewed
+from app_server.turns.review.reviewer import is_reviewed
 from protocol.elicitation import McpServerElicitationRequestResponse
-from protocol.lifecycle import WarningNotification
 from protocol.model import Json
 from protocol.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
 from protocol.rollout import Settings
@@ -41,28 +39,12 @@ class Verdict(Enum):
     FORBID = "forbid"
 
 
-class Denied(Exception):
-    """The call must not run; the text goes to the item and to the model."""
-
-
-class ApprovalCancelled(Denied):
-    """The call must not run, and its turn has to be ended as interrupted."""
-
-
 class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 
-    def __init__(
-        self,
-        clients: ClientPort,
-        records: ApprovalRecords,
-        reviewer: Reviewer,
-        decisions: Decisions,
-    ) -> None:
-        self._clients = clients
-        self._decisions = decisions
+    def __init__(self, asker: Asker, records: LastingApprovals) -> None:
+        self._asker = asker
         self._records = records
-        self._reviewer = reviewer
         self._remembered: set[Hashable] = set()
 
     def verdict(self, tool: Tool, settings: Settings) -> Verdict:
@@ -86,21 +68,15 @@ class ApprovalGate:
         Raises:
             Denied: the user said no, or what the client sent was no answer.
         """
-        question, asked = approval_question(request), _AskedCall(request)
-        try:
-            answer, client = await self._clients.ask_by_name(
-                request.thread_id, ELICITATION, question
-            )
-        except BaseException:
-            await self._decisions.write_withdrawn(asked)
-            raise
-        if not isinstance(answer, McpServerElicitationRequestResponse):
-            await self._decisions.write(asked, "failed", "user", client)
+        kind = McpServerElicitationRequestResponse
+        question = approval_question(request)
+        answer, client = await self._asker.put(request.asked, ELICITATION, question, kind)
+        if answer is None:
             raise Denied(REJECTED)
         persist = _persistence(request, answer.meta) if answer.action == "accept" else None
         words = {"session": "acceptForSession", "always": "acceptAlways"}
         decision = answer.action if persist is None else words[persist]
-        await self._decisions.write(asked, decision, "user", client)
+        await self._asker.decisions.write(request.asked, decision, "user", client)
         match answer.action:
             case "accept":
                 if persist is not None:
@@ -116,15 +92,7 @@ class ApprovalGate:
         Raises:
             Denied: the reviewer said no, or came to no verdict in time.
         """
-        try:
-            await self._reviewer.review(planned_action(request))
-        except ApprovalRefused as exc:
-            await self._decisions.write(_AskedCall(request), "decline", "reviewer")
-            raise Denied(str(exc)) from exc
-        except BaseException:
-            await self._decisions.write_withdrawn(_AskedCall(request))
-            raise
-        await self._decisions.write(_AskedCall(request), "accept", "reviewer")
+        await self._asker.review(request.asked, planned_action(request))
 
     async def _remember(self, request: ApprovalRequest, persist: str) -> None:
         raw = request.tool.raw
@@ -133,34 +101,10 @@ class ApprovalGate:
             try:
                 await self._records.approve(raw, request.tool.metadata.approval_persistence)
             except NotRecorded as exc:
-                message = (
+                self._asker.warn(
                     f"the approval of {raw.server}/{raw.tool} holds for this session only, "
                     f"as it cannot be written down: {exc}"
                 )
-                warning = WarningNotification(thread_id=request.thread_id, message=message)
-                self._clients.emit(request.thread_id, warning)
-
-
-@dataclass(frozen=True, slots=True)
-class _AskedCall:
-    request: ApprovalRequest
-
-    @property
-    def action(self) -> Action:
-        return "mcpToolCall"
-
-    @property
-    def turn_id(self) -> str:
-        return self.request.turn_id
-
-    @property
-    def item_id(self) -> str:
-        return self.request.item_id
-
-    @property
-    def subject(self) -> str:
-        raw = self.request.tool.raw
-        return f"{raw.server}/{raw.tool}"
 
 
 def _persistence(request: ApprovalRequest, meta: Json) -> str | None:

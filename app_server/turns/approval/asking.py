@@ -1,10 +1,10 @@
-"""Puts a question about an action to the user or the reviewer, and writes down what became of it.
+"""Has an action allowed, by hooks, the reviewer or the user, and writes down what became of it.
 
 Source: docs/tools.md, "Approvals and rules".
 """
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -12,8 +12,7 @@ import anyio
 
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.turns.approval.approvals import Denied
-from app_server.turns.approval.decisions import Action, Decisions
+from app_server.turns.approval.decisions import Asked, Decisions
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.ports import ClientPort
 from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer
@@ -22,24 +21,27 @@ from protocol.approvals import (
     ApplyNetworkPolicyAmendmentDecision,
 )
 from protocol.items import GuardianApprovalReviewAction
+from protocol.lifecycle import WarningNotification
 from protocol.model import JsonObject, WireModel
 
 NO_ANSWER = "approval request failed"
 
-Waiting: TypeAlias = Callable[[], AbstractContextManager[None]]
 OnDenied: TypeAlias = Callable[[], Awaitable[None]]
 Answer = TypeVar("Answer", bound=WireModel)
 
 
+class Denied(Exception):
+    """The action must not be done; the text goes to the item and to the model."""
+
+
+class ApprovalCancelled(Denied):
+    """The action must not be done, and its turn has to be ended as interrupted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Asked):
     """An action that somebody has to allow."""
 
-    action: Action
-    turn_id: str
-    item_id: str
-    subject: str
-    """What it is, in a line."""
     method: str
     params: WireModel
     reviewed: GuardianApprovalReviewAction
@@ -52,6 +54,29 @@ class Question:
     """The action, as hooks are given it."""
 
 
+class Withdrawable:
+    """The questions that are open, each of which ends with the turn that it was asked in."""
+
+    def __init__(self) -> None:
+        self._open: dict[anyio.CancelScope, str | None] = {}
+
+    @contextmanager
+    def asked_in(self, turn_id: str | None) -> Iterator[anyio.CancelScope]:
+        """Ask in this context, which is left when the turn ends; None: no turn ends it."""
+        with anyio.CancelScope() as scope:
+            self._open[scope] = turn_id
+            try:
+                yield scope
+            finally:
+                del self._open[scope]
+
+    def turn_over(self, turn_id: str) -> None:
+        """Withdraw what was asked in a turn."""
+        for scope, asked_in in self._open.items():
+            if asked_in == turn_id:
+                scope.cancel()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
     """The questions of one thread."""
@@ -61,33 +86,59 @@ class Asker:
     reviewer: Reviewer
     clock: Clock
     decisions: Decisions
-    waiting: Waiting
+    waiting: Callable[[], AbstractContextManager[None]]
     """Shows in the thread's status that the user is asked."""
-    timeout_s: float | None = None
-    """For the user's answer; None waits without limit."""
-    hooks: ThreadHooks | None = None
+    timeout_s: float | None
+    """For the user's answer to `allow`; None waits without limit."""
+    hooks: ThreadHooks
     """Are asked before anybody else."""
 
-    @property
-    def asks_hooks(self) -> bool:
-        """Whether there are hooks that decide before anybody else."""
-        return self.hooks is not None and self.hooks.listens("PermissionRequest")
+    async def allow(
+        self,
+        question: Question,
+        kind: type[Answer],
+        check: Callable[[Answer], None] | None = None,
+        on_denied: OnDenied | None = None,
+        announce: Callable[[], None] | None = None,
+    ) -> Answer | None:
+        """Ask the hooks, then the reviewer or the user; returns when the action may be done.
 
-    @property
-    def is_reviewed(self) -> bool:
-        """Whether the reviewer decides instead of the user."""
-        return self.thread.state.in_force.approvals_reviewer != "user"
-
-    async def is_allowed_by_hook(self, question: Question, on_denied: OnDenied) -> bool:
-        """Ask the hooks; True if one allows the action, so that nobody else need be asked.
-
-        `on_denied` is called before a refusal is raised. Cancelling ends the hooks.
+        Gives the user's answer, which `check` did not refuse; None if a hook or the reviewer
+        allowed the action, this once. `announce` is called before anybody is asked, and where only
+        the user is, once the thread's status shows that. `check` raises Denied for an answer that
+        does not allow the action. `on_denied` is called before that comes out, while the status is
+        still that. Cancelling withdraws the question: clients hear that it is settled.
 
         Raises:
-            Denied: a hook refused; the text is its reason.
+            Denied: somebody refused, nobody answered in time, or the answer made no sense.
         """
-        if self.hooks is None or not self.asks_hooks:
-            return False
+        asks_hooks = self.hooks.listens("PermissionRequest")
+        is_reviewed = self.thread.state.in_force.approvals_reviewer != "user"
+        with ExitStack() as status:
+            if not (asks_hooks or is_reviewed):
+                status.enter_context(self.waiting())
+            if announce is not None:
+                announce()
+            try:
+                if asks_hooks and await self._is_allowed_by_hook(question):
+                    return None
+                if is_reviewed:
+                    action, evidence = question.reviewed, question.evidence
+                    planned = PlannedAction(question.turn_id, question.item_id, action, evidence)
+                    await self.review(question, planned)
+                    return None
+                if asks_hooks:
+                    status.enter_context(self.waiting())
+                answer = await self._answer(question, kind)
+                if check is not None:
+                    check(answer)
+            except Denied:
+                if on_denied is not None:
+                    await on_denied()
+                raise
+        return answer
+
+    async def _is_allowed_by_hook(self, question: Question) -> bool:
         outcome = await self.hooks.fire(
             "PermissionRequest",
             question.turn_id,
@@ -98,83 +149,72 @@ class Asker:
         )
         if outcome.blocked is not None:
             await self.decisions.write(question, "decline", "hook")
-            await on_denied()
             raise Denied(outcome.blocked)
         if outcome.allows:
             await self.decisions.write(question, "accept", "hook")
         return outcome.allows
 
-    async def review(self, question: Question, on_denied: OnDenied) -> None:
+    async def review(self, asked: Asked, planned: PlannedAction) -> None:
         """Ask the reviewer; returns when the action may be done, this once.
 
-        `on_denied` is called before a refusal is raised. Cancelling aborts the review.
+        Cancelling aborts the review.
 
         Raises:
-            Denied: the reviewer refused, or came to no verdict.
+            Denied: the reviewer refused, or came to no verdict in time.
         """
-        planned = PlannedAction(
-            turn_id=question.turn_id,
-            target_item_id=question.item_id,
-            action=question.reviewed,
-            evidence=question.evidence,
-        )
         try:
             await self.reviewer.review(planned)
         except ApprovalRefused as exc:
-            await self.decisions.write(question, "decline", "reviewer")
-            await on_denied()
+            await self.decisions.write(asked, "decline", "reviewer")
             raise Denied(str(exc)) from exc
         except BaseException:
-            await self.decisions.write_withdrawn(question)
+            await self.decisions.write_withdrawn(asked)
             raise
-        await self.decisions.write(question, "accept", "reviewer")
+        await self.decisions.write(asked, "accept", "reviewer")
 
-    async def ask(
+    async def put(
         self,
-        question: Question,
+        asked: Asked,
+        method: str,
+        params: WireModel,
         kind: type[Answer],
-        check: Callable[[Answer], None],
-        on_denied: OnDenied,
-        announce: Callable[[], None] | None = None,
-    ) -> Answer:
-        """Ask the user, and return the answer, which `check` did not refuse.
+        timeout_s: float | None = None,
+    ) -> tuple[Answer | None, str | None]:
+        """Ask the user; gives the answer, None if it made no sense, and the client that gave it.
 
-        `announce` is called once the thread's status shows that the user is asked. `check` raises
-        Denied for an answer that does not allow the action. `on_denied` is called before that comes
-        out, while the status is still that. Cancelling withdraws the question: clients hear that it
-        is settled.
+        What became of it is written down, but for an answer that makes sense. Cancelling withdraws
+        the question.
 
         Raises:
-            Denied: the user refused, nobody answered in time, or the answer made no sense.
+            Denied: nobody answered in time; without `timeout_s` there is no limit.
         """
-        with self.waiting():
-            if announce is not None:
-                announce()
-            try:
-                answer = await self._answer(question, kind)
-                check(answer)
-            except Denied:
-                await on_denied()
-                raise
-        return answer
+        try:
+            with anyio.fail_after(timeout_s):
+                answer, client = await self.clients.ask_by_name(self.thread.id, method, params)
+        except TimeoutError as exc:
+            await self.decisions.write(asked, "expired", "server")
+            raise Denied(f"nobody answered within {timeout_s:g} s") from exc
+        except BaseException:
+            await self.decisions.write_withdrawn(asked)
+            raise
+        if isinstance(answer, kind):
+            return answer, client
+        await self.decisions.write(asked, "failed", "user", client)
+        return None, client
 
     async def _answer(self, question: Question, kind: type[Answer]) -> Answer:
-        try:
-            with anyio.fail_after(self.timeout_s):
-                answer, client = await self.clients.ask_by_name(
-                    self.thread.id, question.method, question.params
-                )
-        except TimeoutError as exc:
-            await self.decisions.write(question, "expired", "server")
-            raise Denied(f"nobody answered within {self.timeout_s:g} s") from exc
-        except BaseException:
-            await self.decisions.write_withdrawn(question)
-            raise
-        if not isinstance(answer, kind):
-            await self.decisions.write(question, "failed", "user", client)
+        answer, client = await self.put(
+            question, question.method, question.params, kind, self.timeout_s
+        )
+        if answer is None:
             raise Denied(NO_ANSWER)
         await self.decisions.write(question, _word(answer), "user", client, _rule(answer))
         return answer
+
+    def warn(self, message: str) -> None:
+        """Warn the clients of the thread."""
+        warning = WarningNotification(thread_id=self.thread.id, message=message)
+        self.clients.emit(self.thread.id, warning)
 
 
 def _word(answer: WireModel) -> str:

@@ -22,10 +22,9 @@ from protocol.approvals import (
     ExecpolicyAmendmentChoice,
 )
 from protocol.items import CommandAction, CommandGuardianApprovalReviewAction
+from protocol.rollout import LOCAL
 
 METHOD = "item/commandExecution/requestApproval"
-LOCAL = "local"
-"""The environment that commands run in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

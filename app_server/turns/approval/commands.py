@@ -23,14 +23,19 @@ from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
-from app_server.turns.approval.approvals import ApprovalCancelled, Denied
-from app_server.turns.approval.asking import NO_ANSWER, Asker, OnDenied, Question
+from app_server.turns.approval.asking import (
+    NO_ANSWER,
+    ApprovalCancelled,
+    Asker,
+    Denied,
+    OnDenied,
+    Question,
+)
 from app_server.turns.approval.command_question import CommandRequest, command_question
 from protocol.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     CommandExecutionRequestApprovalResponse,
 )
-from protocol.lifecycle import WarningNotification
 
 REJECTED = "rejected by user"
 RETRY = "command failed; retry without sandbox?"
@@ -104,11 +109,7 @@ class CommandGate:
             Denied: it must not run; the text is for the model.
         """
         question = command_question(self.asker, request, ask)
-        if self.asker.is_reviewed or self.asker.asks_hooks:
-            announce()
-            await self._ask(request, ask, question, on_denied)
-        else:
-            await self._ask(request, ask, question, on_denied, announce)
+        await self._ask(request, ask, question, on_denied, announce)
         decision = await self.decide(request)
         return decision if isinstance(decision, Run) else Run(ask.sandboxed)
 
@@ -127,13 +128,9 @@ class CommandGate:
             return True
         amendment = unsandboxed_amendment(request.facts, await self._rules())
         ask = Ask(sandboxed=False, reason=RETRY, amendment=amendment)
-
-        async def nothing() -> None:
-            pass
-
         try:
             question = command_question(self.asker, request, ask, self.asker.clock.new_id())
-            await self._ask(request, ask, question, nothing)
+            await self._ask(request, ask, question)
         except ApprovalCancelled:
             await on_denied()
             raise
@@ -153,17 +150,12 @@ class CommandGate:
         request: CommandRequest,
         ask: Ask,
         question: Question,
-        on_denied: OnDenied,
+        on_denied: OnDenied | None = None,
         announce: Callable[[], None] | None = None,
     ) -> None:
-        if await self.asker.is_allowed_by_hook(question, on_denied):
-            return
-        if self.asker.is_reviewed:
-            await self.asker.review(question, on_denied)
-            return
-        response = CommandExecutionRequestApprovalResponse
-        answer = await self.asker.ask(question, response, _check, on_denied, announce)
-        match answer.decision:
+        kind = CommandExecutionRequestApprovalResponse
+        answer = await self.asker.allow(question, kind, _check, on_denied, announce)
+        match None if answer is None else answer.decision:
             case "acceptForSession":
                 self._remember(request, sandboxed=ask.sandboxed)
             case AcceptWithExecpolicyAmendmentDecision() as accepted if ask.amendment is not None:
@@ -185,9 +177,7 @@ class CommandGate:
                 message += "; it holds for this session only"
                 self._learned.append(PrefixRule(tuple((word,) for word in words)))
                 del self._learned[:-MAX_SESSION_RULES]
-            thread_id = self.asker.thread.id
-            warning = WarningNotification(thread_id=thread_id, message=message)
-            self.asker.clients.emit(thread_id, warning)
+            self.asker.warn(message)
 
 
 def _check(answer: CommandExecutionRequestApprovalResponse) -> None:

@@ -5,7 +5,7 @@ Source: docs/tools.md, "Approvals and rules".
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 
@@ -21,24 +21,16 @@ Action: TypeAlias = Literal["command", "fileChange", "permissions", "mcpToolCall
 By: TypeAlias = Literal["user", "reviewer", "server", "hook", "policy"]
 
 
-class Asked(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
     """An action that somebody was asked about."""
 
-    @property
-    def action(self) -> Action:
-        """Its kind."""
-
-    @property
-    def turn_id(self) -> str:
-        """The turn that it belongs to."""
-
-    @property
-    def item_id(self) -> str:
-        """The item that clients see of it."""
-
-    @property
-    def subject(self) -> str:
-        """What it is, in a line."""
+    action: Action
+    turn_id: str
+    item_id: str
+    """The item that clients see of it."""
+    subject: str
+    """What it is, in a line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,26 +3,23 @@
 Source: docs/mcp.md, "Questions of servers".
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from typing import TypeAlias
 
-import anyio
 from pydantic import ValidationError
 
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.mcp.elicitation import CANCELLED, DECLINED, ServerQuestion
 from app_server.mcp_wire.errors import BadQuestion
-from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import ELICITATION, writes_freely
+from app_server.turns.approval.asking import Asker, Withdrawable
 from app_server.turns.approval.forms import (
     accepted,
     asks_for_approval,
     declined,
     planned_by_server,
 )
-from app_server.turns.ports import ClientPort
-from app_server.turns.review.reviewer import ApprovalRefused, Reviewer, is_reviewed
+from app_server.turns.review.reviewer import ApprovalRefused, is_reviewed
 from protocol.elicitation import (
     FormElicitation,
     McpElicitationSchema,
@@ -35,45 +32,33 @@ from protocol.policy import GranularAskForApproval
 from protocol.rollout import Settings
 
 Wire: TypeAlias = FormElicitation | OpenaiFormElicitation | UrlElicitation
-WaitingOnUser: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class ElicitationGate:
     """The questions of one thread's servers."""
 
-    def __init__(
-        self,
-        thread: LiveThread,
-        clients: ClientPort,
-        waiting: WaitingOnUser,
-        reviewer: Reviewer,
-        metadata_of: Callable[[str], RuntimeMetadata],
-    ) -> None:
-        """Take `waiting`, which shows in the thread's status that the user is asked.
-
-        `metadata_of` gives what is said of a server, by its name.
-        """
-        self._thread = thread
-        self._reviewer = reviewer
+    def __init__(self, asker: Asker, metadata_of: Callable[[str], RuntimeMetadata]) -> None:
+        """`metadata_of` gives what is said of a server, by its name."""
+        self._asker = asker
         self._metadata_of = metadata_of
-        self._clients = clients
-        self._waiting = waiting
-        self._open: dict[anyio.CancelScope, str | None] = {}
+        self.open = Withdrawable()
+        """Questions whose servers are answered at the end of the turn that the user cancelled."""
 
     async def elicit(self, question: ServerQuestion) -> JsonObject:
         """Answer a question, asking the user unless policy decides; see ElicitationPort."""
-        wire = _wire_question(self._thread.id, question)
-        settings = self._thread.state.in_force
+        thread, clients = self._asker.thread, self._asker.clients
+        wire = _wire_question(thread.id, question)
+        settings = thread.state.in_force
         if _is_empty_form(wire) and settings.approval_policy == "never" and writes_freely(settings):
             return {"action": "accept", "content": {}}
         if _may_not_ask(settings):
             return DECLINED
         if question.caller is not None and self._is_for_reviewer(wire, settings):
             return await self._review(question.caller, wire)
-        if wire.needs_extension and not self._clients.can_ask(self._thread.id, ELICITATION, wire):
+        if wire.needs_extension and not clients.can_ask(thread.id, ELICITATION, wire):
             raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
-        with self._withdrawable(question.caller) as scope, self._waiting():
-            answer = await self._clients.ask(self._thread.id, ELICITATION, wire)
+        with self.open.asked_in(question.caller) as scope, self._asker.waiting():
+            answer = await clients.ask(thread.id, ELICITATION, wire)
         if scope.cancelled_caught:
             return CANCELLED
         if not isinstance(answer, McpServerElicitationRequestResponse):
@@ -91,28 +76,13 @@ class ElicitationGate:
             planned = planned_by_server(turn_id, wire, self._metadata_of(wire.server_name))
         if planned is None:
             return declined()
-        with self._withdrawable(turn_id):
+        with self.open.asked_in(turn_id):
             try:
-                await self._reviewer.review(planned)
+                await self._asker.reviewer.review(planned)
             except ApprovalRefused as exc:
                 return declined(str(exc))
             return accepted()
         return CANCELLED
-
-    def turn_over(self, turn_id: str) -> None:
-        """Withdraw what was asked for a turn; its servers are answered that the user cancelled."""
-        for scope, caller in self._open.items():
-            if caller == turn_id:
-                scope.cancel()
-
-    @contextmanager
-    def _withdrawable(self, caller: str | None) -> Iterator[anyio.CancelScope]:
-        with anyio.CancelScope() as scope:
-            self._open[scope] = caller
-            try:
-                yield scope
-            finally:
-                del self._open[scope]
 
 
 def _may_not_ask(settings: Settings) -> bool:

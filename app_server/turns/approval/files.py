@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app_server.permissions.decision import Ask, Decision, Refuse, Run, may_leave_sandbox
-from app_server.turns.approval.approvals import ApprovalCancelled, Denied
-from app_server.turns.approval.asking import Asker, OnDenied, Question
+from app_server.turns.approval.asking import ApprovalCancelled, Asker, Denied, OnDenied, Question
 from app_server.turns.review.evidence import MAX_ARGUMENTS_BYTES, bounded, machine_of
 from protocol.approvals import (
     FileChangeRequestApprovalParams,
@@ -96,15 +95,9 @@ class FileGate:
             ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
             Denied: they must not be changed; the text is for the model.
         """
-        question = self._question(request)
-        if await self.asker.is_allowed_by_hook(question, on_denied):
-            return
-        if self.asker.is_reviewed:
-            await self.asker.review(question, on_denied)
-            return
         kind = FileChangeRequestApprovalResponse
-        answer = await self.asker.ask(question, kind, _check, on_denied)
-        if answer.decision == "acceptForSession":
+        answer = await self.asker.allow(self._question(request), kind, _check, on_denied)
+        if answer is not None and answer.decision == "acceptForSession":
             self._remembered.update(dict.fromkeys(request.files))
             while len(self._remembered) > MAX_REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]

@@ -3,8 +3,7 @@
 Source: docs/tools.md, "Network through a proxy".
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -16,16 +15,22 @@ from app_server.permissions.network.policy import NetworkPolicy, NetworkRule, ve
 from app_server.permissions.network.target import Target
 from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.runtime.held_clocks import HeldClocks
-from app_server.turns.approval.approvals import ApprovalCancelled, Denied
-from app_server.turns.approval.asking import NO_ANSWER, Asker, Question
+from app_server.turns.approval.asking import (
+    NO_ANSWER,
+    ApprovalCancelled,
+    Asker,
+    Denied,
+    Question,
+    Withdrawable,
+)
 from app_server.turns.approval.commands import REJECTED
+from app_server.turns.approval.decisions import Asked
 from app_server.turns.approval.network_question import network_question
 from protocol.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     ApplyNetworkPolicyAmendmentDecision,
     CommandExecutionRequestApprovalResponse,
 )
-from protocol.lifecycle import WarningNotification
 from protocol.policy import NetworkPolicyAmendment
 
 MAX_REMEMBERED = 1_024
@@ -65,7 +70,8 @@ class NetworkGate:
     _learned: list[NetworkRule] = field(default_factory=list, init=False)
     """What could not be written down."""
     _pending: dict[Target, _Pending] = field(default_factory=dict, init=False)
-    _open: dict[anyio.CancelScope, str] = field(default_factory=dict, init=False)
+    open: Withdrawable = field(default_factory=Withdrawable, init=False)
+    """Questions that are withdrawn, and so refused, with the end of their turn."""
 
     def of_command(
         self, policy: NetworkPolicy, turn_id: str, item_id: str, note: Callable[[str], None]
@@ -75,12 +81,6 @@ class NetworkGate:
         `note` is called with a text for the model for each host that is refused, once.
         """
         return CommandConnections(self, policy, turn_id, item_id, note)
-
-    def turn_over(self, turn_id: str) -> None:
-        """Withdraw what was asked in a turn: it is refused."""
-        for scope, asked_in in list(self._open.items()):
-            if asked_in == turn_id:
-                scope.cancel()
 
     async def known(self) -> tuple[NetworkRule, ...]:
         """Return the rules that hold now."""
@@ -116,24 +116,22 @@ class NetworkGate:
 
     async def _ask(self, target: Target, turn_id: str) -> bool:
         question = network_question(self.asker, turn_id, target)
-        with self._withdrawable(turn_id), self._held():
+        with self.open.asked_in(turn_id):
+            self.clocks.hold()
             try:
                 return await self._put(target, question)
             except ApprovalCancelled:
                 self.interrupt(turn_id)
             except Denied:
                 pass
+            finally:
+                self.clocks.release()
         return False
 
     async def _put(self, target: Target, question: Question) -> bool:
-        if await self.asker.is_allowed_by_hook(question, _nothing):
-            return True
-        if self.asker.is_reviewed:
-            await self.asker.review(question, _nothing)
-            return True
-        response = CommandExecutionRequestApprovalResponse
-        answer = await self.asker.ask(question, response, _check, _nothing)
-        match answer.decision:
+        kind = CommandExecutionRequestApprovalResponse
+        answer = await self.asker.allow(question, kind, _check)
+        match None if answer is None else answer.decision:
             case "acceptForSession":
                 self._remembered[target] = None
                 if len(self._remembered) > MAX_REMEMBERED:
@@ -146,7 +144,9 @@ class NetworkGate:
     async def _apply(self, amendment: NetworkPolicyAmendment, target: Target) -> bool:
         """Write down what the user wants for good; it has to be about the host that was asked."""
         if amendment.host != target.host:
-            self._warn(f"the rule for `{amendment.host}` is not applied: asked was `{target.host}`")
+            self.asker.warn(
+                f"the rule for `{amendment.host}` is not applied: asked was `{target.host}`"
+            )
             return False
         is_allowed = amendment.action == "allow"
         does = "Allow" if is_allowed else "Deny"
@@ -159,42 +159,10 @@ class NetworkGate:
         try:
             await self.rules.learn_network(rule)
         except NotLearned as exc:
-            self._warn(f"the rule is not written down: {exc}; it holds for this session only")
+            self.asker.warn(f"the rule is not written down: {exc}; it holds for this session only")
             self._learned.append(rule)
             del self._learned[:-MAX_SESSION_RULES]
         return is_allowed
-
-    def _warn(self, message: str) -> None:
-        thread_id = self.asker.thread.id
-        warning = WarningNotification(thread_id=thread_id, message=message)
-        self.asker.clients.emit(thread_id, warning)
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        self.clocks.hold()
-        try:
-            yield
-        finally:
-            self.clocks.release()
-
-    @contextmanager
-    def _withdrawable(self, turn_id: str) -> Iterator[None]:
-        with anyio.CancelScope() as scope:
-            self._open[scope] = turn_id
-            try:
-                yield
-            finally:
-                del self._open[scope]
-
-
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """What is written down of a connection."""
-
-    turn_id: str
-    item_id: str
-    subject: str
-    action: Literal["network"] = "network"
 
 
 class CommandConnections:
@@ -259,7 +227,12 @@ class CommandConnections:
         said = self._written.setdefault(target, set())
         if word not in said:
             said.add(word)
-            decided = _Decided(self._turn_id, self._item_id, target.shown())
+            decided = Asked(
+                action="network",
+                turn_id=self._turn_id,
+                item_id=self._item_id,
+                subject=target.shown(),
+            )
             await self._gate.asker.decisions.write(decided, word, "policy")
 
 
@@ -277,7 +250,3 @@ def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
         case "decline":
             raise Denied(REJECTED)
     raise Denied(NO_ANSWER)
-
-
-async def _nothing() -> None:
-    pass

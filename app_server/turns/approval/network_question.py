@@ -5,7 +5,7 @@ Source: docs/tools.md, "Network through a proxy".
 
 from app_server.permissions.network.target import Target
 from app_server.turns.approval.asking import Asker, Question
-from app_server.turns.approval.command_question import LOCAL, METHOD
+from app_server.turns.approval.command_question import METHOD
 from protocol.approvals import (
     ApplyNetworkPolicyAmendmentDecision,
     CommandExecutionRequestApprovalParams,
@@ -14,6 +14,7 @@ from protocol.approvals import (
 )
 from protocol.items import NetworkAccessGuardianApprovalReviewAction
 from protocol.policy import NetworkPolicyAmendment
+from protocol.rollout import LOCAL
 
 
 def network_question(asker: Asker, turn_id: str, target: Target) -> Question:

@@ -6,8 +6,7 @@ Source: docs/tools.md, "Permissions".
 from dataclasses import dataclass, field
 
 from app_server.permissions.grants import Grant, granted
-from app_server.turns.approval.approvals import Denied
-from app_server.turns.approval.asking import Asker, Question
+from app_server.turns.approval.asking import Asker, Denied, Question
 from app_server.turns.review.evidence import machine_of
 from protocol.approvals import (
     PermissionGrantScope,
@@ -60,23 +59,17 @@ class PermissionGate:
         """
         if not self._may_ask():
             return Grant(), "turn"
-        asked = granted(request.profile.file_system, request.profile.network)
-        question = self._question(request)
+        given = granted(request.profile.file_system, request.profile.network)
         scope: PermissionGrantScope = "turn"
         try:
-            if await self.asker.is_allowed_by_hook(question, _nothing):
-                given = asked
-            elif self.asker.is_reviewed:
-                await self.asker.review(question, _nothing)
-                given = asked
-            else:
-                kind = PermissionsRequestApprovalResponse
-                answer = await self.asker.ask(question, kind, _accept, _nothing)
-                permissions = answer.permissions
-                given = granted(permissions.file_system, permissions.network).within(asked)
-                scope = answer.scope
+            kind = PermissionsRequestApprovalResponse
+            answer = await self.asker.allow(self._question(request), kind)
         except Denied:
             return Grant(), "turn"
+        if answer is not None:
+            permissions = answer.permissions
+            given = granted(permissions.file_system, permissions.network).within(given)
+            scope = answer.scope
         self._keep(request, given, scope)
         return given, scope
 
@@ -126,11 +119,3 @@ class PermissionGate:
                 "justification_of_the_agent": request.reason,
             },
         )
-
-
-async def _nothing() -> None:
-    pass
-
-
-def _accept(answer: PermissionsRequestApprovalResponse) -> None:
-    """Any answer says what is granted, perhaps nothing."""

@@ -15,14 +15,21 @@ logger = logging.getLogger(__name__)
 
 
 class LastingApprovals:
-    """The ApprovalRecords of turns."""
+    """Writes down approvals that outlive their thread."""
 
     def __init__(self, file: ConfigFile, extensions: ExtensionRegistry) -> None:
         self._file = file
         self._extensions = extensions
 
     async def approve(self, tool: RawName, where: ApprovalPersistence | None) -> None:
-        """Let a tool run without asking, in threads to come; see ApprovalRecords."""
+        """Let a tool run without asking, in threads to come.
+
+        `where` is what whoever registered the server says; None means the configuration. A server
+        that is not configured in a place that lasts is left out, silently.
+
+        Raises:
+            NotRecorded
+        """
         if where is None:
             await self._file.approve(tool.server, tool.tool)
             return

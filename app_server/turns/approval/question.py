@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from app_server.extension.metadata import ApprovalPresentation
 from app_server.mcp.tools.table import Tool
+from app_server.turns.approval.decisions import Asked
 from app_server.turns.review.evidence import bounded, connected_account, planned_call
 from app_server.turns.review.reviewer import PlannedAction
 from protocol.elicitation import FormElicitation, McpElicitationSchema
@@ -48,6 +49,17 @@ class ApprovalRequest:
     item_id: str
     tool: Tool
     arguments: Json
+
+    @property
+    def asked(self) -> Asked:
+        """The call, as it is written down."""
+        raw = self.tool.raw
+        return Asked(
+            action="mcpToolCall",
+            turn_id=self.turn_id,
+            item_id=self.item_id,
+            subject=f"{raw.server}/{raw.tool}",
+        )
 
 
 def approval_key(tool: Tool) -> Hashable:
