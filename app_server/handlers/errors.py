@@ -14,6 +14,7 @@ from app_server.mcp.errors import (
 )
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.sessions.errors import (
+    MAX_META_BYTES,
     McpMetaTooLarge,
     NoActiveTurn,
     NotLoaded,
@@ -24,7 +25,6 @@ from app_server.sessions.errors import (
     TurnNotSteerable,
 )
 from app_server.sessions.input.idempotency import InputIdTaken
-from app_server.sessions.input.mcp_meta import MAX_META_BYTES
 from app_server.sessions.managed_policy import SettingNotAllowed
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession

@@ -6,25 +6,26 @@ Source: docs/compaction.md.
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.turn.slot import TurnSlot
-from app_server.sessions.turn.starter import TurnStarter
+from app_server.sessions.turn.starter import TurnStarter, already_begun
 from app_server.turns.run import TurnRun
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class CompactionStart:
     """Whether a compaction is wanted, and its beginning."""
 
-    def __init__(self, slot: TurnSlot, starter: TurnStarter, wake: Callable[[], None]) -> None:
-        """`wake` lets an idle thread go on with what waits."""
-        self._slot = slot
-        self._starter = starter
-        self._wake = wake
-        self._is_due = False
+    slot: TurnSlot
+    starter: TurnStarter
+    wake: Callable[[], None]
+    """Lets an idle thread go on with what waits."""
+    _is_due: bool = field(default=False, init=False)
 
     async def start(self) -> Callable[[], None]:
         """Begin a compaction, once a turn that runs has been stopped; one that runs goes on.
@@ -35,29 +36,29 @@ class CompactionStart:
             SessionClosed
             OSError: the disk refused; nothing was begun.
         """
-        async with self._slot.reserve():
-            run = self._slot.run
+        async with self.slot.reserve():
+            run = self.slot.run
             if run is None:
-                return await self._starter.start_compaction()
-            return _nothing if run.is_compaction else partial(self._stop, run)
+                return await self.starter.start_compaction()
+            return already_begun if run.is_compaction else partial(self._stop, run)
 
     def _stop(self, run: TurnRun) -> None:
         self._is_due = True
-        if self._slot.run is run:
+        if self.slot.run is run:
             run.scope.cancel()
         else:
-            self._wake()
+            self.wake()
 
     async def go_on(self) -> bool:
         """Begin a compaction that is wanted, if the thread is idle; False if none is wanted."""
         if not self._is_due:
             return False
         try:
-            async with self._slot.reserve():
-                if self._slot.run is not None:
+            async with self.slot.reserve():
+                if self.slot.run is not None:
                     return True
                 self._is_due = False
-                begin = await self._starter.start_compaction()
+                begin = await self.starter.start_compaction()
         except SessionClosed:
             # Nobody waits for it any more.
             pass
@@ -67,7 +68,3 @@ class CompactionStart:
         else:
             begin()
         return True
-
-
-def _nothing() -> None:
-    pass

@@ -2,6 +2,9 @@
 
 from typing import Literal
 
+MAX_META_BYTES = 256 * 1024
+"""Of all entries of `mcpMetaByServer` of a turn, as JSON without blanks."""
+
 
 class NoActiveTurn(Exception):
     """No turn is running."""
@@ -25,7 +28,7 @@ class TurnNotSteerable(Exception):
 
 
 class McpMetaTooLarge(Exception):
-    """A turn's metadata for MCP servers would be larger than its bound."""
+    """A turn's metadata for MCP servers would be larger than MAX_META_BYTES."""
 
 
 class TurnActive(Exception):

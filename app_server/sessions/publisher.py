@@ -51,7 +51,7 @@ class Publisher:
         """Let events of MCP servers out, from now on and those so far."""
         waiting, self._waiting = self._waiting or [], None
         for event, method in waiting:
-            self._clients.emit(self._thread.id, event, method)
+            self._emit(event, method)
 
     def status(self, status: ThreadStatus) -> None:
         """Send every client the thread's status."""
@@ -88,9 +88,12 @@ class Publisher:
 
     def _publish_later(self, event: WireModel, method: str | None = None) -> None:
         if self._waiting is None:
-            self._clients.emit(self._thread.id, event, method)
+            self._emit(event, method)
         else:
             self._waiting.append((event, method))
+
+    def _emit(self, event: WireModel, method: str | None = None) -> None:
+        self._clients.emit(self._thread.id, event, method)
 
     def turn_started(self, turn_id: str, started_at_ms: int) -> None:
         """Send that a turn runs."""
@@ -102,9 +105,7 @@ class Publisher:
             status="inProgress",
             started_at=started_at_ms // 1000,
         )
-        self._clients.emit(
-            self._thread.id, TurnStartedNotification(thread_id=self._thread.id, turn=turn)
-        )
+        self._emit(TurnStartedNotification(thread_id=self._thread.id, turn=turn))
 
     def turn_completed(
         self,
@@ -126,9 +127,7 @@ class Publisher:
             completed_at=(state.completed_at_ms or self._clock.now_ms()) // 1000,
             duration_ms=state.duration_ms,
         )
-        self._clients.emit(
-            self._thread.id, TurnCompletedNotification(thread_id=self._thread.id, turn=turn)
-        )
+        self._emit(TurnCompletedNotification(thread_id=self._thread.id, turn=turn))
 
     def user_message(self, turn_id: str, item: UserMessageThreadItem) -> None:
         """Send what the user said, as an item that began and ended."""
@@ -138,16 +137,14 @@ class Publisher:
 
     def queue_changed(self) -> None:
         """Send that the queue should be read again."""
-        event = ThreadQueueChangedNotification(thread_id=self._thread.id)
-        self._clients.emit(self._thread.id, event)
+        self._emit(ThreadQueueChangedNotification(thread_id=self._thread.id))
 
     def failure(self, turn_id: str, reason: str) -> TurnError:
         """Send that a turn fails for a reason that is not the model's."""
         error = TurnError(message=reason, codex_error_info="other")
-        self._clients.emit(
-            self._thread.id,
+        self._emit(
             ErrorNotification(
                 error=error, will_retry=False, thread_id=self._thread.id, turn_id=turn_id
-            ),
+            )
         )
         return error

@@ -83,110 +83,73 @@ class ThreadSession:
         """Seconds of quiet before it is unloaded; None means those of the server."""
         self.quiet_since_s: float | None = None
         """Since when nobody listens and nothing is done, in the time of the event loop."""
-        clients, clock = ports.clients, ports.clock
         self.thread = thread
         self.output_limit_bytes = settings.output_limit_bytes
         """How much of an output the model reads."""
         thread.watch(ports.log_grew)
-        self._clock = clock
         self._tasks = tasks
         self._plugin_switches = ports.plugin_switches
         self._switch_plugins(thread.state.settings)
-        self.slot = slot = TurnSlot()
-        self.publisher = publisher = Publisher(thread, clients, clock)
-        self._status = status = SessionStatus(slot, publisher)
-        self.goals = goals = Goals(thread, clients, clock)
-        parts = ThreadParts(
-            thread=thread,
-            slot=slot,
-            status=status,
-            publisher=publisher,
-            goals=goals,
-            hooks=ports.extensions.hooks,
-            clock=clock,
-        )
-        user_hooks = ThreadHooks(
-            thread,
-            self._hook_source(ports),
-            ports.store.shown_path(thread.id),
-            ports.hook_runner,
-            clients,
-            clock,
-        )
-        asker = _asker(parts, settings, ports, user_hooks)
+        self._parts = parts = _parts(thread, ports)
+        self.slot, self.publisher, self.goals = parts.slot, parts.publisher, parts.goals
+        asker = _asker(parts, settings, ports, self._hook_source(ports))
         elicitations = ElicitationGate(asker, lambda name: self.mcp.metadata_of(name))
         self.mcp = ThreadServers(
-            thread, config, mcp, publisher, ports.extensions, ports.processes, elicitations
+            thread, config, mcp, parts.publisher, ports.extensions, ports.processes, elicitations
         )
         self.out_of_band = OutOfBandElicitations(self.mcp)
         self.instructions = ThreadInstructions(
             config, ports.home, ports.folder_reads, ports.environments
         )
-        self.surroundings = surroundings = ThreadSurroundings(
-            thread,
-            config,
-            self.instructions,
-            ThreadSkills(thread.id, config, ports.skills, ports.folder_reads),
-            clock,
-            publisher.warning,
-            ports.environments,
+        skills = ThreadSkills(thread.id, config, ports.skills, ports.folder_reads)
+        self.surroundings = ThreadSurroundings(
+            parts, config, self.instructions, skills, ports.environments
         )
         self._mentions = InputMentions(
-            thread,
-            self.mcp,
-            surroundings,
-            ports.plugin_mentions,
-            clock,
-            publisher.warning,
+            parts=parts,
+            servers=self.mcp,
+            skills=skills,
+            plugins=ports.plugin_mentions,
             reads_server_skills=settings.reads_server_skills,
         )
         self.terminals = Terminals(_place(settings, self.mcp, ports), tasks)
-        starter = self._starter(parts, settings, ports, asker, elicitations)
-        self.input = ClientInput(thread, slot, starter, parts.hooks, clock)
-        self.inbox = Inbox(thread, slot, starter, clock)
-        self.queue = ThreadQueue(thread, slot, starter, publisher, ports.requirements)
-        self.reviews = ReviewStart(thread, slot, starter, ports.requirements)
+        starter = self._starter(settings, ports, asker, elicitations)
+        self.input = ClientInput(parts, starter)
+        self.inbox = Inbox(parts, starter)
+        self.queue = ThreadQueue(parts, starter)
+        self.reviews = ReviewStart(parts, starter)
         shell = UserShell(self.terminals, ScriptReader(ports.grammar))
-        self.user_commands = UserCommands(parts, starter, self.input, shell, clients, tasks)
-        self.compaction = CompactionStart(slot, starter, self.wake)
-        self._goal_turns = GoalTurns(thread, slot, starter, goals, ports.requirements)
+        self.user_commands = UserCommands(parts, starter, self.input, shell, tasks)
+        self.compaction = CompactionStart(parts.slot, starter, self.wake)
+        self._goal_turns = GoalTurns(parts, starter)
 
     def _starter(
         self,
-        parts: ThreadParts,
         settings: SessionSettings,
         ports: SessionPorts,
         asker: Asker,
         elicitations: ElicitationGate,
     ) -> TurnStarter:
         """Join what begins, runs and ends turns."""
-        thread, clients, clock = self.thread, ports.clients, ports.clock
-        interrupt, clocks = self.slot.interrupt, self.out_of_band.clocks
+        parts, clocks = self._parts, self.out_of_band.clocks
         approvals = ThreadApprovals(
             tools=ApprovalGate(asker, ports.approvals),
             commands=CommandGate(asker, ScriptReader(ports.grammar), ports.rules),
             files=FileGate(asker),
             permissions=PermissionGate(asker),
-            network=NetworkGate(asker, ports.rules, interrupt, clocks),
+            network=NetworkGate(asker, ports.rules, parts.slot.interrupt, clocks),
         )
-        skill_servers = SkillServers(
-            thread,
-            self.mcp,
-            clients,
-            self._status.waiting_on_user_input,
-            self.publisher.warning,
-            ports.install_servers if settings.installs_skill_servers else None,
-        )
+        install = ports.install_servers if settings.installs_skill_servers else None
         turn_over = (elicitations.open.turn_over, approvals.network.open.turn_over)
         runner = TurnRunner(
-            parts,
-            TurnHooks(thread, asker.hooks, clients, clock),
-            skill_servers,
-            TurnEnding(parts, turn_over, ports.figures),
+            parts=parts,
+            hooks=TurnHooks(parts, asker.hooks),
+            skill_servers=SkillServers(parts, self.mcp, install),
+            ending=TurnEnding(parts, turn_over, ports.figures),
             before_request=self._before_request,
             go_on=self._go_on,
         )
-        of_clients = DynamicTools(thread.state.created.dynamic_tools or ())
+        of_clients = DynamicTools(self.thread.state.created.dynamic_tools or ())
 
         def tools() -> ThreadTools:
             return ThreadTools(
@@ -202,16 +165,23 @@ class ThreadSession:
                 of_clients=of_clients,
             )
 
-        model = ThreadModel(thread, settings.model, ports.model_lists, self.publisher.warning)
-        factory = TurnFactory(parts, tools, model, settings, ports, self.out_of_band.clocks)
         return TurnStarter(
-            parts,
-            factory,
-            runner,
-            self.surroundings,
-            self._mentions,
-            self._switch_plugins,
-            self._tasks,
+            parts=parts,
+            factory=TurnFactory(
+                parts=parts,
+                tools=tools,
+                model=ThreadModel(
+                    self.thread, settings.model, ports.model_lists, self.publisher.warning
+                ),
+                port=ports.model,
+                settings=settings,
+                clocks=clocks,
+            ),
+            runner=runner,
+            surroundings=self.surroundings,
+            mentions=self._mentions,
+            switch_plugins=self._switch_plugins,
+            tasks=self._tasks,
         )
 
     def _hook_source(self, ports: SessionPorts) -> HookSource:
@@ -224,7 +194,7 @@ class ThreadSession:
     @property
     def status(self) -> ThreadStatus:
         """The thread's status, as the wire has it."""
-        return self._status.current
+        return self._parts.status.current
 
     @property
     def active_turn_id(self) -> str | None:
@@ -302,7 +272,7 @@ class ThreadSession:
             OSError: the disk refused; nothing was dropped.
         """
         async with self.slot.emptied():
-            record = TurnsReverted(at_ms=self._clock.now_ms(), before_turn_id=before_turn_id)
+            record = TurnsReverted(at_ms=self._parts.clock.now_ms(), before_turn_id=before_turn_id)
             await self.thread.revert(record)
 
     async def close(self, *last: Record) -> bool:
@@ -328,11 +298,28 @@ class ThreadSession:
         return was_open
 
 
+def _parts(thread: LiveThread, ports: SessionPorts) -> ThreadParts:
+    clients, clock, slot = ports.clients, ports.clock, TurnSlot()
+    publisher = Publisher(thread, clients, clock)
+    return ThreadParts(
+        thread=thread,
+        slot=slot,
+        status=SessionStatus(slot, publisher),
+        publisher=publisher,
+        goals=Goals(thread, clients, clock),
+        hooks=ports.extensions.hooks,
+        clients=clients,
+        clock=clock,
+        requirements=ports.requirements,
+    )
+
+
 def _asker(
-    parts: ThreadParts, settings: SessionSettings, ports: SessionPorts, user_hooks: ThreadHooks
+    parts: ThreadParts, settings: SessionSettings, ports: SessionPorts, source: HookSource
 ) -> Asker:
-    thread, clients, clock = parts.thread, ports.clients, ports.clock
+    thread, clients, clock = parts.thread, parts.clients, parts.clock
     stop, providers = parts.slot.stop_denied_turn, settings.model.providers
+    transcript = ports.store.shown_path(thread.id)
     return Asker(
         thread=thread,
         decisions=Decisions(thread, clock),
@@ -341,7 +328,7 @@ def _asker(
         clock=clock,
         waiting=parts.status.waiting_on_approval,
         timeout_s=settings.approval_timeout_s,
-        hooks=user_hooks,
+        hooks=ThreadHooks(thread, source, transcript, ports.hook_runner, clients, clock),
     )
 
 

@@ -6,6 +6,7 @@ Source: docs/tools.md, "Commands of the user".
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 import anyio
@@ -17,35 +18,23 @@ from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.starter import TurnStarter
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.user_shell import UserCommand, UserShell
-from app_server.turns.ports import ClientPort
-from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnRun
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class UserCommands:
     """The commands of the user in one loaded thread."""
 
-    def __init__(
-        self,
-        parts: ThreadParts,
-        starter: TurnStarter,
-        given: ClientInput,
-        shell: UserShell,
-        clients: ClientPort,
-        tasks: anyio.abc.TaskGroup,
-    ) -> None:
-        """`given` takes what the model is to know; `tasks` owns commands beside a turn."""
-        self._thread = parts.thread
-        self._slot = parts.slot
-        self._starter = starter
-        self._given = given
-        self._shell = shell
-        self._clients = clients
-        self._clock = parts.clock
-        self._tasks = tasks
+    parts: ThreadParts
+    starter: TurnStarter
+    given: ClientInput
+    """Takes what the model is to know."""
+    shell: UserShell
+    tasks: anyio.abc.TaskGroup
+    """Owns commands beside a turn."""
 
     async def start(self, command: UserCommand) -> Callable[[], None]:
         """Accept a command; gives what is to be called once the caller has been answered.
@@ -54,13 +43,13 @@ class UserCommands:
             SessionClosed
             OSError: the disk refused; nothing is run.
         """
-        async with self._slot.reserve():
-            run = self._slot.run
+        async with self.parts.slot.reserve():
+            run = self.parts.slot.run
             if run is None:
-                return await self._starter.start_user_command(partial(self._alone, command))
+                return await self.starter.start_user_command(partial(self._alone, command))
 
         def begin() -> None:
-            self._tasks.start_soon(self._beside, command, run)
+            self.tasks.start_soon(self._beside, command, run)
 
         return begin
 
@@ -70,38 +59,37 @@ class UserCommands:
         Raises:
             OSError: the log cannot be written.
         """
-        running = await self._shell.begin(command, self._recorder(turn_id))
-        await self._given.inject([await self._shell.finish(command, running)])
+        running = await self.shell.begin(command, self.parts.recorder(turn_id))
+        await self.given.inject([await self.shell.finish(command, running)])
 
     async def _beside(self, command: UserCommand, turn: TurnRun) -> None:
         """Run a command in a turn that may end first; it is interrupted with the turn."""
         try:
-            running = await self._shell.begin(command, self._recorder(turn.id))
+            running = await self.shell.begin(command, self.parts.recorder(turn.id))
             await running.leave_running()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_if_interrupted, turn, running)
                 output = await self._finished(command, running)
                 tasks.cancel_scope.cancel()
             if output is not None:
-                await self._given.inject([output])
+                await self.given.inject([output])
         except (OSError, SessionClosed, SessionUnloading) as exc:
-            logger.warning("a command of the user in thread %s failed: %s", self._thread.id, exc)
+            logger.warning(
+                "a command of the user in thread %s failed: %s", self.parts.thread.id, exc
+            )
 
     async def _finished(self, command: UserCommand, running: CommandRun) -> JsonObject | None:
         """Wait for a command; None if its end cannot be written."""
         try:
-            return await self._shell.finish(command, running)
+            return await self.shell.finish(command, running)
         except OSError as exc:
             logger.warning("the end of command %s cannot be written: %s", running.item.id, exc)
             return None
 
     async def _end_if_interrupted(self, turn: TurnRun, running: CommandRun) -> None:
-        if self._slot.run is turn:
-            await self._slot.idle.wait()
+        if self.parts.slot.run is turn:
+            await self.parts.slot.idle.wait()
         if turn.scope.cancel_called:
             # Whoever waits for it hears if its end cannot be written.
             with suppress(OSError):
                 await running.stop()
-
-    def _recorder(self, turn_id: str) -> TurnRecorder:
-        return TurnRecorder(self._thread, turn_id, self._clients, self._clock)

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.goals.functions import MAX_OBJECTIVE_CHARS
-from app_server.sessions.goals.goals import within_budget
+from app_server.sessions.goals.goals import MAX_OBJECTIVE_CHARS, within_budget
 from app_server.threads.log.state.thread import ThreadState
 from protocol.errors import invalid_request
 from protocol.metadata_records import GoalChanged

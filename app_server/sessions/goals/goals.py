@@ -6,12 +6,8 @@ Source: docs/threads.md, "Goals".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app_server.runtime.clock import Clock
-from app_server.sessions.goals.functions import (
-    continue_text,
-)
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.metadata import unread_from
 from app_server.threads.log.state.thread import ThreadState
@@ -27,14 +23,10 @@ from protocol.thread_facts import (
 from protocol.threads import ThreadReadState
 from protocol.turns import TokenUsageBreakdown, TurnError
 
+MAX_OBJECTIVE_CHARS = 4_000
+
 MAX_TURNS_ALONE = 100
 """Turns in a row that nobody asked for; then the goal is blocked until the user says more."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    tokens: int
-    seconds: int
 
 
 class Goals:
@@ -129,15 +121,15 @@ class Goals:
         """
         if usage is None or not _is_active(self.goal):
             return
-        tokens = usage.input_tokens - usage.cached_input_tokens + usage.output_tokens
+        tokens = max(usage.input_tokens - usage.cached_input_tokens + usage.output_tokens, 0)
         at_ms = self._clock.now_ms()
-        cost = _Cost(max(tokens, 0), self._seconds(at_ms))
+        seconds = self._seconds(at_ms)
 
         def decide(state: ThreadState) -> Sequence[Record]:
             goal = state.metadata.goal
             if goal is None or not _is_active(goal):
                 return []
-            return [GoalChanged(at_ms=at_ms, goal=_after(goal, cost, at_ms))]
+            return [GoalChanged(at_ms=at_ms, goal=_after(goal, tokens, seconds, at_ms))]
 
         self.publish(turn_id, await self._thread.change(decide, sync=False))
 
@@ -163,8 +155,7 @@ class Goals:
         marks: list[MetadataRecord] = []
         goal = state.metadata.goal
         if goal is not None and _is_active(goal):
-            cost = _Cost(0, self._seconds(at_ms))
-            changed = _ended(_after(goal, cost, at_ms), end, error)
+            changed = _ended(_after(goal, 0, self._seconds(at_ms), at_ms), end, error)
             if end != "completed":
                 marks.append(GoalChanged(at_ms=at_ms, goal=changed))
             goal = changed
@@ -213,7 +204,7 @@ class Goals:
             return None
         self._turns_alone += 1
         self._began_alone = True
-        return continue_text(goal)
+        return _continue_text(goal)
 
 
 def within_budget(goal: ThreadGoal) -> ThreadGoal:
@@ -229,16 +220,13 @@ def _is_active(goal: ThreadGoal | None) -> bool:
     return goal is not None and goal.status == "active"
 
 
-def _after(goal: ThreadGoal, cost: _Cost, at_ms: int) -> ThreadGoal:
-    return within_budget(
-        goal.model_copy(
-            update={
-                "tokens_used": goal.tokens_used + cost.tokens,
-                "time_used_seconds": goal.time_used_seconds + cost.seconds,
-                "updated_at": at_ms // 1000,
-            }
-        )
-    )
+def _after(goal: ThreadGoal, tokens: int, seconds: int, at_ms: int) -> ThreadGoal:
+    spent = {
+        "tokens_used": goal.tokens_used + tokens,
+        "time_used_seconds": goal.time_used_seconds + seconds,
+        "updated_at": at_ms // 1000,
+    }
+    return within_budget(goal.model_copy(update=spent))
 
 
 def _ended(goal: ThreadGoal, end: str, error: TurnError | None) -> ThreadGoal:
@@ -246,3 +234,16 @@ def _ended(goal: ThreadGoal, end: str, error: TurnError | None) -> ThreadGoal:
         return goal
     limited = error is not None and error.codex_error_info == "usageLimitExceeded"
     return goal.model_copy(update={"status": "usageLimited" if limited else "blocked"})
+
+
+def _continue_text(goal: ThreadGoal) -> str:
+    budget = "none" if goal.token_budget is None else str(goal.token_budget)
+    return (
+        "This thread has a goal, and nobody has said anything since the last turn: go on with it. "
+        "The user set the objective below; it says what to work on and changes no other rule.\n\n"
+        f"<objective>\n{goal.objective}\n</objective>\n\n"
+        f"Tokens used: {goal.tokens_used}. Token budget: {budget}. The objective stays whole, "
+        "however many turns it takes. When it is reached and checked, call update_goal with "
+        "`complete`. When the same obstacle has stopped you three turns in a row, call it with "
+        "`blocked`. Otherwise do the next piece of work now."
+    )

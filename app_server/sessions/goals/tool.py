@@ -3,21 +3,52 @@
 Source: docs/threads.md, "Goals".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
+from pydantic_core import to_json
 
-from app_server.sessions.goals.functions import (
-    CREATE_GOAL,
-    GOAL_FUNCTIONS,
-    GOAL_STATUSES,
-    MAX_OBJECTIVE_CHARS,
-    goal_output,
-)
-from app_server.sessions.goals.goals import Goals
+from app_server.sessions.goals.goals import MAX_OBJECTIVE_CHARS, Goals
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall, ToolArguments
+from app_server.turns.tools.declaration import function_declaration
 from protocol.model import Json, JsonObject
+from protocol.thread_facts import ThreadGoal
+
+STATUSES = ("complete", "blocked", "paused")
+"""What the model may say of a goal."""
+
+CREATE_GOAL = function_declaration(
+    "create_goal",
+    "Give this thread a goal, which it goes on with by itself until it is reached. Only when "
+    "the user asks for a goal in so many words: an ordinary task is none. It fails while "
+    "another goal is unfinished.",
+    {
+        "objective": {"type": "string", "description": "What is to be reached."},
+        "token_budget": {
+            "type": "integer",
+            "description": "How many tokens it may cost; only if the user named a number.",
+        },
+    },
+    ["objective"],
+)
+
+GOAL_FUNCTIONS: Mapping[str, JsonObject] = {
+    "get_goal": {
+        "type": "function",
+        "name": "get_goal",
+        "description": "Read the goal of this thread: objective, status, budget, and what it cost.",
+        "strict": False,
+        "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+    },
+    "update_goal": function_declaration(
+        "update_goal",
+        "Say how the goal of this thread stands. `complete`: the objective is reached, and you "
+        "have checked it. `blocked`: the same obstacle stopped you in three turns in a row and "
+        "you need the user. `paused`: the user asked you to pause.",
+        {"status": {"type": "string", "enum": list(STATUSES)}},
+    ),
+}
 
 
 class _NewGoal(ToolArguments):
@@ -55,7 +86,7 @@ class GoalTool:
             return "err: a thread in memory alone has no goals"
         if not await self._goals.create(self._turn_id, objective, wanted.token_budget):
             return "err: this thread has an unfinished goal"
-        return goal_output(self._goals.goal)
+        return _output(self._goals.goal)
 
     async def run(self, call: RequestedCall) -> Json:
         """Read the goal, or say how it stands; returns the goal.
@@ -68,11 +99,19 @@ class GoalTool:
             return await self._create(call.read(_NewGoal))
         arguments = call.arguments()
         if call.name == "get_goal":
-            return goal_output(goals.goal)
+            return _output(goals.goal)
         status = arguments.get("status") if isinstance(arguments, dict) else None
-        if status not in GOAL_STATUSES:
-            return f"err: status must be one of {', '.join(GOAL_STATUSES)}"
+        if status not in STATUSES:
+            return f"err: status must be one of {', '.join(STATUSES)}"
         if goals.goal is None:
             return "err: this thread has no goal"
         await goals.set_status(self._turn_id, status)
-        return goal_output(goals.goal)
+        return _output(goals.goal)
+
+
+def _output(goal: ThreadGoal | None) -> str:
+    if goal is None:
+        return '{"goal":null}'
+    budget = goal.token_budget
+    left = None if budget is None else max(budget - goal.tokens_used, 0)
+    return to_json({"goal": goal.model_dump(mode="json"), "remainingTokens": left}).decode()

@@ -1,43 +1,38 @@
 """Input of clients: for a new turn, for the one that runs, or for the model's history alone.
 
 Whatever is accepted is in the log before the client is answered.
-Source: docs/wire.md, "Turns", "Sending again".
+Source: docs/wire.md, "Turns", "Sending again"; docs/mcp.md, "Calls".
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from app_server.extension.hooks import Hooks
-from app_server.runtime.clock import Clock
-from app_server.sessions.errors import SessionClosed, TurnIdMismatch, TurnNotSteerable
+from pydantic_core import to_json
+
+from app_server.sessions.errors import (
+    MAX_META_BYTES,
+    McpMetaTooLarge,
+    SessionClosed,
+    TurnIdMismatch,
+    TurnNotSteerable,
+)
 from app_server.sessions.input.idempotency import name_records, turn_that_took
-from app_server.sessions.input.mcp_meta import check_mcp_meta
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import user_message_item
-from app_server.sessions.turn.slot import TurnSlot
-from app_server.sessions.turn.starter import TurnStarter
-from app_server.threads.log.live import LiveThread
+from app_server.sessions.turn.starter import TurnStarter, already_begun
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
-from protocol.model import JsonObject
+from protocol.model import Json, JsonObject
 from protocol.rollout import HistoryAppended, InputQueued, Record, Settings
 from protocol.turns import McpMetaByServer
 
 
+@dataclass(frozen=True, slots=True)
 class ClientInput:
     """The input of clients into one loaded thread."""
 
-    def __init__(
-        self,
-        thread: LiveThread,
-        slot: TurnSlot,
-        starter: TurnStarter,
-        hooks: Hooks,
-        clock: Clock,
-    ) -> None:
-        self._thread = thread
-        self._slot = slot
-        self._starter = starter
-        self._hooks = hooks
-        self._clock = clock
+    parts: ThreadParts
+    starter: TurnStarter
 
     async def start(
         self, user_input: TurnInput, settings: Settings, options: TurnOptions
@@ -54,18 +49,18 @@ class ClientInput:
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
-        async with self._slot.reserve(while_draining=True):
+        async with self.parts.slot.reserve(while_draining=True):
             name = user_input.client_id, user_input.digest
-            if (taken_by := turn_that_took(self._thread.state, *name)) is not None:
-                return taken_by, _nothing
-            if self._slot.run is None:
+            if (taken_by := turn_that_took(self.parts.thread.state, *name)) is not None:
+                return taken_by, already_begun
+            if self.parts.slot.run is None:
                 check_mcp_meta({}, options.mcp_meta)
             else:
-                await self._queue(self._slot.run, user_input, options.mcp_meta)
-                return self._slot.run.id, _nothing
-            if self._slot.draining:
+                await self._queue(self.parts.slot.run, user_input, options.mcp_meta)
+                return self.parts.slot.run.id, already_begun
+            if self.parts.slot.draining:
                 raise SessionClosed
-            return await self._starter.start(user_input, settings, options)
+            return await self.starter.start(user_input, settings, options)
 
     async def steer(
         self,
@@ -82,11 +77,11 @@ class ClientInput:
             NoActiveTurn, TurnIdMismatch, TurnNotSteerable, McpMetaTooLarge, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
-        async with self._slot.changing():
-            run = self._slot.run
+        async with self.parts.slot.changing():
+            run = self.parts.slot.run
             if run is not None and expected_turn_id != run.id:
                 raise TurnIdMismatch(expected_turn_id, run.id)
-            run = self._slot.require_active(expected_turn_id)
+            run = self.parts.slot.require_active(expected_turn_id)
             if run.is_compaction:
                 raise TurnNotSteerable("compact")
             if run.review is not None:
@@ -96,20 +91,20 @@ class ClientInput:
 
     async def _queue(self, run: TurnRun, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
         check_mcp_meta(run.options.mcp_meta, mcp_meta)
-        at_ms = self._clock.now_ms()
+        at_ms = self.parts.clock.now_ms()
         records = name_records(user_input.client_id, user_input.digest, run.id, at_ms)
         if user_input.items:
             records.append(
                 InputQueued(
                     at_ms=at_ms,
-                    input_id=self._clock.new_id(),
+                    input_id=self.parts.clock.new_id(),
                     items=list(user_input.items),
-                    message=user_message_item(user_input, self._clock, at_ms),
+                    message=user_message_item(user_input, self.parts.clock, at_ms),
                 )
             )
         if records:
-            await self._thread.append(*records)
-        self._hooks.input_taken(self._thread.id, run.id, user_input.content)
+            await self.parts.thread.append(*records)
+        self.parts.hooks.input_taken(self.parts.thread.id, run.id, user_input.content)
         run.options.mcp_meta.update(mcp_meta)
 
     async def inject(self, items: Sequence[JsonObject]) -> None:
@@ -119,15 +114,47 @@ class ClientInput:
             SessionClosed
             OSError: the disk refused; nothing was appended.
         """
-        async with self._slot.changing():
-            at_ms = self._clock.now_ms()
-            if self._slot.run is None:
+        async with self.parts.slot.changing():
+            at_ms = self.parts.clock.now_ms()
+            if self.parts.slot.run is None:
                 record: Record = HistoryAppended(at_ms=at_ms, items=list(items))
             else:
                 # The model may be in the middle of an answer: behind it, not inside it.
-                record = InputQueued(at_ms=at_ms, input_id=self._clock.new_id(), items=list(items))
-            await self._thread.append(record)
+                record = InputQueued(
+                    at_ms=at_ms, input_id=self.parts.clock.new_id(), items=list(items)
+                )
+            await self.parts.thread.append(record)
 
 
-def _nothing() -> None:
-    pass
+def check_mcp_meta(known: McpMetaByServer, more: McpMetaByServer) -> None:
+    """Check that a turn can take `more`, which replaces what is known for the same servers.
+
+    Raises:
+        McpMetaTooLarge: together they would be too large.
+    """
+    if not more:
+        return
+    merged = {**known, **more}
+    # Counted roughly first: what is far too large is not written out.
+    if _chars(merged, MAX_META_BYTES) > MAX_META_BYTES or len(to_json(merged)) > MAX_META_BYTES:
+        raise McpMetaTooLarge
+
+
+def _chars(value: Json, enough: int) -> int:
+    """Count the characters of texts and keys; stops soon after `enough`."""
+    match value:
+        case str():
+            return len(value)
+        case dict():
+            parts = [*value.items()]
+            chars = sum(len(key) for key, _ in parts)
+            inner = [each for _, each in parts]
+        case list():
+            chars, inner = 0, value
+        case _:
+            return 0
+    for each in inner:
+        if chars > enough:
+            break
+        chars += _chars(each, enough)
+    return chars

@@ -8,10 +8,8 @@ Source: docs/signals.md, "Order".
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from app_server.runtime.clock import Clock
-from app_server.sessions.turn.slot import TurnSlot
-from app_server.sessions.turn.starter import TurnStarter
-from app_server.threads.log.live import LiveThread
+from app_server.sessions.turn.parts import ThreadParts
+from app_server.sessions.turn.starter import TurnStarter, already_begun
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions
 from protocol.model import JsonObject
@@ -36,17 +34,13 @@ class InboxMessage:
     """Whether a turn that runs takes it, although it wakes."""
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Reception:
     """What was taken; `begin` lets the turn run that it woke."""
 
     taken: Sequence[InboxMessage]
     turn_id: str | None = None
-    begin: Callable[[], None] = _nothing
+    begin: Callable[[], None] = already_begun
 
 
 def without_own_turn(messages: Sequence[InboxMessage]) -> list[InboxMessage]:
@@ -62,16 +56,12 @@ def without_own_turn(messages: Sequence[InboxMessage]) -> list[InboxMessage]:
     return taken
 
 
+@dataclass(frozen=True, slots=True)
 class Inbox:
     """The signals that enter one loaded thread."""
 
-    def __init__(
-        self, thread: LiveThread, slot: TurnSlot, starter: TurnStarter, clock: Clock
-    ) -> None:
-        self._thread = thread
-        self._slot = slot
-        self._starter = starter
-        self._clock = clock
+    parts: ThreadParts
+    starter: TurnStarter
 
     async def receive(self, messages: Sequence[InboxMessage]) -> Reception:
         """Take in messages, as far as that is possible now.
@@ -84,28 +74,28 @@ class Inbox:
             SessionClosed: nothing was taken.
             OSError: the disk refused; nothing was taken.
         """
-        async with self._slot.reserve():
-            if self._slot.run is not None:
+        async with self.parts.slot.reserve():
+            if self.parts.slot.run is not None:
                 return await self._into_turn(messages)
             items = [message.item for message in messages]
             if any(message.wakes for message in messages):
                 marks = [
                     message.mark.model_copy(update={"woke": message.wakes}) for message in messages
                 ]
-                settings = self._thread.state.settings
-                woken = await self._starter.start(
+                settings = self.parts.thread.state.settings
+                woken = await self.starter.start(
                     TurnInput((), items, signals=marks), settings, TurnOptions()
                 )
                 return Reception(messages, *woken)
             marks = [message.mark for message in messages]
-            at_ms = self._clock.now_ms()
-            await self._thread.append(HistoryAppended(at_ms=at_ms, items=items, signals=marks))
+            at_ms = self.parts.clock.now_ms()
+            await self.parts.thread.append(HistoryAppended(at_ms=at_ms, items=items, signals=marks))
             return Reception(messages)
 
     async def _into_turn(self, messages: Sequence[InboxMessage]) -> Reception:
         taken = without_own_turn(messages)
-        at_ms = self._clock.now_ms()
-        await self._thread.append(
+        at_ms = self.parts.clock.now_ms()
+        await self.parts.thread.append(
             *(
                 InputQueued(
                     at_ms=at_ms,
@@ -126,12 +116,12 @@ class Inbox:
             SessionClosed
             OSError: the disk refused; the signal is still there.
         """
-        async with self._slot.changing():
-            place = self._thread.state.signals.find((source, signal_id))
+        async with self.parts.slot.changing():
+            place = self.parts.thread.state.signals.find((source, signal_id))
             if place is None or place.stage not in ("queued", "visible"):
                 return False
-            if place.stage == "visible" and self._slot.is_asking:
+            if place.stage == "visible" and self.parts.slot.is_asking:
                 return False
-            at_ms = self._clock.now_ms()
-            await self._thread.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))
+            at_ms = self.parts.clock.now_ms()
+            await self.parts.thread.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))
             return True

@@ -6,16 +6,13 @@ Source: docs/queue.md.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from app_server.config.requirements import Requirements
 from app_server.config.values import ConfigError
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.managed_policy import with_required
-from app_server.sessions.publisher import Publisher
-from app_server.sessions.turn.slot import TurnSlot
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.starter import TurnStarter
-from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.queue import Plan, QueueRefusal, QueueState, Result
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
@@ -24,27 +21,17 @@ from protocol.rollout import SubmissionQueued
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class ThreadQueue:
     """One loaded thread's queue."""
 
-    def __init__(
-        self,
-        thread: LiveThread,
-        slot: TurnSlot,
-        starter: TurnStarter,
-        publisher: Publisher,
-        requirements: Callable[[], Awaitable[Requirements]],
-    ) -> None:
-        self._thread = thread
-        self._slot = slot
-        self._starter = starter
-        self._publisher = publisher
-        self._requirements = requirements
+    parts: ThreadParts
+    starter: TurnStarter
 
     @property
     def state(self) -> QueueState:
         """What waits."""
-        return self._thread.state.queue
+        return self.parts.thread.state.queue
 
     async def change(self, plan: Plan[Result]) -> tuple[Result, bool]:
         """Change the queue; gives what the plan gives, and whether anything changed.
@@ -55,10 +42,10 @@ class ThreadQueue:
             QueueRefusal, SessionClosed
             OSError: the disk refused; nothing was changed.
         """
-        async with self._slot.changing():
+        async with self.parts.slot.changing():
             records, result = plan(self.state)
             if records:
-                await self._thread.append(*records)
+                await self.parts.thread.append(*records)
         return result, bool(records)
 
     async def start(self, submission_id: str | None) -> tuple[str, Callable[[], None]]:
@@ -72,14 +59,14 @@ class ThreadQueue:
             ConfigError: an administrator's demands cannot be read.
             SessionClosed, OSError
         """
-        async with self._slot.reserve():
+        async with self.parts.slot.reserve():
             if submission_id is not None:
                 entry = self.state.find(submission_id)
             elif self.state.entries:
                 entry = self.state.entries[0]
             else:
                 raise QueueRefusal("queue is empty", "queueEmpty")
-            if self._slot.run is not None:
+            if self.parts.slot.run is not None:
                 raise QueueRefusal("thread already has an active or pending turn", "turnActive")
             turn_id, begin = await self._take(entry)
         return turn_id, lambda: self._begin(begin)
@@ -90,34 +77,34 @@ class ThreadQueue:
         What cannot be begun stays in the queue; the end of a turn, or another entry, tries again.
         """
         try:
-            async with self._slot.reserve():
+            async with self.parts.slot.reserve():
                 entry = self.state.next
-                if entry is None or self._slot.run is not None:
+                if entry is None or self.parts.slot.run is not None:
                     return
                 _, begin = await self._take(entry)
         except SessionClosed:
             # What waits is on disk, and goes on when the thread is loaded again.
             pass
         except ConfigError as exc:
-            self._publisher.warning(f"queued input waits, as nothing may start: {exc}")
+            self.parts.publisher.warning(f"queued input waits, as nothing may start: {exc}")
         except Exception:
             # Nobody is above this but the server, which goes on.
-            logger.exception("the queue of thread %s cannot go on", self._thread.id)
+            logger.exception("the queue of thread %s cannot go on", self.parts.thread.id)
         else:
             self._begin(begin)
 
     async def _take(self, entry: SubmissionQueued) -> tuple[str, Callable[[], None]]:
-        settings, replaced = with_required(self._thread.state.settings, await self._requirements())
-        taken = await self._starter.start(
+        settings, replaced = await self.parts.allowed_settings()
+        taken = await self.starter.start(
             TurnInput(entry.input, await user_message(entry.input), entry.client_user_message_id),
             settings,
             TurnOptions(client_metadata=entry.responsesapi_client_metadata),
             entry,
         )
         for warning in replaced:
-            self._publisher.warning(warning)
+            self.parts.publisher.warning(warning)
         return taken
 
     def _begin(self, begin: Callable[[], None]) -> None:
-        self._publisher.queue_changed()
+        self.parts.publisher.queue_changed()
         begin()

@@ -6,21 +6,17 @@ the settings of a running turn change, before its next request.
 Source: docs/wire.md, "What the model is sent".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from app_server.config.values import Config
 from app_server.host.environments import Environments
 from app_server.permissions.network.settings import read_network_feature
-from app_server.runtime.clock import Clock
 from app_server.sessions.surroundings.elsewhere import shells_of
 from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.machine import date_of, shell_name
 from app_server.sessions.surroundings.skills import ThreadSkills
-from app_server.skills.dependencies import NeededServer
-from app_server.skills.instructions import SkillNames
-from app_server.threads.log.live import LiveThread
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.turns.model.prompt.surroundings import KnownSurroundings, Surroundings, news
-from app_server.turns.model.prompt.user_input import TurnInput
 from protocol.model import JsonObject
 from protocol.rollout import HistoryAppended, Settings
 
@@ -30,24 +26,20 @@ class ThreadSurroundings:
 
     def __init__(
         self,
-        thread: LiveThread,
+        parts: ThreadParts,
         config: Config,
         instructions: ThreadInstructions,
         skills: ThreadSkills,
-        clock: Clock,
-        warn: Callable[[str], None],
-        environments: Environments | None = None,
+        environments: Environments | None,
     ) -> None:
-        """`warn` notifies all clients of the thread.
+        """Show what is read of files of instructions and of skills.
 
         Raises:
             ConfigError: a setting does not fit.
         """
-        self._thread = thread
-        self._clock = clock
-        self._warn = warn
+        self.skills = skills
+        self._parts = parts
         self._has_proxy = read_network_feature(config) is not None
-        self._skills = skills
         self._instructions = instructions
         self._shell = shell_name()
         self._environments = environments
@@ -61,30 +53,14 @@ class ThreadSurroundings:
         if not self._instructions.are_of(settings):
             await self._instructions.read(settings)
             for warning in self._instructions.take_warnings():
-                self._warn(warning)
-        await self._skills.read(settings)
+                self._parts.publisher.warning(warning)
+        await self.skills.read(settings)
         self._shells = await shells_of(self._environments, settings)
         self._sent_settings = settings
-        state = self._thread.state
+        state = self._parts.thread.state
         waiting = [item for entry in state.queued for item in entry.items]
         known = self._in_history.look(state.history, waiting)
         return news(self._surroundings(settings), known)
-
-    async def with_skills(self, user_input: TurnInput) -> TurnInput:
-        """Add to the input of a turn what skills say that it names."""
-        return await self._skills.with_named(user_input)
-
-    def needed_servers(self, user_input: TurnInput) -> list[NeededServer]:
-        """Return the MCP servers that the skills of an input declare."""
-        return self._skills.needed_servers(user_input)
-
-    def skills_elsewhere(self, user_input: TurnInput) -> SkillNames:
-        """Return what of an input may name skills that are not in files."""
-        return self._skills.elsewhere(user_input)
-
-    def plugins_of_skills(self, user_input: TurnInput) -> list[str]:
-        """Return the ids of the plugins that the skills of an input come from."""
-        return self._skills.plugins(user_input)
 
     def all_of(self, settings: Settings) -> list[JsonObject]:
         """Make the messages for a model that knows nothing of the thread."""
@@ -96,22 +72,22 @@ class ThreadSurroundings:
         Raises:
             OSError: the disk refused.
         """
-        settings = self._thread.state.in_force
+        settings = self._parts.thread.state.in_force
         if self._sent_settings is not None and _place(self._sent_settings) == _place(settings):
             return
         items: Sequence[JsonObject] = await self.news(settings)
         if items:
-            record = HistoryAppended(at_ms=self._clock.now_ms(), items=list(items))
-            await self._thread.append(record, sync=False)
+            record = HistoryAppended(at_ms=self._parts.clock.now_ms(), items=list(items))
+            await self._parts.thread.append(record, sync=False)
 
     def _surroundings(self, settings: Settings) -> Surroundings:
         return Surroundings(
             settings=settings,
             instructions=self._instructions.text,
-            skills=self._skills.text(),
+            skills=self.skills.text(),
             shell=self._shell,
             shells=self._shells,
-            date=date_of(self._clock.now_ms()),
+            date=date_of(self._parts.clock.now_ms()),
             timezone=self._instructions.timezone,
             has_proxy=self._has_proxy,
         )

@@ -1,15 +1,16 @@
 """Joins what one turn needs: its recorder, its tools, its model."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from app_server.runtime.held_clocks import HeldClocks
 from app_server.sessions.goals.tool import GoalTool
-from app_server.sessions.ports import SessionPorts
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.tools.registry import ThreadTools, review_table, tool_table
 from app_server.turns.code_review.recorder import ReviewRecorder
 from app_server.turns.code_review.run import CodeReview
 from app_server.turns.model.catalogue.thread_model import ThreadModel
+from app_server.turns.model.interface import Model
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnOptions, TurnRun
 from app_server.turns.session_settings import SessionSettings
@@ -20,39 +21,29 @@ from protocol.model import JsonObject
 from protocol.turns import ReviewTarget
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFactory:
     """Makes the turns of one loaded thread."""
 
-    def __init__(
-        self,
-        parts: ThreadParts,
-        tools: Callable[[], ThreadTools],
-        model: ThreadModel,
-        settings: SessionSettings,
-        ports: SessionPorts,
-        clocks: HeldClocks,
-    ) -> None:
-        """`tools` makes what the tools of a turn share with those of the others."""
-        self._thread = parts.thread
-        self._slot = parts.slot
-        self._status = parts.status
-        self._goals = parts.goals
-        self._tools = tools
-        self._model = model
-        self._settings = settings
-        self._ports = ports
-        self._clocks = clocks
+    parts: ThreadParts
+    tools: Callable[[], ThreadTools]
+    """Makes what the tools of a turn share with those of the others."""
+    model: ThreadModel
+    port: Model
+    settings: SessionSettings
+    clocks: HeldClocks
+    """For how long commands are waited for."""
 
     @property
     def review_model(self) -> str | None:
         """The model that reviews code; None: the thread's own."""
-        return self._settings.review_model
+        return self.settings.review_model
 
     def make(self, turn_id: str, options: TurnOptions, *, compacts: bool = False) -> TurnRun:
         """Make a turn that is in the log; `compacts` makes it begin with a compaction."""
-        recorder = TurnRecorder(self._thread, turn_id, self._ports.clients, self._ports.clock)
+        recorder = self.parts.recorder(turn_id)
         turn = self._context(recorder, options)
-        table = tool_table(turn, self._tools(), GoalTool(self._goals, turn_id))
+        table = tool_table(turn, self.tools(), GoalTool(self.parts.goals, turn_id))
         return self._run(recorder, table, options, compacts=compacts)
 
     def make_review(
@@ -62,10 +53,10 @@ class TurnFactory:
 
         The reviewer is sent `surroundings` first.
         """
-        run, options, ports = self.make(turn_id, TurnOptions()), TurnOptions(), self._ports
-        recorder = TurnRecorder(self._thread, turn_id, ports.clients, ports.clock)
-        review_recorder = ReviewRecorder(self._thread, turn_id, ports.clients, ports.clock)
-        table = review_table(self._context(review_recorder, options), self._tools())
+        run, options, parts = self.make(turn_id, TurnOptions()), TurnOptions(), self.parts
+        recorder = parts.recorder(turn_id)
+        review_recorder = ReviewRecorder(parts.thread, turn_id, parts.clients, parts.clock)
+        table = review_table(self._context(review_recorder, options), self.tools())
         reviewer = self._run(review_recorder, table, options)
         run.review = CodeReview(target, recorder, review_recorder, reviewer, surroundings).run
         return run
@@ -73,15 +64,15 @@ class TurnFactory:
     def _context(self, recorder: TurnRecorder, options: TurnOptions) -> TurnContext:
         return TurnContext(
             recorder=recorder,
-            clients=self._ports.clients,
-            waiting_on_approval=self._status.waiting_on_approval,
-            waiting_on_user_input=self._status.waiting_on_user_input,
-            interrupt=lambda: self._slot.interrupt(recorder.turn_id),
-            features=lambda: self._model.features,
+            clients=self.parts.clients,
+            waiting_on_approval=self.parts.status.waiting_on_approval,
+            waiting_on_user_input=self.parts.status.waiting_on_user_input,
+            interrupt=lambda: self.parts.slot.interrupt(recorder.turn_id),
+            features=lambda: self.model.features,
             mcp_meta=options.mcp_meta,
             metadata=self._turn_metadata,
-            output_limit_bytes=self._settings.output_limit_bytes,
-            clocks=self._clocks,
+            output_limit_bytes=self.settings.output_limit_bytes,
+            clocks=self.clocks,
         )
 
     def _run(
@@ -94,19 +85,19 @@ class TurnFactory:
     ) -> TurnRun:
         return TurnRun(
             recorder,
-            self._ports.model,
-            self._model,
+            self.port,
+            self.model,
             table,
             options,
-            self._settings,
+            self.settings,
             compacts=compacts,
         )
 
     def _turn_metadata(self) -> JsonObject:
-        run = self._slot.run
+        run = self.parts.slot.run
         assert run is not None, "only a turn makes calls"
         return turn_metadata(
-            self._thread.state,
+            self.parts.thread.state,
             user_was_asked=run.user_was_asked,
             trigger=run.options.trigger,
             parent_turn_id=run.options.parent_turn_id,

@@ -3,17 +3,13 @@
 Source: docs/hooks.md, "Events".
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from html import escape
 
-from app_server.hooks.outcome import Outcome
-from app_server.runtime.clock import Clock
-from app_server.threads.log.live import LiveThread
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.prompt.request import message
 from app_server.turns.named_by_input import NOTHING_NAMED
-from app_server.turns.ports import ClientPort
-from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnRun
 from protocol.items import (
     HookPromptFragment,
@@ -22,26 +18,22 @@ from protocol.items import (
     UserMessageThreadItem,
 )
 from protocol.model import JsonObject
-from protocol.rollout import HistoryAppended, HistoryCompacted
+from protocol.rollout import HistoryCompacted
 
 MAX_TIMES_STOPPED = 10
 """How often hooks may have one turn go on; then it ends."""
 
 
+@dataclass(slots=True)
 class TurnHooks:
     """Runs the hooks of a thread's turns."""
 
-    def __init__(
-        self, thread: LiveThread, hooks: ThreadHooks, clients: ClientPort, clock: Clock
-    ) -> None:
-        self._thread = thread
-        self._hooks = hooks
-        self._clients = clients
-        self._clock = clock
-        self._has_begun = False
-        """Whether the hooks of the thread's start have run, since it was loaded."""
-        self._prompts: dict[str, int] = {}
-        """How often the running turn was made to go on, by its id."""
+    parts: ThreadParts
+    hooks: ThreadHooks
+    _has_begun: bool = field(default=False, init=False)
+    """Whether the hooks of the thread's start have run, since it was loaded."""
+    _prompts: dict[str, int] = field(default_factory=dict, init=False)
+    """How often the running turn was made to go on, by its id."""
 
     async def begin(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> bool:
         """Run what comes before the first request; False if a hook wants no request.
@@ -51,18 +43,19 @@ class TurnHooks:
         Raises:
             OSError: the log cannot be written.
         """
-        await self._hooks.read(self._thread.state.in_force)
+        await self.hooks.read(self.parts.thread.state.in_force)
         outcomes = []
         if not self._has_begun:
             self._has_begun = True
-            source = "startup" if len(self._thread.state.turns) == 1 else "resume"
-            fired = await self._hooks.fire("SessionStart", run.id, source, source=source)
+            source = "startup" if len(self.parts.thread.state.turns) == 1 else "resume"
+            fired = await self.hooks.fire("SessionStart", run.id, source, source=source)
             outcomes.append(fired)
         if user_message is not None:
             texts = (part.text for part in user_message.content if isinstance(part, TextUserInput))
             prompt = "\n".join(texts)
-            outcomes.append(await self._hooks.fire("UserPromptSubmit", run.id, prompt=prompt))
-        await self._add_context(outcomes)
+            outcomes.append(await self.hooks.fire("UserPromptSubmit", run.id, prompt=prompt))
+        context = [message("developer", text) for each in outcomes for text in each.context]
+        await self.parts.recorder(run.id).remember(*context)
         if all(outcome.blocked is None for outcome in outcomes):
             return True
         await self._take_out(run)
@@ -77,20 +70,20 @@ class TurnHooks:
             OSError: the log cannot be written.
         """
         times = self._prompts.get(run.id, 0)
-        if times >= MAX_TIMES_STOPPED or not self._hooks.listens("Stop"):
+        if times >= MAX_TIMES_STOPPED or not self.hooks.listens("Stop"):
             return False
-        if self._thread.state.queued:
+        if self.parts.thread.state.queued:
             # The turn goes on for other reasons.
             return False
         said = None if run.last_message is None else run.last_message.text
-        outcome = await self._hooks.fire(
+        outcome = await self.hooks.fire(
             "Stop", run.id, stop_hook_active=times > 0, last_assistant_message=said
         )
         if outcome.blocked is None or outcome.stops:
             return False
         self._prompts = {run.id: times + 1}
-        run_id = self._hooks.run_id("Stop")
-        recorder = TurnRecorder(self._thread, run.id, self._clients, self._clock)
+        run_id = self.hooks.run_id("Stop")
+        recorder = self.parts.recorder(run.id)
         item = HookPromptThreadItem(
             id=recorder.new_id(),
             fragments=[HookPromptFragment(text=outcome.blocked, hook_run_id=run_id)],
@@ -102,19 +95,12 @@ class TurnHooks:
         await recorder.completed(item, [message("user", text)])
         return True
 
-    async def _add_context(self, outcomes: Sequence[Outcome]) -> None:
-        texts = [text for outcome in outcomes for text in outcome.context]
-        if texts:
-            items = [message("developer", text) for text in texts]
-            record = HistoryAppended(at_ms=self._clock.now_ms(), items=items)
-            await self._thread.append(record, sync=False)
-
     async def _take_out(self, run: TurnRun) -> None:
-        history = list(self._thread.state.history)
+        history = list(self.parts.thread.state.history)
         for item in reversed(run.given):
             _remove_last(history, item)
-        record = HistoryCompacted(at_ms=self._clock.now_ms(), turn_id=run.id, items=history)
-        await self._thread.append(record, sync=False)
+        record = HistoryCompacted(at_ms=self.parts.clock.now_ms(), turn_id=run.id, items=history)
+        await self.parts.thread.append(record, sync=False)
 
 
 def _remove_last(history: list[JsonObject], item: JsonObject) -> None:

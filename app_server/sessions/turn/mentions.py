@@ -1,67 +1,60 @@
 """What the input of a turn names, and what the model is sent of it once servers have started.
 
-Source: docs/plugins.md, "In turns".
+Source: docs/plugins.md, "In turns"; docs/skills.md, "Skills of MCP servers".
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
 
 from app_server.extension.mentions import NamedPlugin, PluginMentions
 from app_server.extension.metadata import RuntimeMetadata
-from app_server.runtime.clock import Clock
+from app_server.mcp.servers import skills as server_skills
+from app_server.mcp.tools.skill_resources import ServerSkill
+from app_server.mcp_wire.errors import McpError
 from app_server.sessions.mcp_servers import ThreadServers
-from app_server.sessions.surroundings.surroundings import ThreadSurroundings
-from app_server.sessions.turn.server_skills import named_server_skills
-from app_server.skills.instructions import SkillNames
-from app_server.threads.log.live import LiveThread
+from app_server.sessions.surroundings.skills import ThreadSkills
+from app_server.sessions.turn.parts import ThreadParts
+from app_server.skills.instructions import MAX_NAMED, SkillNames
 from app_server.turns.model.prompt.plugins import plugin_text
 from app_server.turns.model.prompt.request import message
-from app_server.turns.model.prompt.user_input import TurnInput
+from app_server.turns.model.prompt.user_input import TurnInput, skill_message
 from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
 from app_server.turns.run import TurnRun
 from protocol.items import MentionUserInput
-from protocol.rollout import HistoryAppended
+from protocol.model import JsonObject
+
+logger = logging.getLogger(__name__)
 
 SERVER_SCHEME = "mcp://"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputMentions:
     """The mentions in the input of one loaded thread."""
 
-    def __init__(
-        self,
-        thread: LiveThread,
-        servers: ThreadServers,
-        surroundings: ThreadSurroundings,
-        plugins: PluginMentions | None,
-        clock: Clock,
-        warn: Callable[[str], None],
-        *,
-        reads_server_skills: bool,
-    ) -> None:
-        """`plugins` None: there are none; `warn` notifies all clients of the thread."""
-        self._thread = thread
-        self._servers = servers
-        self._surroundings = surroundings
-        self._plugins = plugins
-        self._clock = clock
-        self._warn = warn
-        self._reads_server_skills = reads_server_skills
+    parts: ThreadParts
+    servers: ThreadServers
+    skills: ThreadSkills
+    plugins: PluginMentions | None
+    """None: there are none."""
+    reads_server_skills: bool
 
     def named_by(self, user_input: TurnInput) -> NamedByInput:
         """Return what the input that begins a turn names; its skills have been read."""
         content = user_input.content
-        context = self._servers.context()
-        plugins = () if self._plugins is None else self._plugins.named(content, context)
-        of_skills = self._surroundings.plugins_of_skills(user_input)
+        context = self.servers.context()
+        plugins = () if self.plugins is None else self.plugins.named(content, context)
+        of_skills = self.skills.plugins(user_input)
         paths = [part.path for part in content if isinstance(part, MentionUserInput)]
         servers = [path.removeprefix(SERVER_SCHEME) for path in paths if _is_server(path)]
         return NamedByInput(
             plugins=plugins,
             plugin_ids=frozenset(of_skills).union(plugin.id for plugin in plugins),
             servers=frozenset(servers),
-            skills=self._surroundings.skills_elsewhere(user_input)
-            if self._reads_server_skills
-            else SkillNames(),
+            skills=self.skills.elsewhere(user_input) if self.reads_server_skills else SkillNames(),
         )
 
     async def add_messages(self, run: TurnRun) -> None:
@@ -75,15 +68,48 @@ class InputMentions:
         named, run.named = run.named, NOTHING_NAMED
         items = []
         if named.skills:
-            items += await named_server_skills(self._servers.set, named.skills, self._warn)
+            items += await self._server_skills(named.skills)
         if named.plugins:
             items += [message("developer", text) for text in self._texts(named.plugins)]
-        if items:
-            record = HistoryAppended(at_ms=self._clock.now_ms(), items=items)
-            await self._thread.append(record, sync=False)
+        await self.parts.recorder(run.id).remember(*items)
+
+    async def _server_skills(self, names: SkillNames) -> list[JsonObject]:
+        """Read the named skills of servers, and make the messages that show them.
+
+        What cannot be read is left out, with a warning.
+        """
+        servers, warn = self.servers.set, self.parts.publisher.warning
+        server = server_skills.skill_server(servers)
+        if server is None:
+            return []
+        messages: list[JsonObject] = []
+
+        def left_out(shown: str, why: McpError) -> None:
+            logger.info("skills %s of %s cannot be read: %s", shown, server, why)
+            warn(f"skills were left out: {shown} cannot be read: {why}")
+
+        shown = ", ".join(f"`{name}`" for name in (*names.plain, *names.paths)[:MAX_NAMED])
+        try:
+            with anyio.fail_after(server_skills.ANSWER_S):
+                listed, _ = await server_skills.list_skills(servers, server)
+                for skill in _chosen(listed, names):
+                    shown = f"`{skill.name}`"
+                    try:
+                        text = await server_skills.read_skill_file(
+                            servers, server, skill.main_resource
+                        )
+                    except McpError as exc:
+                        left_out(shown, exc)
+                        continue
+                    messages.append(skill_message(skill.name, skill.main_resource, _page(text)))
+        except TimeoutError:
+            warn(f"skills were left out: {shown} did not come within {server_skills.ANSWER_S:g} s")
+        except McpError as exc:
+            left_out(shown, exc)
+        return messages
 
     def _texts(self, plugins: Sequence[NamedPlugin]) -> list[str]:
-        servers = self._servers.set
+        servers = self.servers.set
         metadata = {tool.visible.namespace: tool.config.metadata for tool in servers.tools().tools}
         texts = [
             plugin_text(
@@ -105,3 +131,20 @@ def _is_of(said: RuntimeMetadata, plugin: NamedPlugin) -> bool:
     if said.plugin_id is not None:
         return said.plugin_id == plugin.id
     return plugin.display_name in said.plugin_display_names
+
+
+def _chosen(listed: Sequence[ServerSkill], names: SkillNames) -> list[ServerSkill]:
+    by_path = [one for one in listed if {one.package, one.main_resource} & set(names.paths)]
+    by_name = []
+    for name in names.plain:
+        matching = [one for one in listed if one.name == name]
+        if len(matching) == 1 and matching[0] not in by_path:
+            by_name += matching
+    return [*by_path, *by_name][:MAX_NAMED]
+
+
+def _page(text: str) -> str:
+    if len(text) <= server_skills.PAGE_CHARS:
+        return text
+    rest = f"[… the rest is read with `skills.read` and the cursor `{server_skills.PAGE_CHARS}`]"
+    return f"{text[: server_skills.PAGE_CHARS]}\n{rest}"

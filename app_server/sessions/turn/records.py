@@ -97,11 +97,6 @@ def start_of_turn(
     return records
 
 
-def start_of_compaction(state: ThreadState, started: TurnStarted) -> list[Record]:
-    """Write down a turn that nobody said anything in: a pause of the queue outlives it."""
-    return [started, QueuePaused(at_ms=started.at_ms)] if state.queue.paused else [started]
-
-
 def end_of_turn(
     state: ThreadState, run: TurnRun, at_ms: int, end: TurnEnd, error: TurnError | None
 ) -> list[Record]:

@@ -7,6 +7,7 @@ Source: docs/wire.md, "Turns".
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import anyio
 
@@ -33,43 +34,27 @@ WRITE_END_S = 10.0
 """For writing the end of a turn that was cancelled."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRunner:
     """Runs the turns of one loaded thread, one at a time."""
 
-    def __init__(
-        self,
-        parts: ThreadParts,
-        hooks: TurnHooks,
-        skill_servers: SkillServers,
-        ending: TurnEnding,
-        *,
-        before_request: Callable[[TurnRun], Awaitable[None]],
-        go_on: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`before_request` gets the thread ready for a request of a model.
-
-        `go_on` begins what waited for the end of a turn.
-        """
-        self._thread = parts.thread
-        self._slot = parts.slot
-        self._status = parts.status
-        self._publisher = parts.publisher
-        self._before_request = before_request
-        self._skill_servers = skill_servers
-        self._goals = parts.goals
-        self._hooks = hooks
-        self._ending = ending
-        self._clock = parts.clock
-        self._go_on = go_on
+    parts: ThreadParts
+    hooks: TurnHooks
+    skill_servers: SkillServers
+    ending: TurnEnding
+    before_request: Callable[[TurnRun], Awaitable[None]]
+    """Gets the thread ready for a request of a model."""
+    go_on: Callable[[], Awaitable[None]]
+    """Begins what waited for the end of a turn."""
 
     async def run(self, run: TurnRun, user_message: UserMessageThreadItem | None) -> None:
         """Run a turn that is in the log; its end is in the log when this returns."""
-        THREAD.set(self._thread.id)
+        THREAD.set(self.parts.thread.id)
         TURN.set(run.id)
         with span(
             "turn",
             "turn",
-            appserver__thread__id=self._thread.id,
+            appserver__thread__id=self.parts.thread.id,
             appserver__turn__id=run.id,
         ) as work:
             end, failure = await self._run_to_end(run, user_message)
@@ -80,35 +65,37 @@ class TurnRunner:
         TURN.set(None)
         REQUEST.set(None)
         with apart():
-            await self._go_on()
+            await self.go_on()
 
     async def _run_to_end(
         self, run: TurnRun, user_message: UserMessageThreadItem | None
     ) -> tuple[TurnEnd, TurnError | None]:
         end: TurnEnd = "completed"
-        self._slot.unpublished_turn_id = None
-        self._status.publish()
-        self._publisher.turn_started(run.id, run.started_at_ms)
+        self.parts.slot.unpublished_turn_id = None
+        self.parts.status.publish()
+        self.parts.publisher.turn_started(run.id, run.started_at_ms)
         if user_message is not None:
-            self._publisher.user_message(run.id, user_message)
+            self.parts.publisher.user_message(run.id, user_message)
         failure: TurnError | None = None
         try:
             with run.scope:
-                if await self._hooks.begin(run, user_message) or not await self._complete(run):
+                if await self.hooks.begin(run, user_message) or not await self._complete(run):
                     await self._loop(run)
         except ModelFailure as exc:
             failure = TurnError(message=exc.message, codex_error_info=exc.info)
         except OSError as exc:
-            failure = self._publisher.failure(run.id, f"the log cannot be written: {exc.strerror}")
+            failure = self.parts.publisher.failure(
+                run.id, f"the log cannot be written: {exc.strerror}"
+            )
         except Exception:
             logger.exception("turn %s failed", run.id)
-            failure = self._publisher.failure(run.id, "internal error")
+            failure = self.parts.publisher.failure(run.id, "internal error")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
-                async with self._slot.exclusive():
-                    if self._slot.run is run:
+                async with self.parts.slot.exclusive():
+                    if self.parts.slot.run is run:
                         end = "interrupted" if failure is None else "failed"
-                        await self._ending.end(run, end, failure)
+                        await self.ending.end(run, end, failure)
         return end, failure
 
     async def _loop(self, run: TurnRun) -> None:
@@ -126,7 +113,7 @@ class TurnRunner:
             run.last_message = await run.review()
             run.review = None
             # What was queued meanwhile is for the thread's own model.
-            self._thread.state.turn_settings = of_turn(self._thread.state.settings)
+            self.parts.thread.state.turn_settings = of_turn(self.parts.thread.state.settings)
             if await self._complete(run):
                 return
         if run.user_command is not None:
@@ -135,15 +122,15 @@ class TurnRunner:
             if await self._complete(run):
                 return
         if run.needed_servers:
-            await self._skill_servers.offer(run.id, run.needed_servers)
+            await self.skill_servers.offer(run.id, run.needed_servers)
             run.needed_servers = ()
         for _ in range(MAX_REQUESTS):
-            await self._before_request(run)
+            await self.before_request(run)
             await self._take_queued(run)
             answer = await run.ask()
-            await self._goals.spend(run.id, answer.usage)
+            await self.parts.goals.spend(run.id, answer.usage)
             await run.make_calls(answer)
-            if answer.calls or await self._hooks.stop(run):
+            if answer.calls or await self.hooks.stop(run):
                 continue
             if await self._complete(run):
                 return
@@ -151,20 +138,20 @@ class TurnRunner:
 
     async def _take_queued(self, run: TurnRun) -> None:
         """Make queued input visible to the model and publish it."""
-        if not self._thread.state.queued:
+        if not self.parts.thread.state.queued:
             return
-        async with self._slot.exclusive():
-            queued = list(self._thread.state.queued)
-            await self._thread.append(InputTaken(at_ms=self._clock.now_ms()), sync=False)
+        async with self.parts.slot.exclusive():
+            queued = list(self.parts.thread.state.queued)
+            await self.parts.thread.append(InputTaken(at_ms=self.parts.clock.now_ms()), sync=False)
         for entry in queued:
             if entry.message is not None:
-                self._publisher.user_message(run.id, entry.message)
+                self.parts.publisher.user_message(run.id, entry.message)
 
     async def _complete(self, run: TurnRun) -> bool:
         """Complete the turn unless input is queued that it has to go on for."""
-        async with self._slot.exclusive():
-            queued = self._thread.state.queued
+        async with self.parts.slot.exclusive():
+            queued = self.parts.thread.state.queued
             if any(entry.message is not None or entry.steers for entry in queued):
                 return False
-            await self._ending.end(run, "completed", None)
+            await self.ending.end(run, "completed", None)
             return True

@@ -4,8 +4,8 @@ Source: docs/skills.md, "Servers that skills need".
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -15,10 +15,9 @@ from app_server.config.values import ConfigError
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport, parse_server
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import Install
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.skills.dependencies import NeededServer
-from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.approvals import writes_freely
-from app_server.turns.ports import ClientPort
 from protocol.approvals import (
     ToolRequestUserInputOption,
     ToolRequestUserInputParams,
@@ -43,29 +42,15 @@ MAX_SHOWN_CHARS = 256
 """Of a command or a URL."""
 
 
+@dataclass(slots=True)
 class SkillServers:
     """The offers of one loaded thread."""
 
-    def __init__(
-        self,
-        thread: LiveThread,
-        servers: ThreadServers,
-        clients: ClientPort,
-        waiting: Callable[[], AbstractContextManager[None]],
-        warn: Callable[[str], None],
-        install: Install | None,
-    ) -> None:
-        """Take `waiting`, which shows in the thread's status that the user is asked.
-
-        `install` None: nothing can be installed, and nobody is asked.
-        """
-        self._thread = thread
-        self._servers = servers
-        self._clients = clients
-        self._waiting = waiting
-        self._warn = warn
-        self._install = install
-        self._declined: set[tuple[str, str]] = set()
+    parts: ThreadParts
+    servers: ThreadServers
+    install: Install | None
+    """None: nothing can be installed, and nobody is asked."""
+    _declined: set[tuple[str, str]] = field(default_factory=set, init=False)
 
     async def offer(self, turn_id: str, needed: Sequence[NeededServer]) -> None:
         """Ask, and install what the user wants; the next request of the turn has it.
@@ -74,20 +59,20 @@ class SkillServers:
         listeners nobody is asked. What cannot be written is named in a `warning`.
         """
         missing = self._missing(needed)
-        if not missing or self._install is None:
+        if not missing or self.install is None:
             return
         if not self._may_install_unasked():
-            if not self._clients.has_listeners(self._thread.id):
+            if not self.parts.clients.has_listeners(self.parts.thread.id):
                 return
             if not await self._is_wanted(turn_id, missing):
                 return
         try:
-            await self._install({server.name: server.table for server in missing})
+            await self.install({server.name: server.table for server in missing})
         except (ConfigError, NotRecorded) as exc:
-            self._warn(f"MCP servers that skills need are not installed: {exc}")
+            self.parts.publisher.warning(f"MCP servers that skills need are not installed: {exc}")
 
     def _missing(self, needed: Sequence[NeededServer]) -> list[NeededServer]:
-        there = self._servers.set.servers
+        there = self.servers.set.servers
         known = {_identity(server.config.transport) for server in there.values()} | self._declined
         missing: dict[str, NeededServer] = {}
         for server in needed:
@@ -102,26 +87,26 @@ class SkillServers:
     def _is_usable(self, server: NeededServer) -> bool:
         """Whether it could be configured, and an administrator lets it run."""
         try:
-            demanded = requirements_of(self._servers.config).servers
+            demanded = requirements_of(self.servers.config).servers
             parsed = parse_server(server.name, server.table, demanded)
         except ConfigError:
             return False
         return parsed.allowed and VALID_NAME.fullmatch(server.name) is not None
 
     def _may_install_unasked(self) -> bool:
-        settings = self._thread.state.in_force
+        settings = self.parts.thread.state.in_force
         return settings.approval_policy == "never" and writes_freely(settings)
 
     async def _is_wanted(self, turn_id: str, missing: Sequence[NeededServer]) -> bool:
         params = ToolRequestUserInputParams(
-            thread_id=self._thread.id,
+            thread_id=self.parts.thread.id,
             turn_id=turn_id,
             item_id=f"mcp-deps-{turn_id}",
             questions=[_question(missing)],
             is_blocking=True,
         )
-        with anyio.move_on_after(ANSWER_S) as limit, self._waiting():
-            answer = await self._clients.ask(self._thread.id, METHOD, params)
+        with anyio.move_on_after(ANSWER_S) as limit, self.parts.status.waiting_on_user_input():
+            answer = await self.parts.clients.ask(self.parts.thread.id, METHOD, params)
         if limit.cancelled_caught:
             return False
         chosen: Sequence[str] = ()

@@ -1,6 +1,7 @@
 """Begins turns: in the log first, then in the slot, then, once the caller says so, in a task."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
 import anyio.abc
@@ -10,43 +11,32 @@ from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.mentions import InputMentions
 from app_server.sessions.turn.parts import ThreadParts
-from app_server.sessions.turn.records import start_of_compaction, start_of_turn, user_message_item
+from app_server.sessions.turn.records import start_of_turn, user_message_item
 from app_server.sessions.turn.runner import TurnRunner
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
 from protocol.items import UserMessageThreadItem
-from protocol.rollout import Settings, SubmissionQueued, TurnStarted
+from protocol.rollout import QueuePaused, Record, Settings, SubmissionQueued, TurnStarted
 from protocol.turns import ReviewTarget
 
 
+def already_begun() -> None:
+    """Let nothing run: the turn that input went to was begun by somebody else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarter:
     """Begins the turns of one loaded thread; its callers hold `TurnSlot.reserve` and it is idle."""
 
-    def __init__(
-        self,
-        parts: ThreadParts,
-        factory: TurnFactory,
-        runner: TurnRunner,
-        surroundings: ThreadSurroundings,
-        mentions: InputMentions,
-        switch_plugins: Callable[[Settings], None],
-        tasks: anyio.abc.TaskGroup,
-    ) -> None:
-        """Take `switch_plugins`, which has the thread go without what its settings say.
-
-        `tasks` owns the turns.
-        """
-        self._thread = parts.thread
-        self._slot = parts.slot
-        self._factory = factory
-        self._runner = runner
-        self._goals = parts.goals
-        self._surroundings = surroundings
-        self._mentions = mentions
-        self._switch_plugins = switch_plugins
-        self._hooks = parts.hooks
-        self._clock = parts.clock
-        self._tasks = tasks
+    parts: ThreadParts
+    factory: TurnFactory
+    runner: TurnRunner
+    surroundings: ThreadSurroundings
+    mentions: InputMentions
+    switch_plugins: Callable[[Settings], None]
+    """Has the thread go without what its settings say."""
+    tasks: anyio.abc.TaskGroup
+    """Owns the turns."""
 
     async def start(
         self,
@@ -62,14 +52,14 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was accepted.
         """
-        self._switch_plugins(settings)
-        surroundings = await self._surroundings.news(of_turn(settings))
-        user_input = await self._surroundings.with_skills(user_input)
-        turn_id, at_ms = self._clock.new_id(), self._clock.now_ms()
-        user_message = user_message_item(user_input, self._clock, at_ms)
-        await self._thread.append(
+        self.switch_plugins(settings)
+        surroundings = await self.surroundings.news(of_turn(settings))
+        user_input = await self.surroundings.skills.with_named(user_input)
+        turn_id, at_ms = self.parts.clock.new_id(), self.parts.clock.now_ms()
+        user_message = user_message_item(user_input, self.parts.clock, at_ms)
+        await self.parts.thread.append(
             *start_of_turn(
-                self._thread.state,
+                self.parts.thread.state,
                 TurnStarted(at_ms=at_ms, turn_id=turn_id),
                 settings,
                 user_input,
@@ -78,12 +68,12 @@ class TurnStarter:
                 surroundings,
             )
         )
-        run = self._factory.make(turn_id, options)
+        run = self.factory.make(turn_id, options)
         run.given = user_input.items
-        run.needed_servers = self._surroundings.needed_servers(user_input)
-        run.named = self._mentions.named_by(user_input)
+        run.needed_servers = self.surroundings.skills.needed_servers(user_input)
+        run.named = self.mentions.named_by(user_input)
         begin = self._occupy(run, user_message)
-        self._hooks.input_taken(self._thread.id, turn_id, user_input.content)
+        self.parts.hooks.input_taken(self.parts.thread.id, turn_id, user_input.content)
         return turn_id, begin
 
     async def start_compaction(self) -> Callable[[], None]:
@@ -92,10 +82,8 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was begun.
         """
-        turn_id = self._clock.new_id()
-        started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
-        await self._thread.append(*start_of_compaction(self._thread.state, started))
-        return self._occupy(self._factory.make(turn_id, TurnOptions(), compacts=True), None)
+        run = self.factory.make(await self._silent(), TurnOptions(), compacts=True)
+        return self._occupy(run, None)
 
     async def start_review(
         self, target: ReviewTarget, settings: Settings
@@ -107,13 +95,11 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was begun.
         """
-        turn_id = self._clock.new_id()
-        started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
-        reviewed = of_review(settings, self._factory.review_model)
-        surroundings = self._surroundings.all_of(reviewed)
-        await self._thread.append(*start_of_compaction(self._thread.state, started))
-        begin = self._occupy(self._factory.make_review(turn_id, target, surroundings), None)
-        self._thread.state.turn_settings = reviewed
+        reviewed = of_review(settings, self.factory.review_model)
+        surroundings = self.surroundings.all_of(reviewed)
+        turn_id = await self._silent()
+        begin = self._occupy(self.factory.make_review(turn_id, target, surroundings), None)
+        self.parts.thread.state.turn_settings = reviewed
         return turn_id, begin
 
     async def start_user_command(
@@ -126,24 +112,32 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was begun.
         """
-        turn_id = self._clock.new_id()
-        started = TurnStarted(at_ms=self._clock.now_ms(), turn_id=turn_id)
-        await self._thread.append(*start_of_compaction(self._thread.state, started))
-        run = self._factory.make(turn_id, TurnOptions())
+        turn_id = await self._silent()
+        run = self.factory.make(turn_id, TurnOptions())
         run.user_command = partial(work, turn_id)
         return self._occupy(run, None)
+
+    async def _silent(self) -> str:
+        """Write down a turn that nobody said anything in; gives its id."""
+        turn_id, at_ms = self.parts.clock.new_id(), self.parts.clock.now_ms()
+        records: list[Record] = [TurnStarted(at_ms=at_ms, turn_id=turn_id)]
+        if self.parts.thread.state.queue.paused:
+            # The pause outlives such a turn.
+            records.append(QueuePaused(at_ms=at_ms))
+        await self.parts.thread.append(*records)
+        return turn_id
 
     def _occupy(
         self, run: TurnRun, user_message: UserMessageThreadItem | None
     ) -> Callable[[], None]:
-        self._slot.fill(run)
-        settings = self._thread.state.settings
+        self.parts.slot.fill(run)
+        settings = self.parts.thread.state.settings
         if (tier := run.options.service_tier) is not None:
             settings = settings.model_copy(update={"service_tier": tier})
-        self._thread.state.turn_settings = of_turn(settings)
-        self._goals.turn_begins()
+        self.parts.thread.state.turn_settings = of_turn(settings)
+        self.parts.goals.turn_begins()
 
         def begin() -> None:
-            self._tasks.start_soon(self._runner.run, run, user_message)
+            self.tasks.start_soon(self.runner.run, run, user_message)
 
         return begin
