@@ -52,7 +52,7 @@ class Sessions(LoadedThreads):
             InvalidThreadId, ThreadNotFound, ThreadBusy, OSError: see ThreadStore.change_by.
         """
         session = self.find(thread_id)
-        if session is not None and not session.closed:
+        if session is not None and not session.slot.closed:
             with suppress(LogClosed):
                 added = await session.thread.change(decide)
                 return session.thread.state, added
@@ -76,13 +76,13 @@ class Sessions(LoadedThreads):
         """
         while True:
             session = self.find(thread_id)
-            if session is not None and not session.closed:
+            if session is not None and not session.slot.closed:
                 with suppress(SessionClosed):
                     return await session.queue.change(plan)
             async with self.lock(thread_id):
                 if (session := self.find(thread_id)) is None:
                     return await self._change_stored_queue(thread_id, plan)
-                if session.closed:
+                if session.slot.closed:
                     await self.release(session)
 
     async def _change_stored_queue(self, thread_id: str, plan: Plan[Result]) -> tuple[Result, bool]:

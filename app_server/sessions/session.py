@@ -18,7 +18,6 @@ from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.sessions.compaction_start import CompactionStart
-from app_server.sessions.goals.goals import Goals
 from app_server.sessions.goals.turns import GoalTurns
 from app_server.sessions.input.client import ClientInput
 from app_server.sessions.input.inbox import Inbox
@@ -26,7 +25,6 @@ from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.ports import SessionPorts
-from app_server.sessions.publisher import Publisher
 from app_server.sessions.review_start import ReviewStart
 from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.skills import ThreadSkills
@@ -35,27 +33,20 @@ from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.factory import TurnFactory
 from app_server.sessions.turn.hooks import TurnHooks
 from app_server.sessions.turn.mentions import InputMentions
-from app_server.sessions.turn.parts import ThreadParts
+from app_server.sessions.turn.parts import ThreadParts, thread_parts
 from app_server.sessions.turn.runner import TurnRunner
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter
-from app_server.sessions.turn.status import SessionStatus
 from app_server.sessions.user_commands import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.tools.commands.terminals import CommandPlace, Terminals
 from app_server.tools.commands.user_shell import UserShell
 from app_server.tools.dynamic.specs import DynamicTools
 from app_server.tools.registry import ThreadTools
-from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.asking import Asker
-from app_server.turns.approval.commands import CommandGate
 from app_server.turns.approval.decisions import Decisions
 from app_server.turns.approval.elicitations import ElicitationGate
-from app_server.turns.approval.files import FileGate
-from app_server.turns.approval.gates import ThreadApprovals
-from app_server.turns.approval.network import NetworkGate
-from app_server.turns.approval.permissions import PermissionGate
+from app_server.turns.approval.gates import thread_approvals
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.catalogue.providers import credential_variables as model_credentials
 from app_server.turns.model.catalogue.thread_model import ThreadModel
@@ -90,7 +81,7 @@ class ThreadSession:
         self._tasks = tasks
         self._plugin_switches = ports.plugin_switches
         self._switch_plugins(thread.state.settings)
-        self._parts = parts = _parts(thread, ports)
+        self._parts = parts = thread_parts(thread, ports)
         self.slot, self.publisher, self.goals = parts.slot, parts.publisher, parts.goals
         asker = _asker(parts, settings, ports, self._hook_source(ports))
         elicitations = ElicitationGate(asker, lambda name: self.mcp.metadata_of(name))
@@ -113,7 +104,7 @@ class ThreadSession:
             reads_server_skills=settings.reads_server_skills,
         )
         self.terminals = Terminals(_place(settings, self.mcp, ports), tasks)
-        starter = self._starter(settings, ports, asker, elicitations)
+        starter = self._starter(settings, ports, asker)
         self.input = ClientInput(parts, starter)
         self.inbox = Inbox(parts, starter)
         self.queue = ThreadQueue(parts, starter)
@@ -123,29 +114,19 @@ class ThreadSession:
         self.compaction = CompactionStart(parts.slot, starter, self.wake)
         self._goal_turns = GoalTurns(parts, starter)
 
-    def _starter(
-        self,
-        settings: SessionSettings,
-        ports: SessionPorts,
-        asker: Asker,
-        elicitations: ElicitationGate,
-    ) -> TurnStarter:
+    def _starter(self, settings: SessionSettings, ports: SessionPorts, asker: Asker) -> TurnStarter:
         """Join what begins, runs and ends turns."""
         parts, clocks = self._parts, self.out_of_band.clocks
-        approvals = ThreadApprovals(
-            tools=ApprovalGate(asker, ports.approvals),
-            commands=CommandGate(asker, ScriptReader(ports.grammar), ports.rules),
-            files=FileGate(asker),
-            permissions=PermissionGate(asker),
-            network=NetworkGate(asker, ports.rules, parts.slot.interrupt, clocks),
+        scripts, interrupt = ScriptReader(ports.grammar), parts.slot.interrupt
+        approvals = thread_approvals(
+            asker, ports.approvals, scripts, ports.rules, interrupt, clocks
         )
         install = ports.install_servers if settings.installs_skill_servers else None
-        turn_over = (elicitations.open.turn_over, approvals.network.open.turn_over)
         runner = TurnRunner(
             parts=parts,
             hooks=TurnHooks(parts, asker.hooks),
             skill_servers=SkillServers(parts, self.mcp, install),
-            ending=TurnEnding(parts, turn_over, ports.figures),
+            ending=TurnEnding(parts, asker.open, ports.figures),
             before_request=self._before_request,
             go_on=self._go_on,
         )
@@ -195,16 +176,6 @@ class ThreadSession:
     def status(self) -> ThreadStatus:
         """The thread's status, as the wire has it."""
         return self._parts.status.current
-
-    @property
-    def active_turn_id(self) -> str | None:
-        """The running turn, if there is one."""
-        return self.slot.active_turn_id
-
-    @property
-    def closed(self) -> bool:
-        """Whether the thread is leaving memory."""
-        return self.slot.closed
 
     @property
     def servers(self) -> ServerSet:
@@ -298,22 +269,6 @@ class ThreadSession:
         return was_open
 
 
-def _parts(thread: LiveThread, ports: SessionPorts) -> ThreadParts:
-    clients, clock, slot = ports.clients, ports.clock, TurnSlot()
-    publisher = Publisher(thread, clients, clock)
-    return ThreadParts(
-        thread=thread,
-        slot=slot,
-        status=SessionStatus(slot, publisher),
-        publisher=publisher,
-        goals=Goals(thread, clients, clock),
-        hooks=ports.extensions.hooks,
-        clients=clients,
-        clock=clock,
-        requirements=ports.requirements,
-    )
-
-
 def _asker(
     parts: ThreadParts, settings: SessionSettings, ports: SessionPorts, source: HookSource
 ) -> Asker:
@@ -337,7 +292,7 @@ def _place(settings: SessionSettings, mcp: ThreadServers, ports: SessionPorts) -
     return CommandPlace(
         machine=ports.commands,
         settings=settings.commands,
-        places=settings.places or ports.places,
+        places=settings.places,
         credentials=lambda: ports.credentials | of_models | mcp.credential_variables(),
         environ=os.environ,
         environments=ports.environments,

@@ -99,6 +99,6 @@ class Recipients:
 
     def _loaded(self, thread_id: str) -> Recipient | None:
         session = self._sessions.find(thread_id)
-        if session is None or session.closed:
+        if session is None or session.slot.closed:
             return None
-        return Recipient(thread_id, "idle" if session.active_turn_id is None else "active")
+        return Recipient(thread_id, "idle" if session.slot.active_turn_id is None else "active")

@@ -197,7 +197,7 @@ class Signals:
 
     async def _withdraw(self, entry: Entry) -> None:
         session = self._ports.sessions.find(entry.thread_id)
-        if session is None or session.closed:
+        if session is None or session.slot.closed:
             at_ms = self._ports.clock.now_ms()
             record = SignalRecalled(at_ms=at_ms, source=entry.source, id=entry.id)
             await self._ports.sessions.change(entry.thread_id, lambda _: [record])

@@ -76,7 +76,7 @@ class ThreadDelivery:
 
     async def _load(self, thread_id: str) -> ThreadSession:
         session = self._ports.sessions.find(thread_id)
-        if session is not None and not session.closed:
+        if session is not None and not session.slot.closed:
             return session
         async with self._loading:
             session = await self._ports.sessions.loading.load(thread_id, self._configure)

@@ -1,6 +1,6 @@
 """What the configuration says of a thread's turns, for as long as it is loaded. No I/O."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import CommandSettings
@@ -9,35 +9,35 @@ from app_server.turns.model.catalogue.thread_model import ModelSettings
 from app_server.turns.model.web_search_settings import WebSearchSettings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
     """What does not change while a thread is loaded."""
 
-    model: ModelSettings = field(default_factory=ModelSettings)
-    compact_prompt: str | None = None
+    model: ModelSettings
+    compact_prompt: str | None
     """What the model is asked to sum up; None means our own words."""
-    output_limit_bytes: int = 12_000
-    requests_permissions: bool = False
+    output_limit_bytes: int
+    requests_permissions: bool
     """Whether the model may ask for more than the sandbox allows."""
-    web_search: WebSearchSettings = field(default_factory=WebSearchSettings)
-    asks_in_every_mode: bool = False
+    web_search: WebSearchSettings
+    asks_in_every_mode: bool
     """Whether the model may ask the user something outside of plan mode too."""
-    offers_plans: bool = True
+    offers_plans: bool
     """Whether the model may show its plan with a tool."""
-    offers_patches: bool = True
+    offers_patches: bool
     """Whether the model has a tool for patches; those in shell commands are read all the same."""
-    shows_patches_early: bool = False
+    shows_patches_early: bool
     """Whether clients see a patch while the model writes it."""
-    commands: CommandSettings = field(default_factory=CommandSettings)
-    places: Places | None = None
-    """What a confinement knows of this machine; None: what the whole server knows."""
-    reads_server_skills: bool = False
+    commands: CommandSettings
+    places: Places
+    """What a confinement knows of this machine."""
+    reads_server_skills: bool
     """Whether the model may read skills that MCP servers have."""
-    installs_skill_servers: bool = True
+    installs_skill_servers: bool
     """Whether the user is offered MCP servers that skills need."""
-    review_model: str | None = None
+    review_model: str | None
     """The model that reviews code; None: the thread's own."""
-    network_proxy: NetworkTable | None = None
+    network_proxy: NetworkTable | None
     """What holds for commands that have a network; None: they have it without a proxy."""
-    approval_timeout_s: float | None = None
+    approval_timeout_s: float | None
     """For the user to answer a question about an action; None means without limit."""

@@ -239,10 +239,10 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
 
     async with anyio.create_task_group() as tasks:
         sessions = sessions_of(tmp_path, store, tasks)
-        first = await sessions.loading.start(created(), Config({}))
+        first, _ = await sessions.loading.start_once(created(), Config({}))
         async with anyio.create_task_group() as at_once:
             at_once.start_soon(sessions.unload, first.thread.id)
-            while not first.closed:
+            while not first.slot.closed:
                 await anyio.lowlevel.checkpoint()
             second = await sessions.loading.load(first.thread.id, configure)
         assert second is not first

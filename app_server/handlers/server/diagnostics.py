@@ -106,7 +106,7 @@ class DiagnosticsHandlers:
             "app.outbox.longest": max((load.messages for load in loads), default=0),
             "app.questions.open": self._hub.questions.count,
             "app.subscriptions": self._hub.listeners.count,
-            "core.turns.running": sum(s.active_turn_id is not None for s in sessions),
+            "core.turns.running": sum(s.slot.active_turn_id is not None for s in sessions),
             "core.inputs.queued": sum(len(s.thread.state.queued) for s in sessions),
             "memory.budget_bytes": memory.budget,
             "memory.events_bytes": memory.streams,

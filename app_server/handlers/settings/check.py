@@ -24,7 +24,7 @@ from app_server.permissions.profiles import profile_names, read_profile
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
 from app_server.sessions.surroundings.agents_files import read_agents_settings
 from app_server.telemetry.settings import read_telemetry_settings
-from app_server.turns.model.catalogue.settings import read_model_settings
+from app_server.turns.model.catalogue.thread_model import read_model_settings
 from app_server.turns.model.web_search_settings import read_web_search
 
 REFUSED = "requests that need it are refused"

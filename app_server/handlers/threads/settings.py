@@ -91,7 +91,7 @@ class ThreadSettingsHandlers:
         """Change settings of the running turn alone, from its next model request on."""
         thread_id = params.thread_id
         session = loaded_thread(self._services.sessions, thread_id)
-        if session.active_turn_id != params.turn_id:
+        if session.slot.active_turn_id != params.turn_id:
             return TurnSettingsUpdateResponse(status="targetUnavailable")
         chosen = chosen_environments(
             params.environments,

@@ -138,7 +138,7 @@ class TurnHandlers:
         """Stop the running turn, or the MCP servers that still start."""
         with thread_failures(params.thread_id):
             session = await self._sessions.writable(params.thread_id)
-        if params.turn_id == "" and session.active_turn_id is None:
+        if params.turn_id == "" and session.slot.active_turn_id is None:
             context.after_answer(session.servers.cancel_starting)
             return TurnInterruptResponse()
         with turn_failures("interrupt"):

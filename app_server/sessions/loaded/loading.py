@@ -5,7 +5,6 @@ Source: docs/wire.md, "Threads".
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -13,25 +12,18 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.config.values import Config, ConfigView
+from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
-from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
-from app_server.permissions.confinement.places import configured_places
-from app_server.permissions.environment import read_command_settings
-from app_server.permissions.network.settings import read_network_feature
 from app_server.runtime.loader import Lazy, load
-from app_server.sessions.compaction_settings import read_compact_prompt
 from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded.threads import LoadedThreads
 from app_server.sessions.ports import SessionPorts
-from app_server.sessions.surroundings.agents_files import read_agents_settings
+from app_server.sessions.session_settings import read_session_settings
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadArchived, ThreadExists
-from app_server.turns.model.catalogue.settings import read_model_settings
 from app_server.turns.model.prompt.request import INTERRUPTED, message, outputs_for_open_calls
-from app_server.turns.model.web_search_settings import read_web_search
 from app_server.turns.session_settings import SessionSettings
 from protocol.items import CommandExecutionThreadItem, FileChangeThreadItem
 from protocol.rollout import (
@@ -49,10 +41,6 @@ from protocol.rollout import (
 if TYPE_CHECKING:
     from app_server.sessions.session import ThreadSession
 
-REQUESTS_PERMISSIONS = "request_permissions_tool"
-INSTALLS_SKILL_SERVERS = "skill_mcp_dependency_install"
-ASKS_IN_EVERY_MODE = "default_mode_request_user_input"
-SHOWS_PATCHES_EARLY = "apply_patch_streaming_events"
 NOT_KNOWN = -1
 """The exit code of a command whose end nobody saw."""
 
@@ -89,11 +77,6 @@ class ThreadLoading:
         if self._session_type.value is None:
             await self._session_type.get()
 
-    async def start(self, created: ThreadCreated, config: Config) -> "ThreadSession":
-        """Create a thread of a new id and load it; raises what `start_once` does."""
-        session, _ = await self.start_once(created, config)
-        return session
-
     async def start_once(
         self, created: ThreadCreated, config: Config
     ) -> "tuple[ThreadSession, Start]":
@@ -111,7 +94,7 @@ class ThreadLoading:
         await self.prepare()
         self._loaded.require_open()
         base = self._loaded.base
-        mcp, settings = read_mcp_settings(config), await self._settings_of(config)
+        mcp, settings = await self._read(config)
         async with self._loaded.lock(created.thread_id):
             if self._loaded.find(created.thread_id) is not None:
                 return await self._start_again(created, config), Start.FOUND
@@ -146,12 +129,12 @@ class ThreadLoading:
 
         Raises:
             InvalidThreadId, ThreadNotFound, TurnNotFound, TurnInProgress: see ThreadStore.fork.
-            ConfigError, RequiredServersFailed, SessionClosed, OSError: see `start`.
+            ConfigError, RequiredServersFailed, SessionClosed, OSError: see `start_once`.
         """
         await self.prepare()
         self._loaded.require_open()
         base = self._loaded.base
-        mcp, settings = read_mcp_settings(config), await self._settings_of(config)
+        mcp, settings = await self._read(config)
         async with self._loaded.lock(created.thread_id):
             thread = await self._ports.store.fork(source_id, point, created)
             try:
@@ -173,7 +156,7 @@ class ThreadLoading:
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
-            SessionClosed, RequiredServersFailed, OSError: see `start`.
+            SessionClosed, RequiredServersFailed, OSError: see `start_once`.
         """
         async with self.loaded(thread_id, configure) as session:
             return session
@@ -197,7 +180,7 @@ class ThreadLoading:
         configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
     ) -> "ThreadSession":
         if (session := self._loaded.find(thread_id)) is not None:
-            if not session.closed:
+            if not session.slot.closed:
                 session.quiet_since_s = None
                 return session
             await self._loaded.release(session)
@@ -209,15 +192,15 @@ class ThreadLoading:
             config, settings = await configure(thread.state)
             settled = await self._settled_patches(thread.state)
             await thread.append(*settled, *self._repairs(thread.state, settings))
-            mcp, session_settings = read_mcp_settings(config), await self._settings_of(config)
+            mcp, session_settings = await self._read(config)
         except BaseException:
             await self._ports.store.unload(thread)
             raise
         return await self._open(thread, config, mcp, session_settings, base)
 
-    async def _settings_of(self, config: Config) -> SessionSettings:
-        settings = await _session_settings(config)
-        return replace(settings, places=configured_places(config, self._ports.places))
+    async def _read(self, config: Config) -> tuple[McpSettings, SessionSettings]:
+        mcp = read_mcp_settings(config)
+        return mcp, await read_session_settings(config, self._ports.places)
 
     async def _settled_patches(self, state: ThreadState) -> list[Record]:
         """Return the items of patches that a process died with."""
@@ -296,34 +279,3 @@ def _given_up(item: CommandExecutionThreadItem, at_ms: int) -> CommandExecutionT
     return item.model_copy(
         update={"status": "failed", "exit_code": NOT_KNOWN, "completed_at_ms": at_ms}
     )
-
-
-async def _session_settings(config: Config) -> SessionSettings:
-    # Nothing is created, or loaded, where a setting does not fit.
-    read_agents_settings(config)
-    view = config.view()
-    tokens = view.integer("tool_output_token_limit")
-    features = view.at("features")
-    return SessionSettings(
-        review_model=view.string("review_model"),
-        web_search=read_web_search(view),
-        offers_plans=_is_offered(view, "update_plan"),
-        offers_patches=_is_offered(view, "apply_patch"),
-        asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
-        shows_patches_early=features.boolean(SHOWS_PATCHES_EARLY, default=False),
-        reads_server_skills=view.at("orchestrator").at("skills").boolean("enabled", default=False),
-        installs_skill_servers=features.boolean(INSTALLS_SKILL_SERVERS, default=True),
-        requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
-        model=read_model_settings(config),
-        compact_prompt=await read_compact_prompt(view),
-        approval_timeout_s=view.seconds("approval_timeout_s"),
-        output_limit_bytes=(
-            DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
-        ),
-        commands=read_command_settings(config),
-        network_proxy=read_network_feature(config),
-    )
-
-
-def _is_offered(view: ConfigView, tool: str) -> bool:
-    return view.at("tools").at(tool).boolean("enabled", default=True)

@@ -1,13 +1,14 @@
 """Ends turns: in the log first, then for clients and for whoever waits for an idle thread."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app_server.sessions.publisher import TurnEnd
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import end_of_turn
 from app_server.telemetry.figures import ServerFigures
+from app_server.turns.approval.asking import Withdrawable
 from app_server.turns.model.interface import kind_of
 from app_server.turns.run import TurnRun
 from protocol.rollout import Record
@@ -21,8 +22,8 @@ class TurnEnding:
     """Ends the turns of one loaded thread."""
 
     parts: ThreadParts
-    turn_over: Sequence[Callable[[str], None]]
-    """Each is called with the id of each turn that ended."""
+    questions: Withdrawable
+    """Are withdrawn with the turn that they were asked in."""
     figures: ServerFigures
 
     async def end(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
@@ -53,8 +54,7 @@ class TurnEnding:
         self.parts.status.publish()
         self.parts.publisher.turn_completed(turn, end, error, run.last_message)
         self.parts.thread.open_items.clear()
-        for turn_over in self.turn_over:
-            turn_over(run.id)
+        self.questions.turn_over(run.id)
         self.parts.hooks.turn_ended(self.parts.thread.id, run.id)
         failure = None if error is None else kind_of(error.codex_error_info)
         self.figures.turn_ended(end, failure)

@@ -8,6 +8,7 @@ from app_server.extension.hooks import Hooks
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.managed_policy import with_required
+from app_server.sessions.ports import SessionPorts
 from app_server.sessions.publisher import Publisher
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.status import SessionStatus
@@ -44,3 +45,20 @@ class ThreadParts:
             ConfigError: an administrator's demands cannot be read.
         """
         return with_required(self.thread.state.settings, await self.requirements())
+
+
+def thread_parts(thread: LiveThread, ports: SessionPorts) -> ThreadParts:
+    """Make the parts of a thread that has just been loaded."""
+    clients, clock, slot = ports.clients, ports.clock, TurnSlot()
+    publisher = Publisher(thread, clients, clock)
+    return ThreadParts(
+        thread=thread,
+        slot=slot,
+        status=SessionStatus(slot, publisher),
+        publisher=publisher,
+        goals=Goals(thread, clients, clock),
+        hooks=ports.extensions.hooks,
+        clients=clients,
+        clock=clock,
+        requirements=ports.requirements,
+    )

@@ -5,7 +5,7 @@ Source: docs/tools.md, "Approvals and rules".
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 import anyio
@@ -92,6 +92,8 @@ class Asker:
     """For the user's answer to `allow`; None waits without limit."""
     hooks: ThreadHooks
     """Are asked before anybody else."""
+    open: Withdrawable = field(default_factory=Withdrawable)
+    """What servers ask, and commands that connect: withdrawn at the end of its turn."""
 
     async def allow(
         self,

@@ -12,7 +12,7 @@ from app_server.extension.metadata import RuntimeMetadata
 from app_server.mcp.elicitation import CANCELLED, DECLINED, ServerQuestion
 from app_server.mcp_wire.errors import BadQuestion
 from app_server.turns.approval.approvals import ELICITATION, writes_freely
-from app_server.turns.approval.asking import Asker, Withdrawable
+from app_server.turns.approval.asking import Asker
 from app_server.turns.approval.forms import (
     accepted,
     asks_for_approval,
@@ -41,8 +41,6 @@ class ElicitationGate:
         """`metadata_of` gives what is said of a server, by its name."""
         self._asker = asker
         self._metadata_of = metadata_of
-        self.open = Withdrawable()
-        """Questions whose servers are answered at the end of the turn that the user cancelled."""
 
     async def elicit(self, question: ServerQuestion) -> JsonObject:
         """Answer a question, asking the user unless policy decides; see ElicitationPort."""
@@ -57,7 +55,7 @@ class ElicitationGate:
             return await self._review(question.caller, wire)
         if wire.needs_extension and not clients.can_ask(thread.id, ELICITATION, wire):
             raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
-        with self.open.asked_in(question.caller) as scope, self._asker.waiting():
+        with self._asker.open.asked_in(question.caller) as scope, self._asker.waiting():
             answer = await clients.ask(thread.id, ELICITATION, wire)
         if scope.cancelled_caught:
             return CANCELLED
@@ -76,7 +74,7 @@ class ElicitationGate:
             planned = planned_by_server(turn_id, wire, self._metadata_of(wire.server_name))
         if planned is None:
             return declined()
-        with self.open.asked_in(turn_id):
+        with self._asker.open.asked_in(turn_id):
             try:
                 await self._asker.reviewer.review(planned)
             except ApprovalRefused as exc:

@@ -21,7 +21,6 @@ from app_server.turns.approval.asking import (
     Asker,
     Denied,
     Question,
-    Withdrawable,
 )
 from app_server.turns.approval.commands import REJECTED
 from app_server.turns.approval.decisions import Asked
@@ -70,8 +69,6 @@ class NetworkGate:
     _learned: list[NetworkRule] = field(default_factory=list, init=False)
     """What could not be written down."""
     _pending: dict[Target, _Pending] = field(default_factory=dict, init=False)
-    open: Withdrawable = field(default_factory=Withdrawable, init=False)
-    """Questions that are withdrawn, and so refused, with the end of their turn."""
 
     def of_command(
         self, policy: NetworkPolicy, turn_id: str, item_id: str, note: Callable[[str], None]
@@ -116,7 +113,7 @@ class NetworkGate:
 
     async def _ask(self, target: Target, turn_id: str) -> bool:
         question = network_question(self.asker, turn_id, target)
-        with self.open.asked_in(turn_id):
+        with self.asker.open.asked_in(turn_id):
             self.clocks.hold()
             try:
                 return await self._put(target, question)

@@ -427,11 +427,11 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
 
     async with anyio.create_task_group() as tasks:
         sessions = sessions_of(tmp_path, store, tasks)
-        first = await sessions.loading.start(created(), Config({}))
+        first, _ = await sessions.loading.start_once(created(), Config({}))
         await sessions.unload(first.thread.id)
         second = await sessions.loading.load(first.thread.id, configure)
         assert list(second.servers.servers) == ["new"]
-        third = await sessions.loading.start(created(), Config({}))
+        third, _ = await sessions.loading.start_once(created(), Config({}))
         assert list(third.servers.servers) == []
         await sessions.aclose()
     await store.aclose()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import ConfigError, read_config
-from app_server.sessions.compaction_settings import (
+from app_server.sessions.session_settings import (
     MAX_PROMPT_BYTES,
     read_compact_prompt,
 )

@@ -57,7 +57,7 @@ async def test_nothing_is_loaded_by_a_start_that_waited_while_the_server_stopped
     await store.open()
     async with anyio.create_task_group() as tasks:
         sessions = sessions_of(tmp_path, store, tasks)
-        starting = asyncio.create_task(sessions.loading.start(created(), Config({})))
+        starting = asyncio.create_task(sessions.loading.start_once(created(), Config({})))
         with anyio.fail_after(WAIT_S):
             await gate.reached.wait()
             await sessions.aclose()

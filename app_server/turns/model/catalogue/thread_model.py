@@ -6,10 +6,14 @@ Source: docs/config.md, "Models"; docs/compaction.md.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from app_server.config.values import Config
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.model.catalogue.lists import ModelLists
+from app_server.turns.model.catalogue.providers import read_providers
 from app_server.turns.model.provider import Provider
+
+VERBOSITIES = ("low", "medium", "high")
 
 WINDOW_SHARE = 0.9
 """Of the model's context, which a request may fill before the thread is compacted."""
@@ -26,6 +30,21 @@ class ModelSettings:
     """Tokens from which on the thread is compacted; 0: never for what is known of the model."""
     verbosity: str | None = None
     """Of the model's answers; None: what is usual for the model."""
+
+
+def read_model_settings(config: Config) -> ModelSettings:
+    """Read the providers, the context, and when a thread is compacted.
+
+    Raises:
+        ConfigError: a value has the wrong type.
+    """
+    view = config.view()
+    return ModelSettings(
+        providers=read_providers(config),
+        context_window=view.integer("model_context_window"),
+        compact_limit=view.integer("model_auto_compact_token_limit"),
+        verbosity=view.choice("model_verbosity", VERBOSITIES),
+    )
 
 
 class ThreadModel:

@@ -6,8 +6,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import begin
 from app_server.turns.model.catalogue.lists import ModelLists
-from app_server.turns.model.catalogue.settings import read_model_settings
-from app_server.turns.model.catalogue.thread_model import ThreadModel
+from app_server.turns.model.catalogue.thread_model import ThreadModel, read_model_settings
 from tests.support.threads.stores import created
 
 
