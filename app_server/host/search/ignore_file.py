@@ -1,19 +1,18 @@
 """The patterns of one ignore file, made fast for 100,000 names.
 
-pathspec says what a pattern means. Most patterns need no more than a table: `name`, `*.ext`,
-`folder/name`; pathspec is imported where there are others. What these want of a name is one
-expression, so that one search tells whether a folder has any such name.
+Most patterns need no more than a table: `name`, `*.ext`, `folder/name`. What others want of a name
+is one expression, so that one search tells whether a folder has any such name.
 Source: gitignore(5); docs/tools.md, "Host methods".
 """
 
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app_server.host.search.letter_sets import cut_sets, put_sets
+from app_server.host.search.wildmatch import as_bytes, expression
 
 MAX_BYTES = 1024 * 1024
 """Of one ignore file; what comes after it is not read."""
@@ -24,9 +23,6 @@ MAX_PATTERNS = 10_000
 MAX_SPELLINGS = 16
 """Of one pattern with sets of letters, such as `[Bb]in`; what has more is not spelled out."""
 
-Compile: TypeAlias = Callable[[str], tuple[bool, str] | None]
-"""From a line to whether it ignores, and the regular expression of paths; None for a comment."""
-
 _PLAIN = re.compile(
     r"(?:\*\.(?P<ext>[\w-]+)|(?P<folder>/?(?:\.?[\w-][\w.-]*/)*)(?P<name>\.?[\w-][\w.-]*))"
     r"(?P<slash>/?)\Z",
@@ -36,6 +32,8 @@ _PLAIN = re.compile(
 
 _SET = re.compile(r"\[([\w.]+)\]", re.ASCII)
 _TAIL = re.compile(r"\*[\w$-]*\.(?P<tail>(?:[\w-]+\.)*(?P<ext>[\w-]+))\Z", re.ASCII)
+_ANY_NAME = re.compile(r"\[|[^*/]\*\*+\Z")
+"""Before the last slash of a pattern: it may be a letter of a set, or be fitted by nothing."""
 _WILD = re.compile(r"[*?\[\\]")
 _STARS = re.compile(r"\**\Z")
 
@@ -49,20 +47,15 @@ class _Pattern:
     path: str | None = None
     """The only path that it is about; None for one about names in all folders."""
     regex: re.Pattern[str] | None = None
-    """Decides alone about a path, behind which a folder has a slash."""
+    """Fits the paths, as `as_bytes` has them, that it is about."""
 
     def fits(self, path: str, *, is_folder: bool) -> bool:
         """Whether it is about a path, which has a name that it is about."""
+        if self.folders_only and not is_folder:
+            return False
         if self.regex is None:
-            return (is_folder or not self.folders_only) and self.path in (None, path)
-        # `ps_d` is the slash behind a folder; `folder/**`, which has none, is not about the folder.
-        if "ps_d" not in self.regex.groupindex:
-            return self.regex.search(path) is not None
-        text = f"{path}/" if is_folder else path
-        # What pathspec makes also fits what is in such a folder.
-        return any(
-            found["ps_d"] is None or found.end() == len(text) for found in self.regex.finditer(text)
-        )
+            return self.path in (None, path)
+        return self.regex.fullmatch(as_bytes(path)) is not None
 
 
 @dataclass(slots=True)
@@ -85,50 +78,59 @@ class IgnoreFile:
     def decide(self, path: str, name: str, *, is_folder: bool) -> bool | None:
         """Say whether it ignores a path below its folder; None if it says nothing about it."""
         best: _Pattern | None = None
-        for pattern in self._about(path, name, is_folder=is_folder):
+        for pattern in self._about(path, name):
             is_last = best is None or pattern.place > best.place
             if is_last and pattern.fits(path, is_folder=is_folder):
                 best = pattern
         return None if best is None else best.ignores
 
-    def _about(self, path: str, name: str, *, is_folder: bool) -> Iterator[_Pattern]:
+    def _about(self, path: str, name: str) -> Iterator[_Pattern]:
         yield from self.names.get(name, ())
         if self.extensions:
             # `*.ext` fits `a.b.ext`, and `.ext` too.
             dot = name.rfind(".")
             if dot >= 0:
                 yield from self.extensions.get(name[dot + 1 :], ())
-        if self.any_other is not None and self.any_other.search(f"{path}/" if is_folder else path):
+        if self.any_other is not None and self.any_other.fullmatch(as_bytes(path)):
             yield from reversed(self.others)
 
 
-def compile_ignore_file(text: str, compile_line: Callable[[], Compile]) -> IgnoreFile | None:
-    """Read the lines of an ignore file; None if there is no pattern in it.
-
-    `compile_line` is called for lines of which tables do not tell all.
-    """
+def compile_ignore_file(text: str) -> IgnoreFile | None:
+    """Read the lines of an ignore file; None if there is no pattern in it."""
     compiled = IgnoreFile()
-    for place, line in enumerate(text.splitlines()[-MAX_PATTERNS:]):
-        stripped = line.rstrip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        ignores = not stripped.startswith("!")
-        spellings = _spellings(stripped.removeprefix("!"))
-        plain = [found for found in map(_PLAIN.match, spellings) if found is not None]
-        if len(plain) == len(spellings):
-            for found in plain:
-                _add_plain(compiled, found, place, ignores=ignores)
-        elif (said := compile_line()(line)) is not None:
-            ignores, source = said
-            pattern = _Pattern(place, ignores, regex=re.compile(source))
-            for spelling in spellings:
-                _add_other(compiled, spelling, pattern)
-    sources = (other.regex.pattern for other in compiled.others if other.regex is not None)
-    unnamed = [re.sub(r"\?P<\w+>", "?:", source) for source in sources]
-    if unnamed:
-        compiled.any_other = re.compile("|".join(f"(?:{source})" for source in unnamed))
+    for place, line in enumerate(text.split("\n")[-MAX_PATTERNS:]):
+        pattern = _without_spaces(line.removesuffix("\r"))
+        if not line.startswith("#") and pattern:
+            _add(compiled, pattern.removeprefix("!"), place, ignores=not pattern.startswith("!"))
+    sources = [other.regex.pattern for other in compiled.others if other.regex is not None]
+    if sources:
+        compiled.any_other = re.compile("|".join(sources), re.DOTALL)
     is_empty = not (compiled.names or compiled.extensions or compiled.others)
     return None if is_empty else compiled
+
+
+def _without_spaces(line: str) -> str:
+    """Take away the spaces at the end, but for one behind a backslash."""
+    bare = line.rstrip(" ")
+    backslashes = len(bare) - len(bare.rstrip("\\"))
+    return line[: len(bare) + backslashes % 2]
+
+
+def _add(compiled: IgnoreFile, pattern: str, place: int, *, ignores: bool) -> None:
+    spellings = _spellings(pattern)
+    plain = [found for found in map(_PLAIN.match, spellings) if found is not None]
+    if len(plain) == len(spellings):
+        for found in plain:
+            _add_plain(compiled, found, place, ignores=ignores)
+        return
+    try:
+        regex = re.compile(expression(pattern.removesuffix("/")), re.DOTALL)
+    except ValueError:
+        # It fits nothing.
+        return
+    other = _Pattern(place, ignores, pattern.endswith("/"), regex=regex)
+    for spelling in spellings:
+        _add_other(compiled, spelling, other)
 
 
 def _spellings(pattern: str) -> Sequence[str]:
@@ -161,6 +163,8 @@ def _add_plain(compiled: IgnoreFile, found: re.Match[str], place: int, *, ignore
 def _add_other(compiled: IgnoreFile, spelling: str, pattern: _Pattern) -> None:
     """Add it where names lead to it."""
     folders, _, name = spelling.removesuffix("/").rpartition("/")
+    if _ANY_NAME.search(folders):
+        name = "*"
     tail = _TAIL.match(name)
     if name and not _WILD.search(name):
         compiled.names.setdefault(name, []).append(pattern)
@@ -188,26 +192,9 @@ def _name_regex(pattern: str) -> str:
     From the first set or escaped letter on it fits anything.
     """
     simple = re.split(r"[\[\\]", pattern, maxsplit=1)
-    regex = re.escape(simple[0]).replace(r"\*", "[^\0]*").replace(r"\?", "[^\0]")
+    # `?` is a byte, and two of them may be one letter.
+    regex = re.sub(r"(?:\\\*|\\\?)+", "[^\0]*", re.escape(simple[0]))
     return regex if len(simple) == 1 else f"{regex}[^\0]*"
-
-
-def with_pathspec() -> Compile:
-    """Return the meaning of lines; imports pathspec."""
-    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
-
-    def compile_line(line: str) -> tuple[bool, str] | None:
-        try:
-            cut, sets = cut_sets(line)
-            pattern = GitIgnoreSpecPattern(cut)
-        except ValueError:
-            # Git passes over what is no pattern.
-            return None
-        if pattern.include is None or pattern.regex is None:
-            return None
-        return pattern.include, put_sets(pattern.regex.pattern, sets)
-
-    return compile_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from app_server.host.files.work import Stop
-from app_server.host.search.ignore_file import Compile
 from app_server.host.search.listing import Listing
 from app_server.host.search.tree import Tree
-from app_server.host.search.worker_import import WorkerImport
 
 MAX_KEPT = 4
 """Roots whose lists are kept; the one that was searched least recently is dropped first."""
@@ -50,12 +48,12 @@ class _Partials:
 class RootListing:
     """The list of one root."""
 
-    def __init__(self, root: str, compile_line: WorkerImport[Compile]) -> None:
+    def __init__(self, root: str) -> None:
         """Read nothing yet; `root` is how it is called in results."""
         self.root = root
         self.listing: Listing | None = None
         """As it was when it was looked at last; None before."""
-        self._tree = Tree(Path(os.path.abspath(root)), compile_line)  # noqa: PTH100
+        self._tree = Tree(Path(os.path.abspath(root)))  # noqa: PTH100
         self._reading = threading.Lock()
 
     def refresh(self, stop: Stop, on_partial: OnPartial | None = None) -> Listing:
@@ -83,9 +81,7 @@ class RootListing:
 class Listings:
     """The lists of one server. Used from its event loop."""
 
-    def __init__(self, compile_line: WorkerImport[Compile]) -> None:
-        """`compile_line` says what a line of an ignore file means."""
-        self._compile = compile_line
+    def __init__(self) -> None:
         self._kept: dict[str, RootListing] = {}
         """The one that was used last is the last."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -94,7 +90,7 @@ class Listings:
         """Return the lists of roots, each once; they may be out of date."""
         found = []
         for root in dict.fromkeys(roots):
-            listing = self._kept.pop(root, None) or RootListing(root, self._compile)
+            listing = self._kept.pop(root, None) or RootListing(root)
             self._kept[root] = listing
             found.append(listing)
             if root in self._timers:

@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from app_server.host.search.git_excludes import exclude_files, read_text
-from app_server.host.search.ignore_file import (
-    Compile,
-    IgnoreFiles,
-    Placed,
-    compile_ignore_file,
-    decide,
-)
-from app_server.host.search.worker_import import WorkerImport
+from app_server.host.search.ignore_file import IgnoreFiles, Placed, compile_ignore_file, decide
 from app_server.runtime.repository import is_repository, repository_of
 
 GIT = ".git"
@@ -93,10 +86,9 @@ class Rules:
 class RuleReader:
     """Reads ignore files for one search root."""
 
-    def __init__(self, root: Path, compile_line: WorkerImport[Compile]) -> None:
+    def __init__(self, root: Path) -> None:
         """Read nothing yet."""
         self._root = root
-        self._compile = compile_line
         self._outside: dict[str, Stamp] = {}
 
     @property
@@ -113,16 +105,16 @@ class RuleReader:
             below = "".join(f"{part}/" for part in self._root.relative_to(repository).parts)
             for file in exclude_files(repository):
                 self._outside[str(file)] = stamp_of(file)
-                rules = Rules(rules.plain, self._with(rules.git, file, 0, below), True)
+                rules = Rules(rules.plain, _with(rules.git, file, 0, below), True)
         for parent in reversed(self._root.parents):
             below = "".join(f"{part}/" for part in self._root.relative_to(parent).parts)
             plain, git = parent / IGNORE, parent / GITIGNORE
             self._outside[str(plain)] = stamp_of(plain)
-            added = self._with(rules.plain, plain, 0, below)
+            added = _with(rules.plain, plain, 0, below)
             of_git = rules.git
             if repository is not None and (parent == repository or repository in parent.parents):
                 self._outside[str(git)] = stamp_of(git)
-                of_git = self._with(of_git, git, 0, below)
+                of_git = _with(of_git, git, 0, below)
             rules = Rules(added, of_git, rules.in_repository)
         return rules
 
@@ -140,20 +132,20 @@ class RuleReader:
             git, in_repository = (), True
             for file in exclude_files(folder):
                 stamps[str(file)] = stamp_of(file)
-                git = self._with(git, file, len(prefix))
+                git = _with(git, file, len(prefix))
         for name in names & {GITIGNORE, IGNORE}:
             file = folder / name
             stamps[str(file)] = stamp_of(file)
             if name == IGNORE:
-                plain = self._with(plain, file, len(prefix))
+                plain = _with(plain, file, len(prefix))
             elif in_repository:
-                git = self._with(git, file, len(prefix))
+                git = _with(git, file, len(prefix))
         return (Rules(plain, git, in_repository) if stamps else outer), stamps
 
-    def _with(self, files: IgnoreFiles, path: Path, cut: int, above: str = "") -> IgnoreFiles:
-        text = read_text(path)
-        file = compile_ignore_file(text, self._compile.get) if text else None
-        return files if file is None else (Placed(file, cut, above), *files)
+
+def _with(files: IgnoreFiles, path: Path, cut: int, above: str = "") -> IgnoreFiles:
+    file = compile_ignore_file(read_text(path))
+    return files if file is None else (Placed(file, cut, above), *files)
 
 
 def stamp_of(path: str | Path) -> Stamp:

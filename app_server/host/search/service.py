@@ -20,7 +20,6 @@ from app_server.host.search.comparing import (
     until_made,
     with_rapidfuzz,
 )
-from app_server.host.search.ignore_file import with_pathspec
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
 from app_server.host.search.ranking import Match, rank
@@ -154,7 +153,7 @@ class FileSearch:
         self._work = FileWork()
         # Its import takes more than it saves the first search; so that one begins it at its end.
         self._comparing = WorkerImport(with_rapidfuzz)
-        self._listings = Listings(WorkerImport(with_pathspec))
+        self._listings = Listings()
         self._sessions: dict[Owner, dict[str, SearchSession]] = {}
         self._singles: dict[tuple[Owner, str], Stop] = {}
 

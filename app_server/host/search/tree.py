@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from app_server.host.files.work import Stop
-from app_server.host.search.ignore_file import Compile
 from app_server.host.search.listing import Folder
 from app_server.host.search.rules import GIT, RuleReader, Rules, Stamp, stamp_of
-from app_server.host.search.worker_import import WorkerImport
 
 MAX_ENTRIES = 500_000
 """Files and folders of one tree; what is found after them is left out."""
@@ -53,10 +51,10 @@ class _Folder:
 class Tree:
     """What is below one folder. Not for several threads at once."""
 
-    def __init__(self, root: Path, compile_line: WorkerImport[Compile]) -> None:
+    def __init__(self, root: Path) -> None:
         """Read nothing yet."""
         self._place = str(root)
-        self._rules = RuleReader(root, compile_line)
+        self._rules = RuleReader(root)
         self._root: _Folder | None = None
         self._entries = 0
         self._has_changed = False

@@ -1,22 +1,20 @@
 """host.search: which files are listed, held against git's own answer, and how lists stay fresh."""
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import app_server.host.search.tree as tree_module
 from app_server.host.files.work import Stop, Stopped
-from app_server.host.search.ignore_file import Compile, with_pathspec
 from app_server.host.search.tree import Tree
-from app_server.host.search.worker_import import WorkerImport
+from app_server.host.search.wildmatch import expression
 from tests.support.harness import claim
-
-PATTERNS = WorkerImport(with_pathspec)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +53,7 @@ def files_of(tree: Tree) -> list[str]:
 
 
 def listed(root: Path) -> list[str]:
-    tree = Tree(root, PATTERNS)
+    tree = Tree(root)
     assert tree.refresh(Stop())
     return files_of(tree)
 
@@ -226,10 +224,39 @@ def test_any_set_of_letters_is_read_as_git_reads_it(repository: Path, inside: st
     assert listed(repository) == git_lists(repository)
 
 
-def test_common_patterns_need_no_pathspec(repository: Path) -> None:
-    def refuse() -> Compile:
-        raise AssertionError("pathspec was asked")
+PARTS = [
+    *("a", "b", "foo", "é", "/", "*", "**", "***", "**/", "/**", "?", "[a/]", "[!a]", "[^é]"),
+    *("[a-é]", "[!/]", "\\", "\\/", "!", " ", "\\ ", "\t", "\r", "#", "[", "]"),
+]
+ANY_PATTERN = st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("".join)
 
+
+@claim("search-files:ignored")
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(ANY_PATTERN, min_size=1, max_size=3))
+@example(lines=["b[a/]"])
+@example(lines=["[!/]*", "!b[!a]"])
+@example(lines=["[!a]", "!?"])
+@example(lines=["***", "!foo**"])
+@example(lines=["/foo**/b"])
+@example(lines=["a \t", "é\r", "b\x0ba\u2028"])
+def test_any_pattern_is_read_as_git_reads_it(repository: Path, lines: list[str]) -> None:
+    files = ["a", "ü", "éa", "a b", "[a]", "b/a", "b/foo/a", "é/é", "b/é/a", "foob", "a\t"]
+    write(repository, dict.fromkeys([*files, "foo/b", "fooa/b/a"], ""))
+    write(repository, {".gitignore": "\n".join(lines)})
+    assert listed(repository) == git_lists(repository)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*a" * 40, "**/a*" * 30, "*a/" * 40, "**/a/" * 40, "[ab]*" * 40, "**/?*/" * 40]
+)
+@pytest.mark.parametrize("path", ["a" * 255, "a/" * 127 + "a"], ids=["name", "folders"])
+def test_no_pattern_takes_long(pattern: str, path: str) -> None:
+    # If it took exponential time, the test would take years.
+    assert re.fullmatch(expression(f"{pattern}b"), path, re.DOTALL) is None
+
+
+def test_common_patterns_are_read_as_git_reads_them(repository: Path) -> None:
     lines = [
         "# all",
         "",
@@ -246,7 +273,7 @@ def test_common_patterns_need_no_pathspec(repository: Path) -> None:
     write(repository, dict.fromkeys(kept, ""))
     gone = ["a.pyc", "in/b.pyo", "bin/x", "dist", "in/obj/x", "docs/_build/x", "x.log", "x.y.log"]
     write(repository, dict.fromkeys(gone, ""))
-    tree = Tree(repository, WorkerImport(refuse))
+    tree = Tree(repository)
     tree.refresh(Stop())
     assert files_of(tree) == [".gitignore", *kept] == git_lists(repository)
 
@@ -395,7 +422,7 @@ def test_a_list_is_brought_up_to_date(
     if is_old:
         for path in (root, root / "in", root / "in" / "deep"):
             os.utime(path, (1, 1))
-    tree = Tree(root, PATTERNS)
+    tree = Tree(root)
     tree.refresh(Stop())
     change(root)
     tree.refresh(Stop())
@@ -406,7 +433,7 @@ def test_a_list_is_brought_up_to_date(
 def test_changed_patterns_count_at_once(tmp_path: Path) -> None:
     root = tmp_path / "r"
     write(root, {".ignore": "b\n", "a": "", "in/b": "", "in/c": ""})
-    tree = Tree(root, PATTERNS)
+    tree = Tree(root)
     for text, expected in (
         ("b\n", ["a", "in/c"]),
         ("c\n", ["a", "in/b"]),
@@ -419,7 +446,7 @@ def test_changed_patterns_count_at_once(tmp_path: Path) -> None:
 
 @claim("search-files:fresh")
 def test_a_root_may_come_and_go(tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "r", PATTERNS)
+    tree = Tree(tmp_path / "r")
     assert not tree.refresh(Stop())
     write(tmp_path / "r", {"a": ""})
     assert tree.refresh(Stop())
@@ -446,7 +473,7 @@ class StopLate(Stop):
 @claim("search-files:cancelled")
 def test_a_list_that_was_not_finished_is_gone_on_with(tmp_path: Path) -> None:
     write(tmp_path / "r", {f"{number}/a": "" for number in range(10)})
-    tree, stop = Tree(tmp_path / "r", PATTERNS), Stop()
+    tree, stop = Tree(tmp_path / "r"), Stop()
     with pytest.raises(Stopped):
         tree.refresh(stop, stop.set)
     assert files_of(tree) == []
