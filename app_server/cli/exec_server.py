@@ -12,14 +12,13 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from app_server.clients.token_file import take_token
 from app_server.host.exec.server.server import ExecServer, ExecSettings
 from app_server.http.loopback_address import is_loopback_address
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
-from app_server.runtime.user_paths import expand_user
 
 DEFAULT_LISTEN = "ws://127.0.0.1:0"
 TOKEN_VARIABLE = "APP_SERVER_EXEC_TOKEN"
-MAX_TOKEN_BYTES = 4096
 
 DESCRIPTION = """\
 Run processes on this machine for an app-server elsewhere: its MCP servers with
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(str(exc))
     try:
         host, port = parse_listen(options.listen)
-        token = read_token(options.token_file)
+        token = take_token("token", TOKEN_VARIABLE, options.token_file)
         require_token(host, token)
     except ValueError as exc:
         parser.error(str(exc))
@@ -107,28 +106,6 @@ def parse_listen(text: str) -> tuple[str, int]:
     if port is None:
         raise ValueError(f"{wrong}: the port is missing; 0 picks a free one")
     return str(address), port
-
-
-def read_token(file: Path | None) -> str | None:
-    """Read the token from a file, else from the environment, which then forgets it.
-
-    Raises:
-        ValueError: it is empty, too long, or no text of a header.
-        OSError: the file cannot be read.
-    """
-    # Processes that run here need not see it.
-    text = os.environ.pop(TOKEN_VARIABLE, None)
-    if file is not None:
-        with expand_user(file).open("rb") as opened:
-            text = opened.read(MAX_TOKEN_BYTES + 1).decode("ascii", errors="replace")
-    if text is None:
-        return None
-    token = text.strip()
-    if not token or len(text) > MAX_TOKEN_BYTES or not token.isascii() or not token.isprintable():
-        raise ValueError(
-            f"the token must be 1 to {MAX_TOKEN_BYTES} printable ASCII characters on one line"
-        )
-    return token
 
 
 def require_token(host: str, token: str | None) -> None:

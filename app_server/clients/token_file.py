@@ -4,6 +4,7 @@ It is read before each connection: a server that starts again has a new one.
 Source: docs/listeners.md, "The token file".
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ TOKEN_FILE_VARIABLE = "APP_SERVER_TOKEN_FILE"
 """Names the file where no option does."""
 
 MAX_TOKEN_BYTES = 4096
+RULE = f"1 to {MAX_TOKEN_BYTES} printable ASCII characters on one line"
 
 TOKEN_FILE_HELP = (
     f"a file with the token that the server wants (default: the one that {TOKEN_FILE_VARIABLE} "
@@ -70,9 +72,36 @@ def read_token(file: Path) -> str:
             content = opened.read(MAX_TOKEN_BYTES + 1)
     except OSError as exc:
         raise NoToken(f"the token file cannot be read: {file}: {exc.strerror}") from exc
-    token = content.decode("ascii", errors="replace").strip()
-    if not token or len(content) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
-        raise NoToken(
-            f"{file} holds no token: 1 to {MAX_TOKEN_BYTES} printable ASCII characters on one line"
-        )
+    token = _plain(content)
+    if token is None:
+        raise NoToken(f"{file} holds no token: {RULE}")
     return token
+
+
+def take_token(what: str, variable: str, file: Path | None) -> str | None:
+    """Read a token from a file, else from a variable; None: it is in neither.
+
+    The environment forgets the variable: processes that run here need not see it. White space
+    around the token is left out.
+
+    Raises:
+        ValueError: it is no text of a header; `what` it is stands in the text, and it does not.
+        OSError: the file cannot be read.
+    """
+    content = os.environ.pop(variable, None)
+    if file is None and content is None:
+        return None
+    found = (content or "").encode()
+    if file is not None:
+        with expand_user(file).open("rb") as opened:
+            found = opened.read(MAX_TOKEN_BYTES + 1)
+    token = _plain(found)
+    if token is None:
+        raise ValueError(f"the {what} must be {RULE}")
+    return token
+
+
+def _plain(content: bytes) -> str | None:
+    token = content.decode("ascii", errors="replace").strip()
+    is_plain = token.isascii() and token.isprintable() and len(content) <= MAX_TOKEN_BYTES
+    return token if token and is_plain else None

@@ -7,7 +7,6 @@ Source: docs/receiver.md.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -33,14 +32,6 @@ MAX_ADDED_BYTES = 16 * 1024
 """Bodies of signals in the result of a tool that was called for something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeSettings:
-    """Settings of a bridge."""
-
-    modes: Mapping[str, Mode] = field(default_factory=dict)
-    """Types of signals that wake, or do not, whatever their envelope says."""
-
-
 class Bridge:
     """One session's signals. An Inbox of a stream."""
 
@@ -50,21 +41,21 @@ class Bridge:
         surface: CodexSurface,
         backoff: Backoff,
         now: Callable[[], int],
-        settings: BridgeSettings | None = None,
+        modes: Mapping[str, Mode],
     ) -> None:
-        """`now` gives Unix seconds."""
+        """`now` gives Unix seconds. `modes` are those of types, whatever their envelope says."""
         self._ledger = ledger
         self._surface = surface
         self._backoff = backoff
         self._now = now
-        self._settings = settings or BridgeSettings()
+        self._modes = modes
         self._news = anyio.Event()
         self._room = anyio.Event()
 
     async def take(self, signal: Json, raw: bytes) -> None:
         """Write a signal down; what is none goes to the dead letters."""
         try:
-            envelope = parse_envelope(signal, self._settings.modes)
+            envelope = parse_envelope(signal, self._modes)
         except BadEnvelope as exc:
             # Its content may be anything; it is in the dead letters, for people alone.
             logger.warning("a signal makes no sense: %s", exc)

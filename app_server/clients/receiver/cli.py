@@ -7,29 +7,29 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from app_server.clients.receiver.agent.surface import MODE_VARIABLE, THREAD_VARIABLE
 from app_server.clients.receiver.agent.surface import URL_VARIABLE as APP_SERVER_VARIABLE
-from app_server.clients.receiver.bridge import BridgeSettings
 from app_server.clients.receiver.ledger.entries import LedgerBroken
 from app_server.clients.receiver.ledger.ledger import open_ledger
 from app_server.clients.receiver.router.envelope import Mode
 from app_server.clients.receiver.router.wire import (
     KEY_VARIABLE,
-    MAX_KEY_BYTES,
     SESSION_VARIABLE,
     URL_VARIABLE,
-    BadKey,
     RouterAddress,
-    check_key,
     check_router_url,
-    read_key_file,
 )
 from app_server.clients.receiver.run import ReceiverSettings, serve
-from app_server.clients.token_file import TOKEN_FILE_HELP, TOKEN_FILE_VARIABLE
+from app_server.clients.token_file import (
+    MAX_TOKEN_BYTES,
+    TOKEN_FILE_HELP,
+    TOKEN_FILE_VARIABLE,
+    take_token,
+)
 from app_server.config.home import resolve_home
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.secret_files import StoreFailed, read_private, write_private
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.port:
             parser.error("--port is for --demo-router")
         return _bridge(home, options)
-    except (ValueError, BadKey) as exc:
+    except ValueError as exc:
         parser.error(str(exc))
     except (OSError, StoreFailed, LedgerBroken) as exc:
         print(f"app-server: {exc}", file=sys.stderr)
@@ -156,7 +156,7 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
         cwd=expand_user(options.cd or Path.cwd()).absolute(),
         environ=environ,
         router=router,
-        bridge=BridgeSettings(modes),
+        modes=modes,
     )
     if sys.stdin.isatty():
         print(
@@ -170,13 +170,10 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
 
 
 def _key(file: Path | None) -> str:
-    """Read the key from a file, else from the environment, which then forgets it."""
-    text = os.environ.pop(KEY_VARIABLE, None)
-    if file is not None:
-        return read_key_file(file)
-    if text is None:
-        raise BadKey(f"there is no key to the router: set {KEY_VARIABLE}, or use --key-file")
-    return check_key(text)
+    key = take_token("key", KEY_VARIABLE, file)
+    if key is None:
+        raise ValueError(f"there is no key to the router: set {KEY_VARIABLE}, or use --key-file")
+    return key
 
 
 def _route(home: Path, options: argparse.Namespace) -> int:
@@ -185,20 +182,16 @@ def _route(home: Path, options: argparse.Namespace) -> int:
     key_file = options.key_file
     if key_file is None and not os.environ.get(KEY_VARIABLE):
         key_file = folder / "demo-router.key"
-        if read_private(key_file, MAX_KEY_BYTES) is None:
+        if read_private(key_file, MAX_TOKEN_BYTES) is None:
             write_private(key_file, secrets.token_urlsafe(32).encode())
     key = _key(key_file)
-    # Imported late: a bridge has no use for it.
-    router = importlib.import_module("app_server.clients.receiver.demo_router.server")
-    listen = router.run(folder / "demo-router.sqlite3", key, options.port, _print_to(key_file))
-    asyncio.run(listen)
-    return 0
 
-
-def _print_to(key_file: Path | None) -> Callable[[str], None]:
-    def print_url(url: str) -> None:
+    def ready(url: str) -> None:
         if key_file is not None:
             print(f"key file: {key_file}", file=sys.stderr)
         print(f"listening on: {url}", file=sys.stderr, flush=True)
 
-    return print_url
+    # Imported late: a bridge has no use for it.
+    router = importlib.import_module("app_server.clients.receiver.demo_router.server")
+    asyncio.run(router.run(folder / "demo-router.sqlite3", key, options.port, ready))
+    return 0

@@ -5,20 +5,20 @@ Source: docs/receiver.md, "Start and end".
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from urllib.parse import quote
 
 import anyio
 
 from app_server.clients.receiver.agent.surface import CodexSurface, SurfaceContext
 from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.bridge import Bridge, BridgeSettings
+from app_server.clients.receiver.bridge import Bridge
 from app_server.clients.receiver.ledger.ledger import Ledger
 from app_server.clients.receiver.ports import BridgeSession
+from app_server.clients.receiver.router.envelope import Mode
 from app_server.clients.receiver.router.session_stream import SessionStream
 from app_server.clients.receiver.router.wire import RouterAddress
 from app_server.runtime.clock import SystemClock
@@ -42,7 +42,8 @@ class ReceiverSettings:
     cwd: Path
     environ: Mapping[str, str] = field(repr=False)
     router: RouterAddress | None = None
-    bridge: BridgeSettings = field(default_factory=BridgeSettings)
+    modes: Mapping[str, Mode] = field(default_factory=dict)
+    """Types of signals that wake, or do not, whatever their envelope says."""
 
     @property
     def ledger_path(self) -> Path:
@@ -73,7 +74,7 @@ async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> No
     context = SurfaceContext(settings.environ, settings.cwd, settings.home)
     async with anyio.create_task_group() as tasks:
         surface = CodexSurface(ledger, tasks)
-        bridge = Bridge(ledger, surface, Backoff(), _now, settings.bridge)
+        bridge = Bridge(ledger, surface, Backoff(), _now, settings.modes)
         stream = None
         if settings.router is not None:
             stream = SessionStream(settings.router, bridge, Backoff())
@@ -96,18 +97,11 @@ async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> No
             lines = await open_stdio()
             # Takes half a second: signals need not wait for it.
             tools = await load(_tools)
-            await _offer(tools, lines, bridge, session, version)
+            await tools.serve(lines, tools.Tools(bridge, session, SystemClock().new_id), version)
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRAP_S):
                 await surface.on_wrap(context)
             tasks.cancel_scope.cancel()
-
-
-async def _offer(
-    tools: Any, lines: Any, bridge: Bridge, session: BridgeSession, version: str
-) -> None:
-    new_id: Callable[[], str] = SystemClock().new_id
-    await tools.serve(lines, tools.Tools(bridge, session, new_id), version)
 
 
 def _tools() -> ModuleType:

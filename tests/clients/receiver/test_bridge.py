@@ -14,7 +14,6 @@ from app_server.clients.receiver.agent.surface import (
     SurfaceContext,
 )
 from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.bridge import BridgeSettings
 from app_server.clients.receiver.ledger.ledger import DUE
 from app_server.transport.address import UnixAddress
 from tests.support.harness import WAIT_S, says, serve
@@ -459,7 +458,7 @@ async def test_the_bridge_carries_what_it_finds_and_what_comes(tmp_path: Path) -
             await made.bridge.take(signal("s1"), b"")
             # As after a crash in the middle of an injection that never got out.
             await made.ledger.begin("s1", "t1", server.threads[0].path, log_was_there=True)
-        async with parts(tmp_path, settings=BridgeSettings({"Question": "wake"})) as made:
+        async with parts(tmp_path, modes={"Question": "wake"}) as made:
             await made.surface.on_bootstrap(context(server.url))
             made.tasks.start_soon(made.bridge.carry)
             for _ in range(2):

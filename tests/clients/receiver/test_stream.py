@@ -22,12 +22,11 @@ from app_server.clients.receiver.demo_router.server import DemoRouter
 from app_server.clients.receiver.demo_router.store import MAX_WAITING, RouterStore, open_store
 from app_server.clients.receiver.router.session_stream import NotSent, SessionStream, StreamLimits
 from app_server.clients.receiver.router.wire import (
-    BadKey,
+    KEY_VARIABLE,
     RouterAddress,
-    check_key,
     check_router_url,
-    read_key_file,
 )
+from app_server.clients.token_file import take_token
 from protocol.model import Json
 from tests.support.harness import WAIT_S
 from tests.support.receiver.peer import KEY, envelope, signal
@@ -160,10 +159,11 @@ def test_a_key_is_one_line_of_text(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_bytes(b"  word\n")
 
-    assert read_key_file(file) == "word"
+    assert take_token("key", KEY_VARIABLE, file) == "word"
     for text in ("", " \n", "two\nlines", "grüße", "x" * 4097):
-        with pytest.raises(BadKey) as caught:
-            check_key(text)
+        file.write_text(text)
+        with pytest.raises(ValueError, match=r"^the key must be 1 to 4096 printable") as caught:
+            take_token("key", KEY_VARIABLE, file)
         assert not text.strip() or text not in str(caught.value)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,10 @@ from app_server.clients.receiver.agent.surface import (
     SurfaceContext,
 )
 from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.bridge import Bridge, BridgeSettings
+from app_server.clients.receiver.bridge import Bridge
 from app_server.clients.receiver.ledger.entries import LedgerLimits
 from app_server.clients.receiver.ledger.ledger import Ledger, open_ledger
-from app_server.clients.receiver.router.envelope import Envelope, parse_envelope
+from app_server.clients.receiver.router.envelope import Envelope, Mode, parse_envelope
 
 KEY = "key-of-the-router"
 NOW = 1_800_000_000
@@ -245,13 +245,13 @@ async def parts(
     *,
     deadline_s: float = 5.0,
     now: Callable[[], int] = lambda: NOW,
-    settings: BridgeSettings | None = None,
+    modes: Mapping[str, Mode] | None = None,
     **limits: int,
 ) -> AsyncIterator[Parts]:
     """Make a bridge with a ledger in `path`."""
     with ledger_at(path / "ledger.sqlite3", **limits) as ledger:
         async with anyio.create_task_group() as tasks:
             surface = CodexSurface(ledger, tasks, deadline_s=deadline_s)
-            bridge = Bridge(ledger, surface, Backoff(chance=lambda: 0.0), now, settings)
+            bridge = Bridge(ledger, surface, Backoff(chance=lambda: 0.0), now, modes or {})
             yield Parts(ledger, surface, bridge, tasks)
             tasks.cancel_scope.cancel()

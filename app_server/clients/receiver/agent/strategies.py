@@ -14,7 +14,6 @@ import anyio
 from app_server.clients.app_connection import ConnectionLost
 from app_server.clients.receiver.agent.history import Presence, find_in_log, log_exists
 from app_server.clients.receiver.agent.thread_link import (
-    Put,
     Recipient,
     SignalRefused,
     ThreadLink,
@@ -119,8 +118,9 @@ class AppServerInjectStrategy:
         if not await self._ledger.begin(signal_id, thread_id, path, log_was_there=was_there):
             return False
         reached("begun")
-        put = Put(entry.envelope, route.payload_tool)
-        stage = await route.link.put(put, thread_id, lambda: reached("sent"))
+        stage = await route.link.put(
+            entry.envelope, route.payload_tool, thread_id, lambda: reached("sent")
+        )
         reached("answered")
         # The server keeps what it has accepted: nobody else has to.
         await self._ledger.injected(signal_id)

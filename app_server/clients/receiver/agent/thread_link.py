@@ -43,15 +43,6 @@ class Recipient:
     """Its log on this machine; None if the server does not say, or for a thread without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
-    """A signal, and what its reader is shown besides."""
-
-    envelope: Envelope
-    payload_tool: str | None = None
-    """The tool of the agent that gives the whole signal; None while it has none."""
-
-
 class ThreadLink:
     """An app-server that has shaken hands."""
 
@@ -132,48 +123,37 @@ class ThreadLink:
             return False
         return _member(_member(result, "receipt"), "stage") in ("accepted", *_IN_HISTORY)
 
-    async def put(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> Stage:
+    async def put(
+        self,
+        envelope: Envelope,
+        payload_tool: str | None,
+        thread_id: str,
+        when_sent: Callable[[], None],
+    ) -> Stage:
         """Put a signal into a thread; one that is not loaded is resumed, once.
+
+        `payload_tool` is the tool of the agent that gives the whole signal, if it has one.
 
         Raises:
             SignalRefused, Unclear, ConnectionLost
         """
-        if self.takes_signals:
-            return await self._deliver(put, thread_id, when_sent)
+        method, params = "signal/deliver", _delivery(envelope, payload_tool, thread_id)
+        if not self.takes_signals:
+            item = render_item(envelope, payload_tool)
+            method, params = "thread/inject_items", {"threadId": thread_id, "items": [item]}
         try:
-            await self._inject(put, thread_id, when_sent)
-        except RpcError as exc:
-            if not _says_unknown_thread(exc):
-                raise _verdict(exc) from exc
-            await self._resume(thread_id)
             try:
-                await self._inject(put, thread_id, when_sent)
-            except RpcError as again:
-                raise _verdict(again) from again
-        return "inHistory"
-
-    async def _deliver(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> Stage:
-        params = {
-            "signal": _signal(put.envelope),
-            "target": {"threadId": thread_id},
-            "mode": put.envelope.mode,
-            "payloadTool": put.payload_tool,
-        }
-        try:
-            result = await self._connection.call("signal/deliver", params, when_sent)
+                result = await self._connection.call(method, params, when_sent)
+            except RpcError as exc:
+                if self.takes_signals or not _says_unknown_thread(exc):
+                    raise
+                await self._resume(thread_id)
+                result = await self._connection.call(method, params, when_sent)
         except RpcError as exc:
-            raise _verdict(exc) from exc
-        stage = _member(_member(result, "receipt"), "stage")
-        if stage in _IN_HISTORY:
-            return "inHistory"
-        if stage == "accepted":
-            return "accepted"
-        raise SignalRefused(f"the signal is {stage}")
-
-    async def _inject(self, put: Put, thread_id: str, when_sent: Callable[[], None]) -> None:
-        item = render_item(put.envelope, put.payload_tool)
-        params = {"threadId": thread_id, "items": [item]}
-        await self._connection.call("thread/inject_items", params, when_sent)
+            # An internal error may have come after the item was written.
+            unclear = exc.code == INTERNAL_ERROR
+            raise (Unclear if unclear else SignalRefused)(str(exc)) from exc
+        return _stage_of(result) if self.takes_signals else "inHistory"
 
     async def _resume(self, thread_id: str) -> None:
         try:
@@ -205,13 +185,26 @@ class ThreadLink:
         return thread if isinstance(thread, dict) and isinstance(thread.get("id"), str) else None
 
 
-def _verdict(exc: RpcError) -> SignalRefused | Unclear:
-    # An internal error may have come after the item was written.
-    return Unclear(str(exc)) if exc.code == INTERNAL_ERROR else SignalRefused(str(exc))
+def _stage_of(result: Json) -> Stage:
+    stage = _member(_member(result, "receipt"), "stage")
+    if stage in _IN_HISTORY:
+        return "inHistory"
+    if stage == "accepted":
+        return "accepted"
+    raise SignalRefused(f"the signal is {stage}")
 
 
 def _says_unknown_thread(exc: RpcError) -> bool:
     return "thread not found" in str(exc)
+
+
+def _delivery(envelope: Envelope, payload_tool: str | None, thread_id: str) -> JsonObject:
+    return {
+        "signal": _signal(envelope),
+        "target": {"threadId": thread_id},
+        "mode": envelope.mode,
+        "payloadTool": payload_tool,
+    }
 
 
 def _signal(envelope: Envelope) -> JsonObject:

@@ -4,13 +4,11 @@ Source: docs/receiver.md, "The demo router".
 """
 
 import secrets
-import sqlite3
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from app_server.clients.receiver.ledger.sqlite_file import open_file, transaction
+from app_server.clients.receiver.ledger.sqlite_file import SqliteFile, open_file, read_number
 
 MAX_WAITING = 1000
 """Signals of one session that it has not acknowledged; the next one is refused."""
@@ -39,10 +37,9 @@ class QueueFull(Exception):
 class RouterStore:
     """The signals of all sessions. Use `open_store`."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
-        self._connection = connection
+    def __init__(self, file: SqliteFile, epoch: str) -> None:
+        self._file = file
         self._epoch = epoch
-        self._lock = threading.Lock()
 
     def add(self, session: str, signal_id: str, body: bytes) -> bool:
         """Keep a signal for a session; False if it has had one with this id.
@@ -50,16 +47,12 @@ class RouterStore:
         Raises:
             QueueFull
         """
-        with self._writing() as sql:
-            known = sql.execute(
-                "SELECT 1 FROM signals WHERE session = ? AND id = ?", (session, signal_id)
-            ).fetchone()
-            if known is not None:
+        with self._file.transaction() as sql:
+            known = "SELECT count(*) FROM signals WHERE session = ? AND id = ?"
+            if read_number(sql, known, session, signal_id):
                 return False
-            waiting = sql.execute(
-                "SELECT count(*) FROM signals WHERE session = ? AND acked = 0", (session,)
-            ).fetchone()[0]
-            if waiting >= MAX_WAITING:
+            waiting = "SELECT count(*) FROM signals WHERE session = ? AND acked = 0"
+            if read_number(sql, waiting, session) >= MAX_WAITING:
                 raise QueueFull
             sql.execute(
                 "INSERT INTO signals (session, id, body) VALUES (?, ?, ?)",
@@ -69,21 +62,19 @@ class RouterStore:
 
     def waiting(self, session: str, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Return places and bodies of signals that were not acknowledged, the oldest first."""
-        with self._lock:
-            return list(
-                self._connection.execute(
-                    "SELECT place, body FROM signals WHERE session = ? AND acked = 0"
-                    " AND place > ? ORDER BY place LIMIT ?",
-                    (session, after, limit),
-                )
-            )
+        with self._file.transaction() as sql:
+            return sql.execute(
+                "SELECT place, body FROM signals WHERE session = ? AND acked = 0"
+                " AND place > ? ORDER BY place LIMIT ?",
+                (session, after, limit),
+            ).fetchall()
 
     def acknowledge(self, session: str, cursor: str) -> None:
         """Let go of everything up to a cursor; one of another store means nothing."""
         place = self._place(cursor)
         if place is None:
             return
-        with self._writing() as sql:
+        with self._file.transaction() as sql:
             sql.execute(
                 "UPDATE signals SET acked = 1, body = NULL"
                 " WHERE session = ? AND acked = 0 AND place <= ?",
@@ -104,11 +95,6 @@ class RouterStore:
         epoch, _, place = cursor.rpartition(".")
         return int(place) if epoch == self._epoch and place.isdecimal() else None
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, transaction(self._connection):
-            yield self._connection
-
 
 @contextmanager
 def open_store(path: Path) -> Iterator[RouterStore]:
@@ -117,9 +103,10 @@ def open_store(path: Path) -> Iterator[RouterStore]:
     Raises:
         OSError, sqlite3.Error: it cannot be used.
     """
-    with open_file(path) as connection:
-        connection.executescript(_SCHEMA)
-        with transaction(connection):
-            connection.execute("INSERT OR IGNORE INTO epoch VALUES (1, ?)", (secrets.token_hex(8),))
-            epoch = connection.execute("SELECT value FROM epoch").fetchone()[0]
-        yield RouterStore(connection, epoch)
+    with open_file(path) as file:
+        with file.transaction() as sql:
+            for statement in _SCHEMA.split(";"):
+                sql.execute(statement)
+            sql.execute("INSERT OR IGNORE INTO epoch VALUES (1, ?)", (secrets.token_hex(8),))
+            epoch = sql.execute("SELECT value FROM epoch").fetchone()[0]
+        yield RouterStore(file, epoch)

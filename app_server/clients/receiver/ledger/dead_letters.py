@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from app_server.clients.receiver.ledger.entries import LedgerLimits
-from app_server.clients.receiver.ledger.ledger_file import LedgerFile
+from app_server.clients.receiver.ledger.sqlite_file import SqliteFile
 
 SCHEMA = """
 CREATE TABLE dead_letters (
@@ -22,7 +22,7 @@ CREATE TABLE dead_letters (
 class DeadLetters:
     """The newest `max_dead` of one ledger, each cut at `max_dead_bytes`."""
 
-    def __init__(self, file: LedgerFile, limits: LedgerLimits) -> None:
+    def __init__(self, file: SqliteFile, limits: LedgerLimits) -> None:
         self._file = file
         self._limits = limits
 

@@ -19,9 +19,8 @@ from app_server.clients.receiver.ledger.entries import (
     LedgerLimits,
     Shown,
 )
-from app_server.clients.receiver.ledger.ledger_file import LedgerFile
 from app_server.clients.receiver.ledger.router_cursor import RouterCursor
-from app_server.clients.receiver.ledger.sqlite_file import open_file, read_number, transaction
+from app_server.clients.receiver.ledger.sqlite_file import SqliteFile, open_file, read_number
 from app_server.clients.receiver.router.envelope import Envelope, parse_body, render_body
 
 SCHEMA_VERSION = 1
@@ -36,6 +35,8 @@ PRUNE_EVERY = 64
 
 _OPEN = "('waiting', 'injecting', 'uncertain', 'shown')"
 _SHOWABLE = "('waiting', 'uncertain', 'shown')"
+_INJECTABLE = "('waiting', 'uncertain')"
+_INJECTING = "('injecting')"
 
 _SCHEMA = """
 CREATE TABLE signals (
@@ -61,7 +62,7 @@ class Ledger:
     Each method is one transaction; that is why there are many in one class.
     """
 
-    def __init__(self, file: LedgerFile, limits: LedgerLimits) -> None:
+    def __init__(self, file: SqliteFile, limits: LedgerLimits) -> None:
         self.dead_letters = DeadLetters(file, limits)
         self.cursor = RouterCursor(file)
         self._file = file
@@ -82,84 +83,64 @@ class Ledger:
 
     async def due(self) -> Sequence[Entry]:
         """Return signals that may be injected, the oldest first."""
-        return await self._file.run(
-            lambda sql: _entries(
-                sql,
-                "state IN ('waiting', 'uncertain') AND attempts < ? ORDER BY place LIMIT ?",
-                (MAX_ATTEMPTS, DUE),
-            )
-        )
+        where = f"state IN {_INJECTABLE} AND attempts < ? ORDER BY place LIMIT ?"
+        return await self._file.run(lambda sql: _entries(sql, where, MAX_ATTEMPTS, DUE))
 
     async def uncertain(self) -> Sequence[Entry]:
         """Return signals of which nobody knows how their injection ended."""
-        return await self._file.run(
-            lambda sql: _entries(sql, "state = 'uncertain' ORDER BY place", ())
-        )
+        return await self._file.run(lambda sql: _entries(sql, "state = 'uncertain' ORDER BY place"))
 
     async def begin(
         self, signal_id: str, thread_id: str, log_path: str | None, *, log_was_there: bool
     ) -> bool:
         """Claim a signal for an injection; False if it is not for injecting any more."""
-        return await self._change(
-            "state = 'injecting', thread_id = ?, log_path = ?, log_was_there = ?",
-            (thread_id, log_path, log_was_there),
-            signal_id,
-            "('waiting', 'uncertain')",
-        )
+        changed = "state = 'injecting', thread_id = ?, log_path = ?, log_was_there = ?"
+        values = (thread_id, log_path, log_was_there)
+        return await self._change(signal_id, _INJECTABLE, changed, *values)
 
     async def injected(self, signal_id: str) -> bool:
         """Note that a signal is in the thread."""
-        done = await self._change(
-            "state = 'injected', doubtful = 0", (), signal_id, "('injecting')"
-        )
+        done = await self._change(signal_id, _INJECTING, "state = 'injected', doubtful = 0")
         await self._prune_sometimes()
         return done
 
     async def give_back(self, signal_id: str) -> bool:
         """Note that the server refused a signal: it is surely not in the thread."""
-        return await self._change(
-            "state = 'waiting', doubtful = 0, attempts = attempts + 1",
-            (),
-            signal_id,
-            "('injecting')",
-        )
+        changed = "state = 'waiting', doubtful = 0, attempts = attempts + 1"
+        return await self._change(signal_id, _INJECTING, changed)
 
     async def resolve(self, signal_id: str, *, is_in_thread: bool) -> bool:
         """Note what has become of an injection whose end was not known."""
         state = "injected" if is_in_thread else "waiting"
-        return await self._change(
-            f"state = '{state}', doubtful = 0", (), signal_id, "('uncertain')"
-        )
+        changed = f"state = '{state}', doubtful = 0"
+        return await self._change(signal_id, "('uncertain')", changed)
 
     async def doubt(self, signal_id: str) -> bool:
         """Note that nobody knows how the injection ended."""
-        return await self._change(
-            "state = 'uncertain', doubtful = 1", (), signal_id, "('injecting')"
-        )
+        return await self._change(signal_id, _INJECTING, "state = 'uncertain', doubtful = 1")
 
     async def recover(self) -> None:
         """Take over from a process that died: what it was injecting is uncertain."""
-        await self._file.run(
-            lambda sql: (
-                sql.execute(
-                    "UPDATE signals SET state = 'uncertain', doubtful = 1 WHERE state = 'injecting'"
-                ).rowcount
-            )
-        )
+        statement = "UPDATE signals SET state = 'uncertain', doubtful = 1 WHERE state = 'injecting'"
+        await self._file.run(lambda sql: sql.execute(statement))
 
     async def show(self, limit: int, limit_bytes: int) -> Shown:
         """Return waiting signals, the oldest first, and take them away from injections for good.
 
         The first is returned whatever its size. They come again until `ack`.
         """
-        return await self._file.run(lambda sql: _show(sql, limit, limit_bytes))
+        return await self._file.run(
+            lambda sql: _show(sql, _SHOWABLE, limit, limit_bytes, always_first=True)
+        )
 
     async def show_new(self, limit: int, limit_bytes: int) -> Shown:
         """Like `show`, but only what nobody has seen, and only what fits; each comes once.
 
         Nothing is returned ahead of an older signal that does not fit.
         """
-        return await self._file.run(lambda sql: _show_new(sql, limit, limit_bytes))
+        return await self._file.run(
+            lambda sql: _show(sql, "('waiting')", limit, limit_bytes, always_first=False)
+        )
 
     async def ack(self, signal_ids: Sequence[str]) -> Sequence[str]:
         """Settle signals that were shown; returns those of the ids that were."""
@@ -167,7 +148,7 @@ class Ledger:
             lambda sql: [
                 signal_id
                 for signal_id in signal_ids
-                if _update(sql, "state = 'acked'", (), signal_id, "('shown')")
+                if _update(sql, signal_id, "('shown')", "state = 'acked'")
             ]
         )
         await self._prune_sometimes()
@@ -175,41 +156,30 @@ class Ledger:
 
     async def expire(self, now: int) -> int:
         """Settle waiting signals whose time is over; returns how many. `now` in Unix seconds."""
-        return await self._file.run(
-            lambda sql: (
-                sql.execute(
-                    "UPDATE signals SET state = 'expired'"
-                    " WHERE state = 'waiting' AND expires_at IS NOT NULL AND expires_at <= ?",
-                    (now,),
-                ).rowcount
-            )
+        statement = (
+            "UPDATE signals SET state = 'expired'"
+            " WHERE state = 'waiting' AND expires_at IS NOT NULL AND expires_at <= ?"
         )
+        return await self._file.run(lambda sql: sql.execute(statement, (now,)).rowcount)
 
     async def pending(self) -> int:
         """Count the signals that `show` would return, however long that took."""
-        return await self._file.run(
-            lambda sql: read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
-        )
+        return await self._file.run(_pending)
 
     async def prune(self) -> None:
         """Forget the oldest settled signals beyond the bounds."""
         await self._file.run(self._prune)
 
-    async def _change(
-        self, assignments: str, values: tuple[object, ...], signal_id: str, states: str
-    ) -> bool:
-        return await self._file.run(
-            lambda sql: _update(sql, assignments, values, signal_id, states)
-        )
+    async def _change(self, signal_id: str, states: str, changed: str, *values: object) -> bool:
+        return await self._file.run(lambda sql: _update(sql, signal_id, states, changed, *values))
 
     def _take(self, sql: sqlite3.Connection, envelope: Envelope) -> bool:
         if read_number(sql, "SELECT count(*) FROM signals WHERE id = ?", envelope.id):
             return False
         body = render_body(envelope)
-        count = read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_OPEN}")
-        size = read_number(
-            sql, f"SELECT coalesce(sum(bytes), 0) FROM signals WHERE state IN {_OPEN}"
-        )
+        count, size = sql.execute(
+            f"SELECT count(*), coalesce(sum(bytes), 0) FROM signals WHERE state IN {_OPEN}"
+        ).fetchone()
         if count >= self._limits.max_open or size + len(body) > self._limits.max_open_bytes:
             raise LedgerFull
         sql.execute(
@@ -247,12 +217,12 @@ def open_ledger(path: Path, limits: LedgerLimits | None = None) -> Iterator[Ledg
     """
     with ExitStack() as stack:
         try:
-            connection = stack.enter_context(open_file(path))
-            with transaction(connection):
-                _prepare(connection)
+            file = stack.enter_context(open_file(path))
+            with file.transaction() as sql:
+                _prepare(sql)
         except (OSError, sqlite3.Error) as exc:
             raise LedgerBroken(f"{path}: {exc}") from exc
-        yield Ledger(LedgerFile(connection), limits or LedgerLimits())
+        yield Ledger(file, limits or LedgerLimits())
 
 
 def _prepare(sql: sqlite3.Connection) -> None:
@@ -268,7 +238,7 @@ def _prepare(sql: sqlite3.Connection) -> None:
 _COLUMNS = "body, state, doubtful, log_path, log_was_there, thread_id"
 
 
-def _entries(sql: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[Entry]:
+def _entries(sql: sqlite3.Connection, where: str, *values: object) -> list[Entry]:
     query = f"SELECT {_COLUMNS} FROM signals WHERE {where}"
     return [
         Entry(parse_body(body), state, bool(doubtful), log_path, bool(was_there), thread_id)
@@ -277,51 +247,34 @@ def _entries(sql: sqlite3.Connection, where: str, values: tuple[object, ...]) ->
 
 
 def _one(sql: sqlite3.Connection, signal_id: str) -> Entry | None:
-    found = _entries(sql, "id = ? AND body IS NOT NULL", (signal_id,))
+    found = _entries(sql, "id = ? AND body IS NOT NULL", signal_id)
     return found[0] if found else None
 
 
 def _update(
-    sql: sqlite3.Connection,
-    assignments: str,
-    values: tuple[object, ...],
-    signal_id: str,
-    states: str,
+    sql: sqlite3.Connection, signal_id: str, states: str, changed: str, *values: object
 ) -> bool:
-    statement = f"UPDATE signals SET {assignments} WHERE id = ? AND state IN {states}"
+    statement = f"UPDATE signals SET {changed} WHERE id = ? AND state IN {states}"
     return sql.execute(statement, (*values, signal_id)).rowcount == 1
 
 
-def _show(sql: sqlite3.Connection, limit: int, limit_bytes: int) -> Shown:
-    waiting = list(
-        sql.execute(f"SELECT id, bytes FROM signals WHERE state IN {_SHOWABLE} ORDER BY place")
-    )
-    chosen: list[str] = []
-    size = 0
-    for signal_id, length in waiting[:limit]:
-        size += length
-        if chosen and size > limit_bytes:
-            break
-        chosen.append(signal_id)
-    return Shown(_mark_shown(sql, chosen), len(waiting) - len(chosen))
+def _pending(sql: sqlite3.Connection) -> int:
+    return read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
 
 
-def _show_new(sql: sqlite3.Connection, limit: int, limit_bytes: int) -> Shown:
+def _show(
+    sql: sqlite3.Connection, states: str, limit: int, limit_bytes: int, *, always_first: bool
+) -> Shown:
     chosen: list[str] = []
     size = 0
     for signal_id, length in sql.execute(
-        "SELECT id, bytes FROM signals WHERE state = 'waiting' ORDER BY place LIMIT ?", (limit,)
+        f"SELECT id, bytes FROM signals WHERE state IN {states} ORDER BY place LIMIT ?", (limit,)
     ):
         size += length
-        if size > limit_bytes:
+        if size > limit_bytes and (chosen or not always_first):
             break
         chosen.append(signal_id)
-    entries = _mark_shown(sql, chosen)
-    waiting = read_number(sql, f"SELECT count(*) FROM signals WHERE state IN {_SHOWABLE}")
-    return Shown(entries, waiting - len(entries))
-
-
-def _mark_shown(sql: sqlite3.Connection, signal_ids: Sequence[str]) -> list[Entry]:
-    for signal_id in signal_ids:
-        _update(sql, "state = 'shown'", (), signal_id, _SHOWABLE)
-    return [entry for signal_id in signal_ids if (entry := _one(sql, signal_id)) is not None]
+    for signal_id in chosen:
+        _update(sql, signal_id, _SHOWABLE, "state = 'shown'")
+    entries = [entry for signal_id in chosen if (entry := _one(sql, signal_id)) is not None]
+    return Shown(entries, _pending(sql) - len(entries))

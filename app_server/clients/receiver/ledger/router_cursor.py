@@ -3,19 +3,18 @@
 Source: docs/receiver.md, "The ledger".
 """
 
-import sqlite3
-
-from app_server.clients.receiver.ledger.ledger_file import LedgerFile
+from app_server.clients.receiver.ledger.sqlite_file import SqliteFile
 
 SCHEMA = """
 CREATE TABLE cursor (one INTEGER PRIMARY KEY CHECK (one = 1), value TEXT NOT NULL);
 """
+_MOVE = "INSERT INTO cursor VALUES (1, ?) ON CONFLICT (one) DO UPDATE SET value = excluded.value"
 
 
 class RouterCursor:
     """The one cursor of a ledger; its text means something to the router alone."""
 
-    def __init__(self, file: LedgerFile) -> None:
+    def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
     async def read(self) -> str | None:
@@ -24,12 +23,9 @@ class RouterCursor:
         Raises:
             LedgerBroken
         """
-
-        def read(sql: sqlite3.Connection) -> str | None:
-            row = sql.execute("SELECT value FROM cursor").fetchone()
-            return None if row is None else str(row[0])
-
-        return await self._file.run(read)
+        query = "SELECT value FROM cursor"
+        row = await self._file.run(lambda sql: sql.execute(query).fetchone())
+        return None if row is None else str(row[0])
 
     async def move(self, cursor: str) -> None:
         """Note how far the router was answered.
@@ -37,12 +33,4 @@ class RouterCursor:
         Raises:
             LedgerBroken: nothing was written.
         """
-
-        def write(sql: sqlite3.Connection) -> None:
-            sql.execute(
-                "INSERT INTO cursor VALUES (1, ?)"
-                " ON CONFLICT (one) DO UPDATE SET value = excluded.value",
-                (cursor,),
-            )
-
-        await self._file.run(write)
+        await self._file.run(lambda sql: sql.execute(_MOVE, (cursor,)))

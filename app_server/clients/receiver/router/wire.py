@@ -4,13 +4,11 @@ Source: docs/receiver.md, "The session stream".
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from pydantic_core import from_json, to_json
 
 from app_server.http.loopback_address import is_this_machine
-from app_server.runtime.user_paths import expand_user
 from protocol.model import Json, JsonObject
 
 MAX_SENT_FRAME_BYTES = 1024 * 1024
@@ -19,18 +17,12 @@ MAX_SENT_FRAME_BYTES = 1024 * 1024
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 """Of the router to a bridge: what is too large for a signal has to be read to be refused."""
 
-MAX_KEY_BYTES = 4096
-
 KEY_VARIABLE = "PRISM_API_KEY"
 URL_VARIABLE = "PRISM_ROUTER_URL"
 SESSION_VARIABLE = "PRISM_SESSION"
 
 REPLACED = 4001
 """Close code: another bridge has taken over the session."""
-
-
-class BadKey(Exception):
-    """There is no key, or it is no text of a header; the text does not repeat it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +59,6 @@ def check_router_url(url: str) -> str:
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("the URL of a router holds no names, keys or queries")
     return url
-
-
-def check_key(text: str) -> str:
-    """Return a key without the white space around it.
-
-    Raises:
-        BadKey
-    """
-    key = text.strip()
-    if not key or len(text) > MAX_KEY_BYTES or not key.isascii() or not key.isprintable():
-        raise BadKey(f"the key must be 1 to {MAX_KEY_BYTES} printable ASCII characters on one line")
-    return key
-
-
-def read_key_file(path: Path) -> str:
-    """Read a key from a file. Blocks.
-
-    Raises:
-        BadKey, OSError
-    """
-    with expand_user(path).open("rb") as file:
-        return check_key(file.read(MAX_KEY_BYTES + 1).decode("ascii", errors="replace"))
 
 
 def parse_frame(text: str | bytes) -> JsonObject | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app_server.cli import exec_server as exec_cli
+from app_server.clients.token_file import take_token
 from app_server.host.exec.client.address import BadAddress, parse_exec_address
 from app_server.host.exec.protocol import ProtocolBroken, unpack
 from tests.support.harness import claim
@@ -108,13 +109,13 @@ def test_a_token_is_read_from_the_file_or_the_environment(
     file = tmp_path / "token"
     file.write_text(" from the file \n")
     monkeypatch.setenv(exec_cli.TOKEN_VARIABLE, "from the environment")
-    assert exec_cli.read_token(file) == "from the file"
+    assert take_token("token", exec_cli.TOKEN_VARIABLE, file) == "from the file"
     assert exec_cli.TOKEN_VARIABLE not in os.environ
-    assert exec_cli.read_token(None) is None
+    assert take_token("token", exec_cli.TOKEN_VARIABLE, None) is None
     monkeypatch.setenv(exec_cli.TOKEN_VARIABLE, "from the environment")
-    assert exec_cli.read_token(None) == "from the environment"
+    assert take_token("token", exec_cli.TOKEN_VARIABLE, None) == "from the environment"
     exec_cli.require_token("0.0.0.0", "t")
     for wrong in ("", "a\nb", "ä", "x" * 4097):
         file.write_text(wrong)
         with pytest.raises(ValueError, match="printable ASCII"):
-            exec_cli.read_token(file)
+            take_token("token", exec_cli.TOKEN_VARIABLE, file)
