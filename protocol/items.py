@@ -3,6 +3,7 @@
 `item/started` and `item/completed` carry the whole item; what comes between adds to it.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -905,6 +906,11 @@ UserInput = TypeAliasType(
     ],
 )
 """One part of what the user gives to a turn."""
+
+
+def text_of_input(content: Sequence[UserInput]) -> str:
+    """Return the texts among the parts of an input, one below the other."""
+    return "\n".join(part.text for part in content if isinstance(part, TextUserInput))
 
 
 class UserMessageThreadItem(ThreadItemBase):

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from app_server.threads.log.faults import FirstLineDamaged, LogTooNew, NotARollout
 from app_server.threads.log.file.locks import Holder
-from app_server.threads.log.file.rollout import LogTooNew
-from app_server.threads.log.state.thread import FirstLineDamaged, NotARollout
 
 
 class ThreadNotFound(Exception):

@@ -21,14 +21,13 @@ from app_server.threads.failures import (
 )
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.faults import LogFaults, LogTooNew, NotARollout
 from app_server.threads.log.file.paths import LogPaths
-from app_server.threads.log.file.rollout import LogTooNew
 from app_server.threads.log.file.writers import LogWriters
 from app_server.threads.log.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.loading import add_up, load_state, read_created
-from app_server.threads.log.state.thread import NotARollout, ThreadState, begin
+from app_server.threads.log.state.thread import ThreadState, begin
 from protocol.rollout import ThreadCreated
 
 logger = logging.getLogger(__name__)

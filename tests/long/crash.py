@@ -28,7 +28,7 @@ import anyio
 from app_server.signals.ledger import Ledger as SignalLedger
 from app_server.threads.index.snapshot import read_index
 from app_server.threads.log.state.thread import ThreadState, begin
-from app_server.threads.repair.checking import check_logs
+from app_server.threads.repair.checking import check_log
 from app_server.threads.repair.doctor import index_path
 from app_server.threads.store import ThreadStore
 from protocol.items import TextUserInput
@@ -322,7 +322,8 @@ async def compare_index(home: Path) -> list[str]:
         tasks.cancel_scope.cancel()
     await store.aclose()
     snapshot = read_index(index_path(home))
-    wanted = {check.thread_id: check.row for check in check_logs(home, lambda size: None)}
+    logs = (home / "threads").rglob("*.jsonl")
+    wanted = {path.stem: check_log(path, thorough=True).row for path in logs}
     problems = [f"{thread_id}: open" for thread_id in snapshot.open_ids]
     return problems + [
         f"{thread_id}: the index says {snapshot.rows.get(thread_id)}, the log {row}"

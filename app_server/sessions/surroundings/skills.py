@@ -21,7 +21,7 @@ from app_server.skills.instructions import (
     skills_text,
 )
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
-from protocol.items import MentionUserInput, SkillUserInput, TextUserInput
+from protocol.items import MentionUserInput, SkillUserInput, text_of_input
 from protocol.rollout import Settings
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ThreadSkills:
 
     def elsewhere(self, user_input: TurnInput) -> SkillNames:
         """Return what may name skills that are not in files: names that no file has, and URIs."""
-        names = skill_names(_text_of(user_input))
+        names = skill_names(text_of_input(user_input.content))
         in_files = {one.skill.name for one in self._found}
         paths = [*names.paths, *_paths(user_input), *_mentioned(user_input)]
         return SkillNames(
@@ -92,11 +92,7 @@ class ThreadSkills:
         return used + [one for one in self._named(user_input) if one not in used]
 
     def _named(self, user_input: TurnInput) -> "list[Found]":
-        return named_skills(_text_of(user_input), self._found)
-
-
-def _text_of(user_input: TurnInput) -> str:
-    return "\n".join(part.text for part in user_input.content if isinstance(part, TextUserInput))
+        return named_skills(text_of_input(user_input.content), self._found)
 
 
 def _mentioned(user_input: TurnInput) -> list[str]:

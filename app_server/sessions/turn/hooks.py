@@ -14,8 +14,8 @@ from app_server.turns.run import TurnRun
 from protocol.items import (
     HookPromptFragment,
     HookPromptThreadItem,
-    TextUserInput,
     UserMessageThreadItem,
+    text_of_input,
 )
 from protocol.model import JsonObject
 from protocol.rollout import HistoryCompacted
@@ -51,8 +51,7 @@ class TurnHooks:
             fired = await self.hooks.fire("SessionStart", run.id, source, source=source)
             outcomes.append(fired)
         if user_message is not None:
-            texts = (part.text for part in user_message.content if isinstance(part, TextUserInput))
-            prompt = "\n".join(texts)
+            prompt = text_of_input(user_message.content)
             outcomes.append(await self.hooks.fire("UserPromptSubmit", run.id, prompt=prompt))
         context = [message("developer", text) for each in outcomes for text in each.context]
         await self.parts.recorder(run.id).remember(*context)

@@ -2,9 +2,9 @@
 
 from protocol.items import (
     AgentMessageThreadItem,
-    TextUserInput,
     ThreadItem,
     UserMessageThreadItem,
+    text_of_input,
 )
 from protocol.rollout import (
     InputQueued,
@@ -29,7 +29,7 @@ def text_of(item: ThreadItem | None) -> str:
     """Return what was said in an item; empty if it is no message."""
     match item:
         case UserMessageThreadItem(content=content):
-            return "\n".join(part.text for part in content if isinstance(part, TextUserInput))
+            return text_of_input(content)
         case AgentMessageThreadItem(text=text):
             return text
     return ""

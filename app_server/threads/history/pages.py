@@ -131,7 +131,8 @@ def turns_page(reader: HistoryReader, query: HistoryQuery, view: View) -> TurnsP
     thread_id, start = query.thread_id, None
     if query.cursor is not None:
         place = parse_place("turns", thread_id, query.cursor)
-        start = place.number if place.included else _next(place.number, query.ascending)
+        step = 0 if place.included else 1 if query.ascending else -1
+        start = place.number + step
     found = list(islice(reader.walk(start, ascending=query.ascending), query.limit + 1))
     turns: list[PagedTurn] = []
     left = MAX_PAGE_BYTES
@@ -144,7 +145,8 @@ def turns_page(reader: HistoryReader, query: HistoryQuery, view: View) -> TurnsP
         if size > left:
             break
         left -= size
-        turns.append(PagedTurn(outline, shown, _read(reader, places)))
+        items = [item for item in map(reader.item, places) if item is not None]
+        turns.append(PagedTurn(outline, shown, items))
     return TurnsPage(
         turns,
         next_cursor=_turn_cursor(thread_id, turns[-1].outline, included=False)
@@ -209,7 +211,7 @@ def items_by_id(reader: HistoryReader, turn_id: str, ids: Sequence[str]) -> list
 def newest_item_cursor(reader: HistoryReader) -> str | None:
     """Return the cursor that begins with the newest item, downwards."""
     for turn, index in _walk_items(reader, None, None, ascending=False):
-        return _item_cursor(reader.thread_id, turn, index, included=True)
+        return HistoryPlace("items", reader.thread_id, turn.number, index, included=True).render()
     return None
 
 
@@ -227,35 +229,26 @@ def _items_page(
         if item is not None:
             left -= place.length
             items.append(PagedItem(turn, index, item, place.length))
-    cursors = (
-        [
-            _item_cursor(query.thread_id, entry.turn, entry.index, included=included)
-            for entry, included in ((items[-1], False), (items[0], True))
-        ]
-        if items
-        else [None, None]
+    thread_id = query.thread_id
+    return ItemsPage(
+        items,
+        next_cursor=_item_cursor(thread_id, items[-1], included=False) if more else None,
+        backwards_cursor=_item_cursor(thread_id, items[0], included=True) if items else None,
     )
-    return ItemsPage(items, cursors[0] if more else None, cursors[1])
 
 
 def _walk_items(
     reader: HistoryReader, start: HistoryPlace | None, turn_id: str | None, *, ascending: bool
 ) -> Iterator[tuple[TurnOutline, int]]:
-    for turn in _turns_of(reader, start, turn_id, ascending=ascending):
+    if turn_id is None:
+        turns = reader.walk(None if start is None else start.number, ascending=ascending)
+    else:
+        turns = (turn for turn in [reader.turn(turn_id)] if turn is not None)
+    for turn in turns:
         order = range(len(turn)) if ascending else range(len(turn) - 1, -1, -1)
         for index in order:
             if start is None or _is_due(start, turn.number, index, ascending=ascending):
                 yield turn, index
-
-
-def _turns_of(
-    reader: HistoryReader, start: HistoryPlace | None, turn_id: str | None, *, ascending: bool
-) -> Iterator[TurnOutline]:
-    if turn_id is None:
-        number = None if start is None else start.number
-        return reader.walk(number, ascending=ascending)
-    turn = reader.turn(turn_id)
-    return iter([] if turn is None else [turn])
 
 
 def _is_due(start: HistoryPlace, number: int, index: int, *, ascending: bool) -> bool:
@@ -274,21 +267,13 @@ def _places(turn: TurnOutline, view: View) -> list[ItemPlace]:
     return [*asked[:1], *answered[-1:]]
 
 
-def _read(reader: HistoryReader, places: Sequence[ItemPlace]) -> list[ThreadItem]:
-    return [item for item in map(reader.item, places) if item is not None]
-
-
 def _id(item: ThreadItem | None) -> str | None:
     return getattr(item, "id", None)
-
-
-def _next(number: int, ascending: bool) -> int:
-    return number + (1 if ascending else -1)
 
 
 def _turn_cursor(thread_id: str, turn: TurnOutline, *, included: bool) -> str:
     return HistoryPlace("turns", thread_id, turn.number, included=included).render()
 
 
-def _item_cursor(thread_id: str, turn: TurnOutline, index: int, *, included: bool) -> str:
-    return HistoryPlace("items", thread_id, turn.number, index, included).render()
+def _item_cursor(thread_id: str, item: PagedItem, *, included: bool) -> str:
+    return HistoryPlace("items", thread_id, item.turn.number, item.index, included).render()

@@ -7,6 +7,18 @@ MAX_NAMED = 5
 """Lines that a text names; the others are counted."""
 
 
+class NotARollout(Exception):
+    """The records do not begin with the creation of a thread."""
+
+
+class FirstLineDamaged(NotARollout):
+    """There are lines, and the first of them makes no sense."""
+
+
+class LogTooNew(Exception):
+    """A newer version began this log: what it says here would be a guess."""
+
+
 @dataclass(slots=True)
 class LogFaults:
     """What reading a log had to leave out. Nothing of it was removed but a torn last line."""

@@ -6,12 +6,11 @@ What the model sees is read as a whole; of what clients see, only what stays in 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.faults import FirstLineDamaged, LogFaults, LogTooNew, NotARollout
 from app_server.threads.log.file.lines import LogLine, scan_lines
-from app_server.threads.log.file.rollout import LogTooNew
 from app_server.threads.log.outline import ItemKind, item_kind
 from app_server.threads.log.reverts import dropped_in
-from app_server.threads.log.state.thread import FirstLineDamaged, NotARollout, ThreadState, begin
+from app_server.threads.log.state.thread import ThreadState, begin
 from protocol.rollout import Record, ThreadCreated, is_newer, parse_record
 
 _SIGNALS = b'"signals":['

@@ -1,14 +1,11 @@
-"""One log after the other, and what the index should say of each. Everything here blocks."""
+"""One log, and what the index should say of it. Everything here blocks."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file.rollout import LogTooNew
+from app_server.threads.log.faults import LogFaults, LogTooNew, NotARollout
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state.thread import NotARollout
 
 
 @dataclass(slots=True)
@@ -25,14 +22,6 @@ class LogCheck:
     """Why there is no row."""
     is_readable: bool = True
     """Whether the disk gave it out; another time it may."""
-
-
-def check_logs(home: Path, progress: Callable[[int], None]) -> Iterator[LogCheck]:
-    """Read every log of a home, in the order of their ids; `progress` hears of each one's size."""
-    for path in sorted((home / "threads").rglob("*.jsonl")):
-        check = check_log(path, thorough=True)
-        progress(check.size)
-        yield check
 
 
 def check_log(path: Path, *, thorough: bool = False) -> LogCheck:

@@ -13,8 +13,8 @@ from app_server.threads.codex.files import find_files
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rebuild import rebuild, refresh
 from app_server.threads.index.snapshot import NoIndex, read_index
-from app_server.threads.repair.checking import LogCheck, check_logs
-from app_server.threads.repair.verify import check_locks, differences
+from app_server.threads.repair.checking import LogCheck, check_log
+from app_server.threads.repair.verify import differences, lock_holders
 
 LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 NO_SPACE_BYTES = 16 * 1024 * 1024
@@ -105,15 +105,12 @@ def _check_logs(home: Path, progress: Progress) -> tuple[Check, dict[str, LogChe
     checks: dict[str, LogCheck] = {}
     began = reported = time.monotonic()
     read_bytes = 0
-
-    def note(size: int) -> None:
-        nonlocal reported, read_bytes
-        read_bytes += size
+    for path in sorted((home / "threads").rglob("*.jsonl")):
+        log = check_log(path, thorough=True)
+        read_bytes += log.size
         if time.monotonic() - reported > 1.0:
             reported = time.monotonic()
             progress(f"{len(checks)} logs, {_size(read_bytes)} read")
-
-    for log in check_logs(home, note):
         checks[log.thread_id] = log
         if log.problem is not None:
             check.add("warning", f"{log.path} {log.problem}")
@@ -137,14 +134,14 @@ def _check_logs(home: Path, progress: Progress) -> tuple[Check, dict[str, LogChe
 
 def _check_locks(home: Path) -> Check:
     check = Check("locks")
-    locks = check_locks(home)
-    alive = [lock for lock in locks if lock.holder is not None]
-    check.message = f"{len(alive)} threads are held, {len(locks) - len(alive)} locks are left over"
-    for lock in alive:
-        check.add("ok", f"{lock.thread_id} is held by {lock.holder}")
-    for lock in locks:
-        if lock.holder is None:
-            check.add("ok", f"{lock.thread_id}: its process has died; whoever comes next takes it")
+    holders = lock_holders(home)
+    left = [thread_id for thread_id, holder in holders.items() if holder is None]
+    check.message = f"{len(holders) - len(left)} threads are held, {len(left)} locks are left over"
+    for thread_id, holder in holders.items():
+        if holder is not None:
+            check.add("ok", f"{thread_id} is held by {holder}")
+    for thread_id in left:
+        check.add("ok", f"{thread_id}: its process has died; whoever comes next takes it")
     return check
 
 
@@ -155,7 +152,7 @@ def _check_index(home: Path, logs: dict[str, LogCheck]) -> Check:
         return check
     try:
         snapshot = read_index(path)
-        found = differences(home, path, snapshot, logs) if snapshot.is_complete else []
+        found = differences(home, path, snapshot, logs) if snapshot.is_complete else {}
     except NoIndex as exc:
         check.status, check.message = "warning", str(exc)
         check.todo = "nothing: the next start makes it from the logs; or run doctor --rebuild"
@@ -165,12 +162,10 @@ def _check_index(home: Path, logs: dict[str, LogCheck]) -> Check:
         check.todo = "wait for the running server, or run doctor --rebuild"
         return check
     check.message = f"{len(snapshot.rows)} rows, {len(found)} of them differ from the logs"
-    for difference in found:
-        was_open = difference.thread_id in snapshot.open_ids
-        text = f"{difference.thread_id} {difference.text}"
-        check.add(
-            "ok" if was_open else "error", text + (" (repaired at the next start)" * was_open)
-        )
+    for thread_id, text in found.items():
+        was_open = thread_id in snapshot.open_ids
+        repaired = " (repaired at the next start)" if was_open else ""
+        check.add("ok" if was_open else "error", f"{thread_id} {text}{repaired}")
     if check.status != "ok":
         check.todo = "run doctor --rebuild"
     return check

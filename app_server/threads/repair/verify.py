@@ -4,60 +4,40 @@ Beside a running server a look may meet a change half-way: what differs is looke
 """
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.index.snapshot import IndexSnapshot, read_index
-from app_server.threads.log.file.locks import Holder, holder_of
+from app_server.threads.log.file.locks import Holder, known_holder
 from app_server.threads.repair.checking import LogCheck, check_log
 
 SECOND_LOOK_S = 1.0
 """Before what differs is looked at again: longer than an index is behind a running server."""
 
 
-@dataclass(frozen=True, slots=True)
-class LockCheck:
-    """One lock file."""
+def lock_holders(home: Path) -> dict[str, Holder | None]:
+    """Say who holds each lock of a home, by thread.
 
-    thread_id: str
-    holder: Holder | None
-    """None: its process has died, and the next one to load the thread takes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thread of which index and log say different things."""
-
-    thread_id: str
-    text: str
-
-
-def check_locks(home: Path) -> list[LockCheck]:
-    """Say who holds each lock of a home."""
-    return [LockCheck(path.stem, _holder(path)) for path in sorted((home / "locks").glob("*.lock"))]
-
-
-def _holder(path: Path) -> Holder | None:
-    try:
-        return holder_of(path)
-    except OSError:
-        return None
+    None: its process has died, and the next one to load the thread takes it.
+    """
+    return {path.stem: known_holder(path) for path in sorted((home / "locks").glob("*.lock"))}
 
 
 def differences(
     home: Path, index_path: Path, snapshot: IndexSnapshot, checks: dict[str, LogCheck]
-) -> list[Difference]:
+) -> dict[str, str]:
     """Compare an index with what the logs say, and look again at what differs.
 
-    Threads that a running process holds are left out: it tells the index in its own time.
+    Returns what differs, in words, by thread. Threads that a running process holds are left out:
+    it tells the index in its own time.
 
     Raises:
         NoIndex: it has gone in the meantime.
     """
     suspects = _suspects(home, snapshot, checks)
     if not suspects:
-        return []
+        return {}
     time.sleep(SECOND_LOOK_S)
     again = {
         thread_id: check_log(checks[thread_id].path, thorough=True)
@@ -65,9 +45,7 @@ def differences(
         if thread_id in checks
     }
     found = _suspects(home, read_index(index_path), {**checks, **again})
-    return [
-        Difference(thread_id, text) for thread_id, text in found.items() if thread_id in suspects
-    ]
+    return {thread_id: text for thread_id, text in found.items() if thread_id in suspects}
 
 
 def _suspects(home: Path, snapshot: IndexSnapshot, checks: dict[str, LogCheck]) -> dict[str, str]:
@@ -82,7 +60,7 @@ def _suspects(home: Path, snapshot: IndexSnapshot, checks: dict[str, LogCheck]) 
     return {
         thread_id: text
         for thread_id, text in texts.items()
-        if _holder(home / "locks" / f"{thread_id}.lock") is None
+        if known_holder(home / "locks" / f"{thread_id}.lock") is None
     }
 
 

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.faults import LogFaults, LogTooNew
 from app_server.threads.log.file.bounded_lines import read_lines
-from app_server.threads.log.file.rollout import LogTooNew, whole_lines
+from app_server.threads.log.file.rollout import whole_lines
 from app_server.threads.log.reverts import dropped_in
 from protocol.rollout import Record, is_newer, parse_record
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app_server.threads.log.faults import NotARollout
 from app_server.threads.log.file.locks import LockBusy, WriterLock
 from app_server.threads.log.file.rollout import RolloutWriter
-from app_server.threads.log.state.thread import NotARollout, begin, replay
+from app_server.threads.log.state.thread import begin, replay
 from protocol.rollout import (
     HistoryAppended,
     InputQueued,

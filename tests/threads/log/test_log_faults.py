@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.faults import LogFaults, LogTooNew
 from app_server.threads.log.file.bounded_lines import Line, read_lines
 from app_server.threads.log.file.locks import WriterLock
-from app_server.threads.log.file.rollout import LogTooNew, RolloutWriter
+from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.state.thread import replay
 from protocol.rollout import NameChanged, is_newer, parse_record, render_record
 from tests.support.harness import claim, serve

@@ -172,6 +172,14 @@ def holder_of(path: Path) -> Holder | None:
         os.close(file)
 
 
+def known_holder(path: Path) -> Holder | None:
+    """Say who holds a lock; None also where its file cannot be read."""
+    try:
+        return holder_of(path)
+    except OSError:
+        return None
+
+
 def _parse_holder(content: bytes) -> Holder:
     try:
         members = from_json(content)

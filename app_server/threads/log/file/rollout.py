@@ -21,10 +21,6 @@ logger = logging.getLogger(__name__)
 _sync_file = getattr(os, "fdatasync", os.fsync)
 
 
-class LogTooNew(Exception):
-    """A newer version began this log: what it says here would be a guess."""
-
-
 class RolloutWriter:
     """The end of one log file; between two appends its lock is all that is open."""
 

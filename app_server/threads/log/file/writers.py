@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app_server.threads.failures import ThreadBusy
-from app_server.threads.log.file.locks import Holder, LockBusy, WriterLock, holder_of
+from app_server.threads.log.file.locks import Holder, LockBusy, WriterLock, known_holder
 from app_server.threads.log.file.paths import LogPaths
 from app_server.threads.log.file.rollout import RolloutWriter
 
@@ -56,10 +56,7 @@ class LogWriters:
 
     def holder(self, thread_id: str) -> Holder | None:
         """Return which process writes a thread, perhaps this one; None if none is known."""
-        try:
-            return holder_of(self.locks / f"{thread_id}.lock")
-        except OSError:
-            return None
+        return known_holder(self.locks / f"{thread_id}.lock")
 
     def _take_lock(self, thread_id: str) -> WriterLock:
         try:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app_server.threads.log.faults import NotARollout
 from app_server.threads.log.state.accepted_inputs import AcceptedInputs
 from app_server.threads.log.state.kept_items import KeptItems
 from app_server.threads.log.state.metadata import ThreadMetadata
 from app_server.threads.log.state.queue import QueueState
 from app_server.threads.log.state.signals import SignalBook
-from protocol.items import TextUserInput, ThreadItem, UserMessageThreadItem
+from protocol.items import ThreadItem, UserMessageThreadItem, text_of_input
 from protocol.metadata_records import MetadataRecord
 from protocol.model import JsonObject
 from protocol.rollout import (
@@ -28,16 +29,11 @@ from protocol.rollout import (
     ItemEnded,
     ItemLeftRunning,
     NameChanged,
-    QueuePaused,
-    QueueReordered,
+    QueueRecord,
     Record,
     Settings,
     SettingsChanged,
     SignalRecalled,
-    SubmissionChanged,
-    SubmissionQueued,
-    SubmissionRemoved,
-    SubmissionTaken,
     ThreadCreated,
     TokensUsed,
     TurnCompleted,
@@ -47,18 +43,11 @@ from protocol.rollout import (
 from protocol.turns import ThreadTokenUsage, TurnError
 
 PREVIEW_CHARS = 1024
+"""Of the first message of a user that lists show."""
 KEPT_TURNS = 32
 """Turns that stay in memory; older ones are read from the log, page by page."""
 KEPT_BYTES = 1 << 18
 """Bytes of lines whose items stay in memory, of all these turns together."""
-
-
-class NotARollout(Exception):
-    """The records do not begin with the creation of a thread."""
-
-
-class FirstLineDamaged(NotARollout):
-    """There are lines, and the first of them makes no sense."""
 
 
 @dataclass(slots=True)
@@ -154,13 +143,18 @@ class ThreadState:
             self.metadata.apply(record)
             return
         self.updated_at_ms = max(self.updated_at_ms, record.at_ms)
+        if isinstance(record, QueueRecord):
+            self.queue.apply(record)
+            return
         match record:
             case SettingsChanged():
                 self.settings = record.settings
             case TurnStarted():
                 self._open_turn(record)
             case HistoryAppended():
-                self._add_history(record)
+                turn = self.open_turn
+                self.history.extend(record.items)
+                self.signals.history_grew(record, None if turn is None else turn.id)
             case InputQueued():
                 self._queue_input(record)
             case InputAccepted():
@@ -171,8 +165,7 @@ class ThreadState:
                 self._recall(record)
             case ItemCompleted():
                 self._complete(record.item, size)
-                if self.half_written:
-                    self.half_written.pop(getattr(record.item, "id", ""), None)
+                self.half_written.pop(getattr(record.item, "id", ""), None)
             case FilesChanging():
                 self.half_written[record.item_id] = record
             case ItemLeftRunning():
@@ -187,17 +180,7 @@ class ThreadState:
                 self.history = list(record.items)
                 self.measured = 0
                 self.signals.history_compacted(record)
-            case (
-                SubmissionQueued()
-                | SubmissionChanged()
-                | SubmissionRemoved()
-                | SubmissionTaken()
-                | QueueReordered()
-                | QueuePaused()
-            ):
-                self.queue.apply(record)
             case TurnCompleted():
-                self._take_input()
                 self._close_turn(record)
             case NameChanged():
                 self.name = record.name
@@ -216,11 +199,6 @@ class ThreadState:
         self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
         self._forget_old()
 
-    def _add_history(self, record: HistoryAppended) -> None:
-        self.history.extend(record.items)
-        turn = self.open_turn
-        self.signals.history_grew(record, None if turn is None else turn.id)
-
     def _queue_input(self, record: InputQueued) -> None:
         self.queued.append(record)
         if record.signal is not None:
@@ -231,10 +209,7 @@ class ThreadState:
     def give_up_open_turn(self, at_ms: int) -> None:
         """Close a turn whose end is not in the log as interrupted; whoever ran it has died."""
         if (turn := self.open_turn) is not None:
-            self.signals.turn_ended(turn.id, "interrupted")
-            self._take_input()
-            turn.status, turn.completed_at_ms = "interrupted", at_ms
-            self.accepted.turn_over("interrupted")
+            self._close_turn(TurnCompleted(at_ms=at_ms, turn_id=turn.id, status="interrupted"))
 
     def _take_input(self) -> None:
         for queued in self.queued:
@@ -251,7 +226,7 @@ class ThreadState:
 
     def _complete(self, item: ThreadItem, size: int) -> None:
         if isinstance(item, UserMessageThreadItem) and not self.preview:
-            self.preview = preview_of(item)
+            self.preview = text_of_input(item.content)[:PREVIEW_CHARS]
         self.keep(item, size)
 
     def _end(self, record: ItemEnded, size: int) -> None:
@@ -279,15 +254,14 @@ class ThreadState:
                 return
 
     def _close_turn(self, record: TurnCompleted) -> None:
+        self._take_input()
         turn = self.open_turn
         if turn is None or turn.id != record.turn_id:
             return
         self.signals.turn_ended(record.turn_id, record.status)
-        turn.status = record.status
         self.accepted.turn_over(record.status)
-        turn.error = record.error
-        turn.completed_at_ms = record.at_ms
-        turn.duration_ms = record.duration_ms
+        turn.status, turn.error = record.status, record.error
+        turn.completed_at_ms, turn.duration_ms = record.at_ms, record.duration_ms
 
 
 def replay(records: Iterable[Record]) -> ThreadState:
@@ -319,9 +293,3 @@ def begin(created: ThreadCreated) -> ThreadState:
             daybreak_enabled=created.daybreak_enabled,
         ),
     )
-
-
-def preview_of(message: UserMessageThreadItem) -> str:
-    """Cut the text of a user message down to what lists show."""
-    texts = [part.text for part in message.content if isinstance(part, TextUserInput)]
-    return "\n".join(texts)[:PREVIEW_CHARS]
