@@ -10,9 +10,11 @@ from app_server.doctor.machine import Machine
 from app_server.doctor.sandbox import check_sandbox
 from app_server.host.sandbox import launcher as module
 from app_server.host.sandbox import proof
-from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable, Wrapped
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
+from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
 from tests.support.host.sandboxes import working_launcher

@@ -37,8 +37,8 @@ class MachineCommands:
         """`rules` hold for the connections of commands that nobody can be asked about."""
         self._rules = rules or RuleBook()
         self._commands = Commands()
-        self._sandbox = Lazy("the sandbox of commands", _load_sandbox)
-        self._proxy = Lazy("the proxy of commands", _load_proxy)
+        self._sandbox = Lazy("the sandbox of commands", lambda: load(_launcher))
+        self._proxy = Lazy("the proxy of commands", lambda: load(_served_proxy))
         self._cleaning_up: set[asyncio.Task[None]] = set()
 
     async def load_sandbox(self) -> None:
@@ -127,18 +127,10 @@ def _served_proxy() -> "type[ServedProxy]":
     return ServedProxy
 
 
-async def _load_proxy() -> "type[ServedProxy]":
-    return await load(_served_proxy)
-
-
-def _launcher() -> "type[SandboxLauncher]":
+def _launcher() -> "SandboxLauncher":
     from app_server.host.sandbox.launcher import SandboxLauncher
 
-    return SandboxLauncher
-
-
-async def _load_sandbox() -> "SandboxLauncher":
-    return (await load(_launcher))()
+    return SandboxLauncher()
 
 
 def _wrap(sandbox: "SandboxLauncher", launch: CommandLaunch, confinement: Confinement) -> Wrapped:

@@ -8,14 +8,11 @@ import threading
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import PROGRAM, SandboxExec
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement.confinement import Confinement
-
-__all__ = ["Sandbox", "SandboxLauncher", "SandboxUnavailable", "Wrapped"]
 
 Sandbox: TypeAlias = Bubblewrap | SandboxExec
 
@@ -38,7 +35,7 @@ class SandboxLauncher:
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
     ) -> Wrapped:
-        """Return what to start in the place of a command; one that nothing confines stays as it is.
+        """Return what to start in the place of a command, which something confines.
 
         `cwd` is absolute and real, `confinement` resolved. With `tty` its stdin is a terminal,
         which becomes its controlling one. The sandbox ends with the thread that started it. Call
@@ -48,8 +45,6 @@ class SandboxLauncher:
         Raises:
             SandboxUnavailable: it cannot be confined here; nothing was started.
         """
-        if not confinement.is_confined:
-            return Wrapped(tuple(command))
         return self.sandbox().wrap(command, cwd, confinement, tty=tty)
 
     def sandbox(self) -> Sandbox:

@@ -75,7 +75,7 @@ class SandboxExec:
             )
         prefix = () if confinement.network else ("/usr/bin/env", f"{NO_NETWORK}=1")
         line = (self.program, "-p", profile(confinement), *prefix, *command)
-        return Wrapped(line, is_confined=True)
+        return Wrapped(line)
 
 
 def profile(confinement: Confinement) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.host.sandbox.linux.preparing import NOT_WANTED, PROGRAM
+from app_server.host.sandbox.linux.sandbox import NOT_WANTED, PROGRAM
 from tests.support.harness import WAIT_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")

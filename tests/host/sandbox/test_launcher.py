@@ -18,13 +18,14 @@ from app_server.host.commands.commands import Commands
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.sandbox import launcher as module
-from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux import process_limits
 from app_server.host.sandbox.linux import sandbox as linux
 from app_server.host.sandbox.linux.mounts import MAX_PLACES
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.confinement import Confinement
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
@@ -35,17 +36,6 @@ from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confin
 def victim(tmp_path: Path) -> Victim:
     """Make a machine to get out of."""
     return make_victim(tmp_path / "machine")
-
-
-def test_what_is_not_confined_stays_as_it_is() -> None:
-    wrapped = SandboxLauncher().wrap(("ls", "-l"), "/", UNCONFINED, tty=True)
-    assert (wrapped.argv, wrapped.pass_fds, wrapped.is_confined, wrapped.takes_terminal) == (
-        ("ls", "-l"),
-        (),
-        False,
-        False,
-    )
-    wrapped.close()
 
 
 async def test_nothing_is_started_while_the_sandbox_cannot_be_loaded(
@@ -354,7 +344,7 @@ async def at_terminal(
         terminal=TerminalSize() if tty else None,
         takes_terminal=wrapped.takes_terminal,
         inherited_fds=wrapped.pass_fds,
-        is_wrapped=wrapped.is_confined,
+        is_wrapped=True,
     )
     try:
         with anyio.fail_after(WAIT_S):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from app_server.host.sandbox.launcher import SandboxLauncher
-from app_server.host.sandbox.linux import preparing, process_limits
+from app_server.host.sandbox.linux import process_limits
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limit_in_words
-from app_server.host.sandbox.linux.sandbox import Bubblewrap
+from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
 from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
 from tests.support.host.sandboxes import PYTHON, run_confined, working_launcher
@@ -94,7 +94,7 @@ def test_the_bound_of_a_machine_is_left_as_it_was(tmp_path: Path) -> None:
     file.write_text("32768")
     script = f"""
 import runpy
-inside = runpy.run_path({str(preparing.PROGRAM)!r}, run_name="inside")
+inside = runpy.run_path({str(PROGRAM)!r}, run_name="inside")
 inside["bound_processes"].__globals__["PID_MAX"] = {str(file)!r}
 try: inside["bound_processes"]("400")
 except OSError as exc: print(exc.strerror)

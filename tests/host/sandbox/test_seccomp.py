@@ -8,13 +8,12 @@ import pytest
 from app_server.host.sandbox.linux.bpf import (
     MAX_INSTRUCTIONS,
     MAX_JUMP,
-    And,
-    JumpIf,
     Line,
-    Load,
-    Name,
-    Return,
     assemble,
+    end,
+    jump_if,
+    keep_bits,
+    load,
 )
 from app_server.host.sandbox.linux.seccomp import (
     ALLOW,
@@ -156,13 +155,13 @@ def test_calls_of_other_architectures(sockets: Sockets) -> None:
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        ([JumpIf("equal", 1, "nowhere")], "there is no jump to `nowhere` from 0"),
-        ([Name("back"), Load(0), JumpIf("equal", 1, "back")], "there is no jump to `back` from 1"),
+        ([jump_if("equal", 1, "nowhere")], "there is no jump to `nowhere` from 0"),
+        (["back", load(0), jump_if("equal", 1, "back")], "there is no jump to `back` from 1"),
         (
-            [JumpIf("equal", 1, "far"), *[Load(0)] * (MAX_JUMP + 1), Name("far"), Return(1)],
+            [jump_if("equal", 1, "far"), *[load(0)] * (MAX_JUMP + 1), "far", end(1)],
             "there is no jump to `far` from 0",
         ),
-        ([Load(0)] * (MAX_INSTRUCTIONS + 1), "4097 instructions, and 4096 are allowed"),
+        ([load(0)] * (MAX_INSTRUCTIONS + 1), "4097 instructions, and 4096 are allowed"),
     ],
 )
 def test_what_is_no_filter(lines: list[Line], problem: str) -> None:
@@ -172,13 +171,13 @@ def test_what_is_no_filter(lines: list[Line], problem: str) -> None:
 
 def test_the_code_of_every_line() -> None:
     lines: list[Line] = [
-        Load(4),
-        JumpIf("equal", 7, "end"),
-        And(15),
-        JumpIf("any_bit", 8, "end"),
-        Return(1),
-        Name("end"),
-        Return(2),
+        load(4),
+        jump_if("equal", 7, "end"),
+        keep_bits(15),
+        jump_if("any_bit", 8, "end"),
+        end(1),
+        "end",
+        end(2),
     ]
     assert list(struct.iter_unpack("=HBBI", assemble(lines))) == [
         (0x20, 0, 0, 4),

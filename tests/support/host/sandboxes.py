@@ -11,7 +11,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.host.sandbox.launcher import SandboxLauncher, SandboxUnavailable
+from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.launcher import SandboxLauncher
+from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import Places
@@ -121,7 +123,9 @@ async def run_confined(
 ) -> Ended:
     """Run a command to its end; `before` runs what starts it."""
     used = launcher or working_launcher()
-    wrapped = await anyio.to_thread.run_sync(used.wrap, command, str(cwd), confinement)
+    wrapped = Wrapped(command)
+    if confinement.is_confined:
+        wrapped = await anyio.to_thread.run_sync(used.wrap, command, str(cwd), confinement)
     try:
         process = await asyncio.create_subprocess_exec(
             *before,

@@ -7,7 +7,9 @@ import errno
 import os
 import platform
 import shutil
+import socket
 import stat
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,15 +26,19 @@ from app_server.host.sandbox.linux.mounts import (
     shown_everywhere,
 )
 from app_server.host.sandbox.linux.placeholders import Placeholder
-from app_server.host.sandbox.linux.preparing import preparation
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limiting_program
 from app_server.host.sandbox.linux.sealed import sealed
 from app_server.host.sandbox.linux.seccomp import Sockets, seccomp_filter
 from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, Architecture
+from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped import Wrapped
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import TooMuchToMatch, matches
 from app_server.permissions.placeholder import is_placeholder
+
+PROGRAM = Path(__file__).with_name("inside.py")
+"""What is started before bubblewrap where something is to be done in the sandbox first."""
+NOT_WANTED = "-"
 
 
 class Bubblewrap:
@@ -57,50 +63,56 @@ class Bubblewrap:
         Raises:
             SandboxUnavailable: it cannot be confined here.
         """
-        with ExitStack() as held:
-            wrapped = _wrap(self, command, cwd, confinement, tty, held)
-            held.pop_all()
-            return wrapped
+        with ExitStack() as fds, ExitStack() as held:
+            try:
+                seal = sealed(confinement)
+                made = mounts(_with_matches(seal.confinement), cwd, _kind_of)
+                made = _with_placeholders(made, held)
+            except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
+                raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
+            terminal = [_setsid(), "-c"] if tty else []
+            ours, theirs = _listening(confinement, fds, held)
+            filter_fd = _readable(seccomp_filter(_architecture(), _sockets(confinement)), fds)
+            links = _links() if shown_everywhere(confinement) == "none" else ()
+            line = arguments(
+                self.program,
+                FileSystemView(made, seal.entries, links),
+                cwd,
+                confinement,
+                seccomp_fd=filter_fd,
+                has_terminal=tty,
+            )
+            argv = (*self.limit, *_prepared(theirs, self.pid_max), *line, *terminal, *command)
+            pass_fds = (filter_fd, *theirs)
+            return Wrapped(argv, pass_fds, tty, ours, fds.pop_all(), held.pop_all())
 
 
-def _wrap(
-    sandbox: Bubblewrap,
-    command: Sequence[str],
-    cwd: str,
-    confinement: Confinement,
-    tty: bool,
-    held: ExitStack,
-) -> Wrapped:
-    """Put what is opened and made into `held`, for as long as it does not belong to the result."""
-    try:
-        seal = sealed(confinement)
-        made = mounts(_with_matches(seal.confinement), cwd, _kind_of)
-        made, placeholders = _with_placeholders(made, held)
-    except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
-        raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
-    terminal = [_setsid(), "-c"] if tty else []
-    sockets: Sockets = "all" if confinement.network else "none"
+def _sockets(confinement: Confinement) -> Sockets:
     if confinement.proxy is not None:
-        sockets = "own"
-    prepared = preparation(held, listens=confinement.proxy is not None, pid_max=sandbox.pid_max)
-    filter_fd = _readable(seccomp_filter(_architecture(), sockets), held)
-    links = _links() if shown_everywhere(confinement) == "none" else ()
-    line = arguments(
-        sandbox.program,
-        FileSystemView(made, seal.entries, links),
-        cwd,
-        confinement,
-        seccomp_fd=filter_fd,
-        has_terminal=tty,
-    )
-    return Wrapped(
-        (*sandbox.limit, *prepared.argv, *line, *terminal, *command),
-        (filter_fd, *prepared.pass_fds),
-        is_confined=True,
-        takes_terminal=tty,
-        network=prepared.network,
-        ends=[placeholder.release for placeholder in placeholders],
-    )
+        return "own"
+    return "all" if confinement.network else "none"
+
+
+def _listening(
+    confinement: Confinement, fds: ExitStack, held: ExitStack
+) -> tuple[socket.socket | None, Sequence[int]]:
+    """Return where the listener of the proxy arrives, and what it is sent to, if there is one."""
+    if confinement.proxy is None:
+        return None, ()
+    ours, theirs = socket.socketpair()
+    held.enter_context(ours)
+    fd = theirs.detach()
+    fds.callback(os.close, fd)
+    return ours, (fd,)
+
+
+def _prepared(server: Sequence[int], pid_max: int | None) -> Sequence[str]:
+    """Return what comes before bubblewrap to make a listener, or to bound processes."""
+    if not server and pid_max is None:
+        return ()
+    bound = NOT_WANTED if pid_max is None else str(pid_max)
+    wanted = (*map(str, server or (NOT_WANTED,)), str(PORT), bound)
+    return (sys.executable, "-I", "-S", str(PROGRAM), *wanted, "--")
 
 
 def _with_matches(confinement: Confinement) -> Confinement:
@@ -114,12 +126,9 @@ def _links() -> Sequence[tuple[str, str]]:
     return [(str(path.readlink()), str(path)) for path in Path("/").iterdir() if path.is_symlink()]
 
 
-def _with_placeholders(
-    made: Sequence[Mount], held: ExitStack
-) -> tuple[Sequence[Mount], Sequence[Placeholder]]:
+def _with_placeholders(made: Sequence[Mount], held: ExitStack) -> Sequence[Mount]:
     """Put something where mounts need it; one that can only be missing is left out."""
     mounted: list[Mount] = []
-    placeholders: list[Placeholder] = []
     for mount in made:
         if mount.kind == "missing":
             try:
@@ -132,15 +141,14 @@ def _with_placeholders(
                     continue
                 raise
             held.callback(placeholder.release)
-            placeholders.append(placeholder)
         mounted.append(mount)
-    return mounted, placeholders
+    return mounted
 
 
-def _readable(content: bytes, held: ExitStack) -> int:
+def _readable(content: bytes, fds: ExitStack) -> int:
     """Return a descriptor that the content is read from; it fits into a pipe."""
     reads, writes = os.pipe()
-    held.callback(os.close, reads)
+    fds.callback(os.close, reads)
     try:
         os.write(writes, content)
     finally:

@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Literal, TypeAlias
 
-from app_server.host.sandbox.linux.bpf import And, JumpIf, Line, Load, Name, Return, assemble
+from app_server.host.sandbox.linux.bpf import (
+    Instruction,
+    Line,
+    assemble,
+    end,
+    jump_if,
+    keep_bits,
+    load,
+)
 from app_server.host.sandbox.linux.system_calls import NEWEST, REFUSED, X32_BIT, Architecture
 
 ALLOW = 0x7FFF0000
@@ -20,8 +28,8 @@ _FAIL = 0x00050000
 EPERM = _FAIL | errno.EPERM
 ENOSYS = _FAIL | errno.ENOSYS
 
-_NUMBER = Load(0)
-_ARCHITECTURE = Load(4)
+_NUMBER = load(0)
+_ARCHITECTURE = load(4)
 
 NEW_NAMESPACES = 0x7E020000
 """`CLONE_NEW…` of mounts, cgroups, hosts, IPC, users, processes and networks."""
@@ -48,64 +56,64 @@ their own, and of the Unix domain only pairs."""
 @cache
 def seccomp_filter(architecture: Architecture, sockets: Sockets) -> bytes:
     """Return the filter, in the form that bubblewrap loads."""
-    return assemble(list(_lines(architecture, sockets)))
+    return assemble(_lines(architecture, sockets))
 
 
 def _lines(architecture: Architecture, sockets: Sockets) -> Iterator[Line]:
     numbers = architecture.numbers
     yield _ARCHITECTURE
-    yield JumpIf("equal", architecture.audit, "ours")
-    yield Return(KILL)
-    yield Name("ours")
+    yield jump_if("equal", architecture.audit, "ours")
+    yield end(KILL)
+    yield "ours"
     yield _NUMBER
     if architecture.has_x32:
-        yield JumpIf("at_least", X32_BIT, "unknown")
-    yield JumpIf("above", NEWEST, "unknown")
-    yield JumpIf("equal", numbers["clone3"], "unknown")
-    yield JumpIf("equal", numbers["clone"], "clone")
-    yield JumpIf("equal", numbers["ioctl"], "ioctl")
+        yield jump_if("at_least", X32_BIT, "unknown")
+    yield jump_if("above", NEWEST, "unknown")
+    yield jump_if("equal", numbers["clone3"], "unknown")
+    yield jump_if("equal", numbers["clone"], "clone")
+    yield jump_if("equal", numbers["ioctl"], "ioctl")
     if sockets != "all":
-        yield JumpIf("equal", numbers["socket"], "unix" if sockets == "none" else "ip")
-        yield JumpIf("equal", numbers["socketpair"], "unix")
+        yield jump_if("equal", numbers["socket"], "unix" if sockets == "none" else "ip")
+        yield jump_if("equal", numbers["socketpair"], "unix")
     if sockets == "none":
-        yield JumpIf("equal", numbers["connect"], "refused")
+        yield jump_if("equal", numbers["connect"], "refused")
     for name in REFUSED:
-        yield JumpIf("equal", numbers[name], "refused")
-    yield Return(ALLOW)
-    yield Name("clone")
+        yield jump_if("equal", numbers[name], "refused")
+    yield end(ALLOW)
+    yield "clone"
     yield _argument(0)
-    yield JumpIf("any_bit", NEW_NAMESPACES, "refused")
-    yield Return(ALLOW)
-    yield Name("ioctl")
+    yield jump_if("any_bit", NEW_NAMESPACES, "refused")
+    yield end(ALLOW)
+    yield "ioctl"
     yield _argument(1)
     for request in TERMINAL_INPUT:
-        yield JumpIf("equal", request, "refused")
-    yield Return(ALLOW)
+        yield jump_if("equal", request, "refused")
+    yield end(ALLOW)
     if sockets == "own":
-        yield Name("ip")
+        yield "ip"
         yield _argument(0)
         for family in IP_FAMILIES:
-            yield JumpIf("equal", family, "allowed")
-        yield Return(EPERM)
+            yield jump_if("equal", family, "allowed")
+        yield end(EPERM)
     if sockets != "all":
-        yield Name("unix")
+        yield "unix"
         yield _argument(0)
-        yield JumpIf("equal", AF_UNIX, "type")
-        yield Return(EPERM)
-        yield Name("type")
+        yield jump_if("equal", AF_UNIX, "type")
+        yield end(EPERM)
+        yield "type"
         yield _argument(1)
-        yield And(TYPE_BITS)
+        yield keep_bits(TYPE_BITS)
         for kind in CONNECTED_TYPES:
-            yield JumpIf("equal", kind, "allowed")
-        yield Return(EPERM)
-        yield Name("allowed")
-        yield Return(ALLOW)
-    yield Name("refused")
-    yield Return(EPERM)
-    yield Name("unknown")
-    yield Return(ENOSYS)
+            yield jump_if("equal", kind, "allowed")
+        yield end(EPERM)
+        yield "allowed"
+        yield end(ALLOW)
+    yield "refused"
+    yield end(EPERM)
+    yield "unknown"
+    yield end(ENOSYS)
 
 
-def _argument(index: int) -> Load:
+def _argument(index: int) -> Instruction:
     """Load the lower half of an argument: the kernel ignores the upper one of these."""
-    return Load(16 + 8 * index)
+    return load(16 + 8 * index)
