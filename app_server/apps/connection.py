@@ -8,17 +8,17 @@ Source: docs/apps.md, "Discovery".
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 
 from app_server.apps.account import Signed
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files.files import FileSupport
-from app_server.apps.inventory.cache import CacheIdentity, InventoryCache
+from app_server.apps.inventory.cache import InventoryCache
 from app_server.apps.inventory.fetch import FetchFailed
-from app_server.apps.inventory.inventory import Connector, InconsistentInventory, build_inventory
+from app_server.apps.inventory.inventory import Connector, InconsistentInventory
 from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.published import Published
@@ -36,18 +36,6 @@ FRESH_S = 3600.0
 
 COOLDOWNS_S: Sequence[float] = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """After the second failure in a row, the third, and so on; the last one for all that follow."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionKey:
-    """What makes a connection another one."""
-
-    url: str
-    sku: str | None
-    elicitation: bool
-    identity: CacheIdentity
-    revision: int
-    """Of the credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +78,6 @@ class Connection:
 
     def __init__(
         self,
-        key: ConnectionKey,
         target: UpstreamTarget,
         guard: Signed,
         cache: InventoryCache | None,
@@ -101,13 +88,16 @@ class Connection:
 
         Without `cache` nothing is kept on disk; without `files` no argument carries one.
         """
-        self.key = key
+        parts = urlsplit(target.url)
+        self.origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        """Of the endpoint."""
         self._is_cooling = False
         """Whether it is too early for another attempt in the background."""
         self.is_live = False
         """Whether what is published was fetched, not read from disk, since this began."""
         self.pool = UpstreamPool(target)
-        means = Means(self.pool, guard, files, self._refresh_after_sign_in)
+        ports.tasks.start_soon(self.pool.run)
+        means = Means(self.pool, guard, files, self.refresh)
         self.publishing = Publishing(ports.tasks, means, ports.templates, ports.served)
         self._guard = guard
         self._cache = cache
@@ -118,7 +108,6 @@ class Connection:
         self._cooldowns = 0
         self._scopes: set[anyio.CancelScope] = set()
         self._over = False
-        self._pool_runs = False
         self._is_kept = False
         """Whether what is published was written to the disk."""
 
@@ -130,7 +119,7 @@ class Connection:
     @property
     def is_stale(self) -> bool:
         """Whether what is published ought to be fetched again."""
-        return not self.is_live or self._ports.timer.now_s() - self._fetched_s >= FRESH_S
+        return self._ports.timer.now_s() - self._fetched_s >= FRESH_S
 
     def start(self) -> None:
         """Begin an attempt in the background, unless one runs or it is too early; never waits."""
@@ -141,9 +130,6 @@ class Connection:
         if self._attempt is None:
             attempt = self._attempt = _Attempt(self._ports.timer.now_s(), live)
             self._is_cooling = False
-            if not self._pool_runs:
-                self._pool_runs = True
-                self._ports.tasks.start_soon(self.pool.run)
             self._ports.tasks.start_soon(self._while_wanted, lambda: self._run(attempt))
         return self._attempt
 
@@ -177,9 +163,7 @@ class Connection:
         Raises:
             AppsUnavailable: the attempt failed.
         """
-        if self.published is None:
-            await self._joined(self._begin())
-        return self._require()
+        return self.published or await self._joined(self._begin())
 
     async def fresh(self) -> Published:
         """Return what is published, fetched lately; what could not be fetched stays as it was.
@@ -206,24 +190,19 @@ class Connection:
         before = self._attempt
         while (now := self._attempt) is not None and (now is before or not now.live):
             await now.ended.wait()
-        await self._joined(self._begin(live=True))
-        return self._require()
+        return await self._joined(self._begin(live=True))
 
     async def known(self) -> Sequence[Connector]:
         """Return the connectors with a real tool, as published or kept on disk; asks nobody."""
         if self.published is not None:
             return self.published.generation.inventory.installed
-        tools = None if self._cache is None else await self._cache.read()
-        try:
-            inventory = await anyio.to_thread.run_sync(build_inventory, tools or [])
-        except InconsistentInventory:
-            return ()
-        return inventory.installed
+        return () if self._cache is None else await self._cache.installed()
 
-    async def _joined(self, attempt: _Attempt) -> None:
+    async def _joined(self, attempt: _Attempt) -> Published:
         await attempt.ended.wait()
         if attempt.failure is not None:
             raise attempt.failure
+        return self._require()
 
     def _require(self) -> Published:
         if self.published is None:
@@ -248,8 +227,6 @@ class Connection:
             attempt.failure = AppsUnavailable("they could not be served")
             self._cool_down()
         finally:
-            if self._over and attempt.failure is None:
-                attempt.failure = AppsUnavailable(SIGN_IN_CHANGED)
             self._attempt = None
             attempt.ended.set()
         if is_kept:
@@ -301,9 +278,6 @@ class Connection:
         if self.published is not None and self.published is not before:
             self._ports.published()
         return is_other
-
-    async def _refresh_after_sign_in(self) -> None:
-        await self.refresh()
 
     def _cool_down(self) -> None:
         wait_s = COOLDOWNS_S[min(max(self._failures, 2), len(COOLDOWNS_S) + 1) - 2]

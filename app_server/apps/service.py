@@ -12,19 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.apps.account import AuthPort, AuthState, Signed
-from app_server.apps.connection import Connection, ConnectionKey, ConnectionPorts, Timer
+from app_server.apps.account import AuthPort
+from app_server.apps.connection import Connection, ConnectionPorts, Timer
+from app_server.apps.connections import Connections
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.files.environments import EnvironmentFiles, Machines
-from app_server.apps.files.files import FileSupport
-from app_server.apps.files.upload import Uploads, UploadTarget
-from app_server.apps.inventory.cache import CacheIdentity, InventoryCache
+from app_server.apps.files.environments import Machines
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.plugins import PluginPort
 from app_server.apps.policy import AppsPolicy, Use
@@ -34,15 +31,11 @@ from app_server.apps.routes.generation import Generation
 from app_server.apps.settings import AppsSettings
 from app_server.apps.snapshot import Snapshot
 from app_server.apps.turn_hooks import AppsHooks
-from app_server.apps.upstream.bearer import SIGN_IN_CHANGED, Bearer
-from app_server.apps.upstream.endpoint import UpstreamTarget, debug_token, upstream_target
+from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.config.values import ConfigError
 from app_server.extension.registration import ContributionContext, Registration
 
 logger = logging.getLogger(__name__)
-
-MAX_CONNECTIONS = 8
-"""Of one sign-in, for settings that differ; the one that was longest without use makes room."""
 
 MAX_SIGN_INS = 3
 """That may follow each other while somebody waits for apps."""
@@ -81,15 +74,11 @@ class AppsService:
         Raises:
             BadDebugToken: the variable with the debug token makes no sense.
         """
-        self._home = home
         self._auth = auth
-        self._files = None if machines is None else EnvironmentFiles(machines)
-        self._base_url = base_url
         self._plugins = plugins
         self.hooks = AppsHooks(self.shown_to)
-        self._debug_token = debug_token(environ)
         self._timer = timer or Timer()
-        self._connections: OrderedDict[ConnectionKey, Connection] = OrderedDict()
+        self._connections = Connections(home, auth, machines, base_url, environ)
         self._by_thread: OrderedDict[str, Published] = OrderedDict()
         self._publications = 0
         self._ports: ConnectionPorts | None = None
@@ -98,7 +87,7 @@ class AppsService:
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Serve until `begin_shutdown`; then everything ends, leased or not, within END_S."""
         templates = await anyio.to_thread.run_sync(ApprovalTemplates.load)
-        unsubscribe = self._auth.subscribe(self._signed_in_or_out)
+        unsubscribe = self._auth.subscribe(self._connections.signed_in_or_out)
         try:
             async with anyio.create_task_group() as tasks:
                 self._ports = ConnectionPorts(
@@ -112,7 +101,7 @@ class AppsService:
                 task_status.started()
                 await self._ending.wait()
                 generations = tuple(served)
-                self._drop_connections()
+                self._connections.end_all()
                 with anyio.move_on_after(END_S, shield=True):
                     async with anyio.create_task_group() as closing:
                         for generation in generations:
@@ -134,14 +123,6 @@ class AppsService:
 
     def _bump(self) -> None:
         self._publications += 1
-
-    def _signed_in_or_out(self, state: AuthState) -> None:
-        for key in [key for key in self._connections if key.revision < state.revision]:
-            self._connections.pop(key).end()
-
-    def _drop_connections(self) -> None:
-        while self._connections:
-            self._connections.popitem()[1].end()
 
     # Direct questions.
 
@@ -211,7 +192,7 @@ class AppsService:
             try:
                 return Snapshot(await question(connection), is_live=connection.is_live)
             except AppsUnavailable:
-                if self._connections.get(connection.key) is connection:
+                if self._connections.has(connection):
                     raise
         raise AppsUnavailable(SIGN_IN_CHANGED)
 
@@ -230,7 +211,7 @@ class AppsService:
                 return []
             use = Use(
                 AppsPolicy.read(context.config, context.requirements),
-                _origin(connection.key.url),
+                connection.origin,
                 self._plugins.app_names(context.config, context.thread_id),
             )
             connection.publishing.note_use(use)
@@ -275,53 +256,7 @@ class AppsService:
             if len(self._by_thread) > MAX_THREADS:
                 self._by_thread.popitem(last=False)
 
-    # Connections.
-
     def _connection(self, settings: AppsSettings, *, make: bool = True) -> Connection | None:
-        """Find or make the connection for settings and the present sign-in; None without apps."""
-        state = self._auth.current()
-        who = state.credentials
-        if not settings.enabled or who is None or not who.is_chatgpt or self._ports is None:
+        if self._ports is None or self._ending.is_set():
             return None
-        if self._ending.is_set():
-            return None
-        target = upstream_target(
-            self._base_url or settings.base_url,
-            self._debug_token or Bearer(self._auth, state.revision),
-            account_id=who.account_id,
-            sku=settings.sku,
-            elicitation=settings.auth_elicitation,
-        )
-        identity = CacheIdentity(who.account_id, who.chatgpt_user_id, who.is_workspace)
-        key = ConnectionKey(
-            target.url, settings.sku, settings.auth_elicitation, identity, state.revision
-        )
-        if key in self._connections:
-            self._connections.move_to_end(key)
-            return self._connections[key]
-        if not make:
-            return None
-        cache = InventoryCache(self._home, identity, target.url, settings.sku)
-        connection = Connection(
-            key,
-            target,
-            Signed(self._auth, state.revision),
-            cache if self._debug_token is None else None,
-            self._file_support(target, settings),
-            self._ports,
-        )
-        self._connections[key] = connection
-        if len(self._connections) > MAX_CONNECTIONS:
-            self._connections.popitem(last=False)[1].end()
-        return connection
-
-    def _file_support(self, target: UpstreamTarget, settings: AppsSettings) -> FileSupport | None:
-        if self._files is None:
-            return None
-        api = (self._base_url or settings.base_url).rstrip("/")
-        return FileSupport(self._files, Uploads(UploadTarget(api, target.headers, target.tokens)))
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return self._connections.find(settings, self._ports, make=make)

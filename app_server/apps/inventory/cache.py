@@ -11,8 +11,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import anyio.to_thread
+
 from app_server.apps.inventory.annotations import without_account
-from app_server.apps.inventory.inventory import MAX_TOOLS
+from app_server.apps.inventory.inventory import (
+    MAX_TOOLS,
+    Connector,
+    InconsistentInventory,
+    build_inventory,
+)
 from app_server.apps.inventory.stored import StoredList
 from protocol.model import JsonObject
 
@@ -53,6 +60,14 @@ class InventoryCache:
         Cancelling waits for a read that has begun.
         """
         return None if self._stored is None else await self._stored.read()
+
+    async def installed(self) -> Sequence[Connector]:
+        """Return the connectors with a real tool of what is kept; none if it cannot be used."""
+        try:
+            found = await anyio.to_thread.run_sync(build_inventory, await self.read() or [])
+        except InconsistentInventory:
+            return ()
+        return found.installed
 
     async def write(self, tools: Sequence[JsonObject]) -> bool:
         """Replace what is kept, whole or not at all; a failure is logged. Gives whether it worked.

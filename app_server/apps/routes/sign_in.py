@@ -34,7 +34,7 @@ _MESSAGES = {
 _OTHERWISE = "Sign in to {name} on ChatGPT to go on."
 _CALL_AGAIN = "The sign-in to {name} was accepted. Call the tool again."
 
-Refresh = Callable[[], Awaitable[None]]
+Refresh = Callable[[], Awaitable[object]]
 """Fetches the inventory anew and publishes what comes of it."""
 
 
