@@ -7,43 +7,32 @@ Source: MCP 2025-06-18; docs/mcp.md, "Connections".
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Mapping
 
 import anyio
 import anyio.to_thread
-import httpx2
 from anyio.abc import TaskStatus
 from mcp_types import METHOD_NOT_FOUND
 
 from app_server.mcp.bounds import ListTooLarge
 from app_server.mcp.catalog.config import (
     LOCAL,
-    HttpTransport,
     ServerConfig,
     ServerUnavailable,
-    StdioTransport,
 )
 from app_server.mcp.errors import HeaderCommandFailed, NotLoggedIn, StartupFailed, StartupTimedOut
-from app_server.mcp.header_command import HeaderCommand
-from app_server.mcp.header_process import run_elsewhere, run_here
 from app_server.mcp.measurements import measured_list
-from app_server.mcp.oauth.credentials import CredentialStore
-from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
+from app_server.mcp.opening import open_streams, tokens_of
 from app_server.mcp.peer import ConnectionOwner, list_all
 from app_server.mcp.processes import Processes
-from app_server.mcp.stdio import ServerProcess, run_server
+from app_server.mcp.stdio import ServerProcess
 from app_server.mcp.tools.calls import cut_middle
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp.tunnel import open_dial
 from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
 from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
-from app_server.mcp_wire.http.authorized import Tokens
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
-from app_server.mcp_wire.http.transport import Streams, open_http
 from app_server.telemetry.spans import trace_context
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
@@ -178,10 +167,10 @@ async def serve_connection(
     The owner hears `ready` or `failed`, before anything is torn down, and decides with `stop` when
     the connection ends; it ends too when the server does. Cancelling stops the server as well.
     """
-    tokens = _tokens(config, processes)
+    tokens = tokens_of(config, processes)
     elsewhere = config.environment_id != LOCAL
     try:
-        async with _open(config, cwd, tokens, processes) as (streams, process):
+        async with open_streams(config, cwd, tokens, processes) as (streams, process):
             client = McpClient(Dispatcher(*streams), owner, config.startup_timeout_s)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
@@ -198,14 +187,6 @@ async def serve_connection(
         )
     except (ServerUnavailable, HeaderCommandFailed, ValueError) as exc:
         owner.failed(StartupFailed(str(exc)))
-
-
-def _tokens(config: ServerConfig, processes: Processes) -> TokenSource | None:
-    http = config.transport
-    if not isinstance(http, HttpTransport) or http.oauth.home is None or not http.signs_in:
-        return None
-    target = SignInTarget.of(config, http, processes)
-    return TokenSource(target, CredentialStore(http.oauth.home, http.oauth.store))
 
 
 async def _start(
@@ -246,76 +227,13 @@ def _startup_failure(error: PeerError, *, signed_in_before: bool) -> StartupFail
 
 async def _until_over(client: McpClient, owner: ConnectionOwner) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_cancel_when, owner.stop, tasks.cancel_scope)
-        tasks.start_soon(_cancel_when, client.closed, tasks.cancel_scope)
+        for event in (owner.stop, client.closed):
+            tasks.start_soon(_cancel_when, event, tasks.cancel_scope)
 
 
 async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
     await event.wait()
     scope.cancel()
-
-
-@asynccontextmanager
-async def _open(
-    config: ServerConfig, cwd: str, tokens: TokenSource | None, processes: Processes
-) -> AsyncIterator[tuple[Streams, ServerProcess | None]]:
-    match config.transport:
-        case StdioTransport() as stdio:
-            where = config.environment_id
-            async with run_server(processes, where, stdio.launch(where, cwd)) as process:
-                yield (process, process), process
-        case HttpTransport() as http:
-            if config.environment_id != LOCAL:
-                async with _open_elsewhere(config, http, tokens, processes) as streams:
-                    yield streams, None
-                return
-            headers = http.headers(config.name)
-            credentials: list[Tokens] = [] if tokens is None else [tokens]
-            if http.header_command is not None:
-                command = HeaderCommand(partial(run_here, http.header_command, cwd), headers)
-                await command.current()
-                credentials.append(command)
-            async with open_http(http.url, headers, *credentials) as streams:
-                yield streams, None
-
-
-@asynccontextmanager
-async def _open_elsewhere(
-    config: ServerConfig,
-    http: HttpTransport,
-    tokens: TokenSource | None,
-    processes: Processes,
-) -> AsyncIterator[Streams]:
-    """Open the streams to a server that another machine reaches.
-
-    Raises:
-        ConnectionError: the environment is out of reach.
-        ServerUnavailable: the variable of its token is not set.
-        HeaderCommandFailed: its command for headers failed there.
-    """
-    url = httpx2.URL(http.url)
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ServerUnavailable("its URL is neither http nor https")
-    port = url.port or (443 if url.scheme == "https" else 80)
-    try:
-        async with processes.open_connection(config.environment_id, url.host, port):
-            pass
-    except OSError as exc:
-        # With a number it is that machine that refuses: the handshake says so.
-        if exc.errno is None:
-            raise
-    headers = http.headers(config.name)
-    credentials: list[Tokens] = [] if tokens is None else [tokens]
-    if http.header_command is not None:
-        run = partial(run_elsewhere, processes, config.environment_id, http.header_command)
-        command = HeaderCommand(run, headers)
-        await command.current()
-        credentials.append(command)
-    async with (
-        open_dial(processes, config.environment_id) as dial,
-        open_http(http.url, headers, *credentials, dial=dial) as streams,
-    ):
-        yield streams
 
 
 async def _shake_hands(client: McpClient, config: ServerConfig) -> Listing:

@@ -14,10 +14,12 @@ import pytest
 from app_server.mcp.catalog.config import HttpTransport, OAuthSettings, ServerConfig
 from app_server.mcp.errors import HeaderCommandFailed
 from app_server.mcp.header_command import HeaderCommand, parse_headers
-from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_here
+from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_command
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
+from app_server.runtime.launch import Launch
 from tests.support.files.fifos import open_fifo
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
+from tests.support.host.elsewhere import machines
 from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.header_commands import FAILED, look, printing, runs, sent, server
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
@@ -90,6 +92,18 @@ def test_what_is_no_header_is_refused(printed: bytes, reason: str) -> None:
 # The process.
 
 
+async def run_here(command: str, cwd: str) -> bytes:
+    async with machines() as environments:
+        async with environments.run("local", Launch("true")):
+            pass  # The watchdog of children runs from here on.
+        try:
+            return await run_command(environments, "local", command, cwd)
+        except HeaderCommandFailed as exc:
+            failure = exc
+    # Raised inside it would come out in a group.
+    raise failure
+
+
 async def test_the_command_runs_in_a_shell_with_few_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +154,9 @@ async def test_output_of_the_largest_size_is_taken(tmp_path: Path) -> None:
 async def test_nothing_of_a_command_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, cancelled: bool
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.header_process.RUN_S", 600 if cancelled else 0.2)
+    ended = command.endswith("& echo {}") and "/dev/null" in command
+    monkeypatch.setattr("app_server.mcp.header_process.RUN_S", 600 if cancelled or ended else 0.2)
+    monkeypatch.setattr("app_server.host.processes.TERMINATE_S", 0.1)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     outcome: list[str] = []
@@ -164,7 +180,6 @@ async def test_nothing_of_a_command_is_left_behind(
                 reader = await open_fifo(pipe)
         with reader:
             await anyio.to_thread.run_sync(reader.read, abandon_on_cancel=True)
-    ended = command.endswith("& echo {}") and "/dev/null" in command
     if not cancelled:
         timed_out = "MCP HTTP headers helper timed out after 0.2 seconds"
         assert outcome == ["{}\n" if ended else timed_out]

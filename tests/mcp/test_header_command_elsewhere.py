@@ -6,7 +6,7 @@ import pytest
 
 from app_server.mcp import header_process
 from app_server.mcp.errors import HeaderCommandFailed
-from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_elsewhere
+from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_command
 from tests.support.harness import claim, serve
 from tests.support.host.elsewhere import add, machines, put
 from tests.support.host.exec_conversations import listening
@@ -73,7 +73,7 @@ async def test_the_error_says_how_a_command_failed_there(
     async with listening() as url, machines() as environments:
         environments.add("far", put(url))
         with pytest.raises(HeaderCommandFailed) as failed:
-            await run_elsewhere(environments, "far", command)
+            await run_command(environments, "far", command, None)
         assert str(failed.value) == f"MCP HTTP headers helper {reason}"
 
 
@@ -83,7 +83,7 @@ async def test_what_the_command_complains_of_there_is_not_kept_waiting() -> None
         environments.add("far", put(url))
         # More than the exec server sends before somebody reads it.
         complains = "head -c 3000000 /dev/zero >&2; echo '{}'"
-        assert await run_elsewhere(environments, "far", complains) == b"{}\n"
+        assert await run_command(environments, "far", complains, None) == b"{}\n"
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path) -> None:
     ):
         environments.add("far", put(url))
         line = f"exec 9>{holders.path}; printf x >&9; sleep 1000 </dev/null >/dev/null & echo {{}}"
-        assert await run_elsewhere(environments, "far", line) == b"{}\n"
+        assert await run_command(environments, "far", line, None) == b"{}\n"
         await holders.held(1)
         await holders.ended()
 
@@ -107,4 +107,4 @@ async def test_a_machine_that_is_away_is_no_fault_of_the_command() -> None:
         async with listening() as url:
             environments.add("far", put(url))
         with pytest.raises(ConnectionError):
-            await run_elsewhere(environments, "far", "echo {}")
+            await run_command(environments, "far", "echo {}", None)
