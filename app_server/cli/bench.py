@@ -15,6 +15,7 @@ from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_addre
 from app_server.clients.address import ServerAddress
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import BLOCKS, Figures, Measured, bench
+from app_server.clients.command_line import add_home, command_parser
 from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
 from app_server.host.listening import listener_of
 from protocol.errors import RpcError
@@ -82,12 +83,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog="app-server bench",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("app-server bench", DESCRIPTION, EPILOG)
     parser.add_argument(
         "urls",
         nargs="*",
@@ -95,9 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="ws://HOST:PORT or unix://PATH of a running server (default: the one that runs with "
         f"the home folder; without --home {URL_VARIABLE} may name another one)",
     )
-    parser.add_argument(
-        "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
-    )
+    add_home(parser)
     parser.add_argument(
         "--steps",
         type=_positive,

@@ -6,6 +6,8 @@ The two commands take options of the server's own command line; most of those do
 import argparse
 from collections.abc import Callable, Mapping
 
+from app_server.clients.command_line import command_parser
+
 MCP_SERVER = """\
 Serve an MCP client on stdin and stdout. It gets two tools: codex starts a thread and runs its first
 turn, codex-reply runs another turn of a thread. The threads are ordinary ones in the home folder,
@@ -40,7 +42,9 @@ The exit status is 0 if every check holds, else 1. What comes next:
 
 def mcp_server_parser() -> argparse.ArgumentParser:
     """Describe the options that matter to an MCP server."""
-    parser = _parser("mcp-server [options]", MCP_SERVER, MCP_SERVER_END)
+    parser = command_parser(
+        "app-server", MCP_SERVER, MCP_SERVER_END, usage="app-server mcp-server [options]"
+    )
     parser.add_argument(
         "--home", metavar="DIR", help="where settings and threads are kept (default: the server's)"
     )
@@ -58,7 +62,9 @@ def mcp_server_parser() -> argparse.ArgumentParser:
 
 def demo_parser() -> argparse.ArgumentParser:
     """Describe what a demo can show."""
-    parser = _parser("demo [--apps | --signals | --tools]", DEMO, DEMO_END)
+    parser = command_parser(
+        "app-server", DEMO, DEMO_END, usage="app-server demo [--apps | --signals | --tools]"
+    )
     for name, text in (
         ("--apps", "apps of a hosted endpoint that this package ships"),
         ("--signals", "two agents, one asks and the other is woken; then a crash in between"),
@@ -72,12 +78,3 @@ PARSERS: Mapping[str, Callable[[], argparse.ArgumentParser]] = {
     "demo": demo_parser,
     "mcp-server": mcp_server_parser,
 }
-
-
-def _parser(usage: str, description: str, end: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        usage=f"app-server {usage}",
-        description=description,
-        epilog=end,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )

@@ -8,15 +8,19 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+from app_server.clients.command_line import add_home, command_parser
 from app_server.config.home import resolve_home
-from app_server.config.values import ConfigError, parse_override
-from app_server.doctor.catalogue import CHECKS
-from app_server.doctor.machine import Machine
-from app_server.doctor.running import CheckSpec, run_checks
-from app_server.logs.redaction import Redactor
-from app_server.server.settings import VERSION
-from app_server.threads.repair.doctor import Check, check_home, rebuild_index
+
+if TYPE_CHECKING:
+    from app_server.threads.repair.doctor import Check
+
+NAMES = (
+    "threads", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox", "ports", "clock",
+    "limits",
+)  # fmt: skip
+"""Of the checks in `app_server.doctor.catalogue`."""
 
 DESCRIPTION = """\
 Check a home folder and this machine, and say of what is wrong what to do about it. Nothing is
@@ -61,6 +65,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status: 0, 1 for findings, 2 for a wrong call."""
     parser = make_parser()
     options = parser.parse_args(arguments)
+    # The help does without all that is checked.
+    from app_server.config.values import ConfigError, parse_override
+    from app_server.doctor.catalogue import CHECKS
+    from app_server.doctor.machine import Machine
+    from app_server.doctor.running import run_checks
+    from app_server.server.settings import VERSION
+    from app_server.threads.repair.doctor import Check, check_home, rebuild_index
+
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
     home = resolve_home(options.home)
     try:
@@ -82,7 +94,9 @@ def main(arguments: Sequence[str]) -> int:
             failed = Check("rebuild", "error", f"{exc.filename or home}: {exc.strerror}")
             failed.todo = check_home(home).todo or "see the other checks"
             checks.append(failed)
-    checks.extend(asyncio.run(run_checks(_chosen(options.only, options.skip), machine)))
+    chosen = set(options.only or NAMES) - set(options.skip)
+    specs = [spec for spec in CHECKS if spec.name in chosen]
+    checks.extend(asyncio.run(run_checks(specs, machine)))
     _redact(checks)
     is_well = all(check.status == "ok" for check in checks)
     if options.json:
@@ -100,15 +114,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog="app-server doctor",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
-    )
+    parser = command_parser("app-server doctor", DESCRIPTION, EPILOG)
+    add_home(parser)
     parser.add_argument(
         "--listen",
         action="append",
@@ -130,17 +137,16 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="check the settings of NAME.config.toml too, over those of config.toml",
     )
-    names = [spec.name for spec in CHECKS]
     parser.add_argument(
         "--only",
         action="append",
         default=[],
-        choices=names,
+        choices=NAMES,
         help="do this check alone; may be given several times (threads: home, logs, locks, index, "
         "codex)",
     )
     parser.add_argument(
-        "--skip", action="append", default=[], choices=names, help="leave this check out"
+        "--skip", action="append", default=[], choices=NAMES, help="leave this check out"
     )
     parser.add_argument("--json", action="store_true", help="write the report as JSON")
     parser.add_argument(
@@ -151,7 +157,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def render(checks: Sequence[Check]) -> list[str]:
+def render(checks: Sequence["Check"]) -> list[str]:
     """Write a report for people, a line each."""
     lines = []
     for check in checks:
@@ -164,12 +170,10 @@ def render(checks: Sequence[Check]) -> list[str]:
     return lines
 
 
-def _chosen(only: Sequence[str], skip: Sequence[str]) -> list[CheckSpec]:
-    return [spec for spec in CHECKS if spec.name not in skip and (not only or spec.name in only)]
-
-
-def _redact(checks: Sequence[Check]) -> None:
+def _redact(checks: Sequence["Check"]) -> None:
     """Take out what providers, servers and the system may have repeated of secrets."""
+    from app_server.logs.redaction import Redactor
+
     redactor = Redactor(os.environ)
     for check in checks:
         check.message = redactor.redact(check.message)

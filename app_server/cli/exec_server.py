@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from app_server.clients.command_line import command_parser
 from app_server.clients.token_file import take_token
 from app_server.host.exec.server.server import ExecServer, ExecSettings
 from app_server.http.loopback_address import is_loopback_address
@@ -66,12 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog="app-server exec-server",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("app-server exec-server", DESCRIPTION, EPILOG)
     parser.add_argument(
         "--listen",
         default=DEFAULT_LISTEN,

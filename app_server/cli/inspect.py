@@ -14,6 +14,7 @@ import anyio
 
 from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
 from app_server.clients.address import ServerAddress
+from app_server.clients.command_line import add_home, command_parser
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import parse_upstream
 from app_server.clients.token_file import TOKEN_FILE_HELP
@@ -80,12 +81,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog="app-server inspect",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("app-server inspect", DESCRIPTION, EPILOG)
     parser.add_argument(
         "url",
         nargs="?",
@@ -93,9 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="the server, on this machine: ws://127.0.0.1:PORT or unix://PATH (default: the one "
         f"that runs with the home folder; without --home {URL_VARIABLE} may name another one)",
     )
-    parser.add_argument(
-        "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
-    )
+    add_home(parser)
     parser.add_argument(
         "--port",
         type=_port,

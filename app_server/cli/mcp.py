@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
+from app_server.clients.command_line import command_parser
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import ConfigSources, Configuration
@@ -108,11 +109,10 @@ def make_parser() -> argparse.ArgumentParser:
     common.add_argument(
         "-c", "--config", action="append", metavar="KEY=VALUE", help="override one setting"
     )
-    parser = argparse.ArgumentParser(
-        prog="app-server mcp",
-        description="List, add and remove MCP servers, and sign in to them.",
-        epilog=EPILOG.format(home=default_home()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "app-server mcp",
+        "List, add and remove MCP servers, and sign in to them.",
+        EPILOG.format(home=default_home()),
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False, parents=[common])

@@ -12,6 +12,7 @@ import anyio
 
 from app_server.cli.chosen_server import NoOneServer, server_address
 from app_server.clients.address import ServerAddress
+from app_server.clients.command_line import command_parser
 from app_server.clients.connection import Client, open_client
 from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock
@@ -48,9 +49,6 @@ examples:
                             the thread reads it at its next turn; sent again it is one signal
 
 The exit status is 1 if the signal failed or nobody took it in time (--ttl)."""
-
-URL_HELP = "the server (default: the one that runs with the home folder)"
-HOME_HELP = "the home folder of the server (default: the one that a server without --home uses)"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -96,26 +94,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog="app-server signal",
-        description="Put messages from outside into threads, once each, with receipts.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "app-server signal",
+        "Put messages from outside into threads, once each, with receipts.",
+        EPILOG,
     )
-    parser.add_argument("--url", help=URL_HELP)
-    parser.add_argument("--home", metavar="DIR", help=HOME_HELP)
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
+    _add_server(parser, TOKEN_FILE_HELP)
     # They may also stand behind the command.
-    where = argparse.ArgumentParser(add_help=False)
-    where.add_argument("--url", default=argparse.SUPPRESS, help=URL_HELP)
-    where.add_argument("--home", metavar="DIR", default=argparse.SUPPRESS, help=HOME_HELP)
-    where.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        default=argparse.SUPPRESS,
-        help="a file with the token that the server wants",
-    )
+    where = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _add_server(where, "a file with the token that the server wants")
     commands = parser.add_subparsers(dest="command", required=True, metavar="send|list|recall")
     send = commands.add_parser(
         "send",
@@ -156,6 +143,18 @@ def make_parser() -> argparse.ArgumentParser:
     recall.add_argument("--source", default=SOURCE, help="the system it came from")
     recall.add_argument("id", metavar="ID", help="the signal's id")
     return parser
+
+
+def _add_server(parser: argparse.ArgumentParser, token_help: str) -> None:
+    parser.add_argument(
+        "--url", help="the server (default: the one that runs with the home folder)"
+    )
+    parser.add_argument(
+        "--home",
+        metavar="DIR",
+        help="the home folder of the server (default: the one that a server without --home uses)",
+    )
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
 
 
 async def _run(options: argparse.Namespace, server: ServerAddress) -> int:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
+from app_server.clients.command_line import add_home, command_parser
 from app_server.config.home import resolve_home
 from app_server.server.running_servers import FoundServer, servers_of
 from app_server.threads.log.file.locks import holder_of
@@ -53,15 +54,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog="app-server status",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
-    )
+    parser = command_parser("app-server status", DESCRIPTION, EPILOG)
+    add_home(parser)
     parser.add_argument("--json", action="store_true", help="write the list as JSON")
     return parser
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.cli import serve
+from app_server.cli import doctor, serve
+from app_server.doctor.catalogue import CHECKS
 from app_server.server.settings import VERSION
 
 GARBAGE = """
@@ -54,6 +55,17 @@ from app_server.cli import mcp
 
 mcp.main(["list", "--home", sys.argv[1]])
 print(json.dumps(sorted(sys.modules)))
+"""
+
+HELP = """
+import json, sys
+from app_server.cli import entry
+
+sys.argv = ["app-server", "doctor", "--help"]
+try:
+    entry.main()
+except SystemExit:
+    print(json.dumps(sorted(sys.modules)))
 """
 
 MOST_TO_LISTEN = 314
@@ -120,6 +132,12 @@ def test_clients_can_connect_before_the_server_is_imported(tmp_path: Path) -> No
 def test_a_command_that_reads_settings_imports_no_mcp_sdk(tmp_path: Path) -> None:
     *_, modules = run(MCP, str(tmp_path)).splitlines()
     assert set(packages_of(json.loads(modules))) & {*NEVER, "cryptography"} == set()
+
+
+def test_the_help_of_doctor_imports_nothing_of_what_is_checked() -> None:
+    *_, modules = run(HELP).splitlines()
+    assert len(json.loads(modules)) <= MOST_TO_LISTEN
+    assert [spec.name for spec in CHECKS] == list(doctor.NAMES)
 
 
 def test_the_first_request_waits_for_no_more_modules_than_it_did() -> None:

@@ -19,6 +19,7 @@ from app_server.clients.coder.agent import CannotStart, run_agent
 from app_server.clients.coder.options import AGENTS, spelled
 from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, TOKEN_VARIABLE, Plan
 from app_server.clients.coder.session_server import NoServer, session_server
+from app_server.clients.command_line import command_parser
 from app_server.clients.receiver.agent.app_server import check_url
 from app_server.clients.receiver.agent.surface import MODES
 from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file, read_token
@@ -90,14 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog="coder",
-        usage="coder [OPTION...] [-- WORDS FOR THE AGENT]\n       coder install [OPTION...]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    usage = "coder [OPTION...] [-- WORDS FOR THE AGENT]\n       coder install [OPTION...]"
+    parser = command_parser("coder", DESCRIPTION, EPILOG, usage=usage, allow_abbrev=False)
     parser.add_argument(
         *spelled("agent"), choices=AGENTS, default=AGENTS[0], help="which (%(default)s)"
     )

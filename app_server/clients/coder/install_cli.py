@@ -10,6 +10,7 @@ from pathlib import Path
 from app_server.clients.coder.install import Installation, homes, install
 from app_server.clients.coder.install_check import check
 from app_server.clients.coder.options import AGENTS, spelled
+from app_server.clients.command_line import command_parser
 from app_server.clients.receiver.router.wire import KEY_VARIABLE, check_router_url
 from app_server.config.home import resolve_home
 from app_server.runtime.user_paths import expand_user
@@ -57,14 +58,8 @@ def main(words: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line of `coder install`."""
-    parser = argparse.ArgumentParser(
-        prog="coder install",
-        usage="coder install [OPTION...]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    usage = "coder install [OPTION...]"
+    parser = command_parser("coder install", DESCRIPTION, EPILOG, usage=usage, allow_abbrev=False)
     parser.add_argument(
         *spelled("check"),
         action="store_true",

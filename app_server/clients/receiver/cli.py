@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from app_server.clients.command_line import command_parser
 from app_server.clients.receiver.agent.surface import MODE_VARIABLE, THREAD_VARIABLE
 from app_server.clients.receiver.agent.surface import URL_VARIABLE as APP_SERVER_VARIABLE
 from app_server.clients.receiver.ledger.entries import LedgerBroken
@@ -96,12 +97,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog="app-server receiver",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("app-server receiver", DESCRIPTION, EPILOG)
     parser.add_argument(
         "--router-url",
         metavar="URL",
