@@ -11,7 +11,7 @@ from app_server.threads.history.pages import (
     turns_page,
 )
 from app_server.views.page_size import page_size
-from app_server.views.threads import turn_of_page
+from app_server.views.turns import turn_of_page
 from protocol.threads import ThreadResumeInitialTurnsPageParams, TurnsPage
 
 

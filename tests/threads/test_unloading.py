@@ -16,7 +16,7 @@ from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.threads.store import (
     ThreadStore,
 )
-from app_server.views.threads import MAX_TURNS_CHARS, turns_of_state
+from app_server.views.turns import MAX_TURNS_CHARS, turns_of_state
 from protocol.items import AgentMessageThreadItem
 from protocol.rollout import (
     ItemCompleted,

@@ -5,26 +5,27 @@ Source: docs/wire.md, "History and search".
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, cast
 
-from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures, no_rollout, thread_failures
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen.configured import config_for, with_profile
-from app_server.handlers.threads.chosen.settings import profile_config, thread_overrides
+from app_server.handlers.threads.chosen.configured import settings_over, with_profile
+from app_server.handlers.threads.chosen.settings import thread_overrides
 from app_server.handlers.threads.reading.history import refuse_ephemeral
-from app_server.handlers.threads.shown import shown_turns
-from app_server.plugins.contributor import roots_of
+from app_server.handlers.threads.shown import (
+    notify_of_usage,
+    shown_thread,
+    shown_turns,
+    thread_response,
+    warn_of_config,
+)
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
-from app_server.sessions.settings import with_overrides
 from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
 from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.store import ThreadArchived
 from app_server.views.first_pages import first_pages
-from app_server.views.threads import settings_response, thread_of_state
 from protocol.errors import RpcError, invalid_request
-from protocol.lifecycle import PROTOCOL_VERSION, ConfigWarningNotification
+from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.rollout import ThreadCreated
 from protocol.threads import (
     NotLoadedThreadStatus,
@@ -40,7 +41,6 @@ from protocol.threads import (
     ThreadStartedNotification,
     ThreadStatusChangedNotification,
 )
-from protocol.turns import ThreadTokenUsageUpdatedNotification
 
 
 class BranchHandlers:
@@ -67,21 +67,15 @@ class BranchHandlers:
     async def fork(self, context: RequestContext, params: ThreadForkParams) -> ThreadForkResponse:
         """Copy the history of a thread into a new one, and subscribe the caller to that."""
         _refuse_two_ends(params)
-        source_id, configuration = params.thread_id, self._services.configuration
+        source_id = params.thread_id
         with config_failures(), thread_failures(source_id, no_rollout(source_id)):
             source, end = await self._source(source_id)
-            params = await with_profile(configuration, params)
-            profiles = await profile_config(configuration, params.permissions, params.config)
-            overrides = thread_overrides(
-                params, configuration.resolve, self._services.environments.has, profiles
+            params = await with_profile(self._services.configuration, params)
+            overrides = await thread_overrides(self._services, params)
+            thread_id = self._clock.new_id()
+            config, settings, warnings = await settings_over(
+                self._services, thread_id, source, params, overrides
             )
-            folder = overrides.cwd or source.settings.cwd
-            config, of_project = await config_for(configuration, params.config, folder)
-            requirements = requirements_of(config)
-            chosen = with_overrides(source.settings, overrides, config.view())
-            settings, replaced = with_required(chosen, requirements)
-            thread_id, roots = self._clock.new_id(), source.created.selected_capability_roots
-            problems = await self._services.plugins.select(thread_id, roots_of(roots or ()))
             created = ThreadCreated(
                 at_ms=self._clock.now_ms(),
                 thread_id=thread_id,
@@ -95,7 +89,7 @@ class BranchHandlers:
                 or source.created.developer_instructions,
                 ephemeral=params.ephemeral,
                 forked_from_id=source_id,
-                selected_capability_roots=roots,
+                selected_capability_roots=source.created.selected_capability_roots,
                 dynamic_tools=source.created.dynamic_tools,
             )
             point = ForkPoint(params.last_turn_id, params.before_turn_id, end)
@@ -109,20 +103,15 @@ class BranchHandlers:
                     "turnInProgress",
                     turnId=str(exc),
                 ) from exc
-        thread = self._thread(session)
+        thread = shown_thread(self._store, session.thread.state, session)
         shown = thread
         if not params.exclude_turns:
             with thread_failures(thread_id, no_rollout(thread_id)):
                 turns = await shown_turns(self._store, session.thread.state, loaded=True)
             shown = thread.model_copy(update={"turns": turns})
         context.after_answer(self._announce_fork, context, session, thread)
-        warnings = (*of_project, *requirements.warnings, *replaced, *problems)
-        context.after_answer(self._warn, context, session, warnings)
-        members = cast(
-            dict[str, Any],
-            settings_response(session.thread.state.settings, shown, session.instructions.sources),
-        )
-        return ThreadForkResponse(**members)
+        context.after_answer(warn_of_config, self._hub, context.connection_id, session, warnings)
+        return thread_response(ThreadForkResponse, session, shown)
 
     async def _source(self, source_id: str) -> tuple[ThreadState, int | None]:
         """Return what is known of a source, and where its log ends if it is being written."""
@@ -134,12 +123,7 @@ class BranchHandlers:
         else:
             state, end = session.thread.state, await session.thread.log_length()
         if state.archived:
-            raise invalid_request(
-                f"session {source_id} is archived. Run `codex unarchive {source_id}` to "
-                "unarchive it first.",
-                "threadArchived",
-                threadId=source_id,
-            )
+            raise ThreadArchived(source_id)
         return state, end
 
     def _announce_fork(
@@ -147,26 +131,9 @@ class BranchHandlers:
     ) -> None:
         state = session.thread.state
         self._hub.subscribe(context.connection_id, state.id)
-        if state.usage is not None and state.turns:
-            self._hub.notify(
-                context.connection_id,
-                ThreadTokenUsageUpdatedNotification(
-                    thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
-                ),
-            )
+        notify_of_usage(self._hub, context.connection_id, state)
         self._hub.broadcast(ThreadStartedNotification(thread=thread))
         session.publisher.begin()
-
-    def _warn(
-        self, context: RequestContext, session: ThreadSession, warnings: tuple[str, ...]
-    ) -> None:
-        for warning in warnings:
-            self._hub.notify(context.connection_id, ConfigWarningNotification(summary=warning))
-            session.publisher.warning(warning)
-
-    def _thread(self, session: ThreadSession) -> Thread:
-        path = None if session.thread.ephemeral else self._store.shown_path(session.thread.id)
-        return thread_of_state(session.thread.state, session.status, path)
 
     # Reverting.
 
@@ -186,7 +153,7 @@ class BranchHandlers:
         event = ThreadRevertedNotification(thread_id=thread_id)
         context.after_answer(self._hub.broadcast, event)
         return ThreadRevertResponse(
-            thread=self._thread(session),
+            thread=shown_thread(self._store, session.thread.state, session),
             turns_backwards_cursor=places["turns_backwards_cursor"],
             items_backwards_cursor=places["items_backwards_cursor"],
         )

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
+from app_server.handlers.threads.shown import shown_thread
 from app_server.threads.log.state.thread import ThreadState
-from app_server.views.threads import thread_of_state
 from protocol.errors import RpcError, invalid_request
 from protocol.rollout import Record
-from protocol.threads import NotLoadedThreadStatus, Thread
+from protocol.threads import Thread
 
 
 class ThreadChanges:
@@ -56,10 +56,7 @@ class ThreadChanges:
 
     def show(self, state: ThreadState) -> Thread:
         """Show a thread as it is now, without its turns."""
-        session = self._services.sessions.find(state.id)
-        status = NotLoadedThreadStatus() if session is None else session.status
-        path = None if state.created.ephemeral else self._services.store.shown_path(state.id)
-        return thread_of_state(state, status, path, filing=self._services.store.organization.state)
+        return shown_thread(self._services.store, state, self._services.sessions.find(state.id))
 
 
 def not_for_ephemeral(what: str, thread_id: str) -> RpcError:

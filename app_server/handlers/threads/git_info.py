@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from app_server.host.folder_reads import FolderReads
-from app_server.host.repository import RepositoryState, read_repository
+from app_server.host.repository import read_repository
 from protocol.threads import GitInfo
 
 
@@ -17,21 +17,12 @@ class GitInfoReader:
     def __init__(self) -> None:
         self._reads = FolderReads()
 
-    @property
-    def hanging(self) -> int:
-        """How many reads hang."""
-        return self._reads.hanging
-
     async def read(self, cwd: str) -> GitInfo | None:
         """Say where the repository that a folder is in stands; None when nothing is known in 2 s.
 
         A read that hangs is left to itself.
         """
-        state = await self._reads.read(partial(_read, Path(cwd)))
+        state = await self._reads.read(partial(read_repository, Path(cwd)))
         if state is None:
             return None
         return GitInfo(sha=state.sha, branch=state.branch, origin_url=state.origin_url)
-
-
-def _read(folder: Path) -> RepositoryState | None:
-    return read_repository(folder)

@@ -6,7 +6,6 @@ Source: docs/threads.md, "Settings".
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.errors import (
     config_failures,
@@ -17,18 +16,16 @@ from app_server.handlers.errors import (
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.environments import chosen_environments
 from app_server.handlers.threads.chosen.settings import (
+    allowed_settings,
     model_name,
-    profile_config,
     turn_overrides,
 )
+from app_server.handlers.threads.shown import announce_settings
 from app_server.rpc.context import Handler, RequestContext
-from app_server.sessions.managed_policy import refuse_overrides, with_required
-from app_server.sessions.settings import Overrides, with_overrides
+from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.thread import ThreadState
-from app_server.views.threads import thread_settings
 from protocol.rollout import Record, Settings, SettingsChanged
 from protocol.threads import (
-    ThreadSettingsUpdatedNotification,
     ThreadSettingsUpdateParams,
     ThreadSettingsUpdateResponse,
 )
@@ -55,53 +52,34 @@ class ThreadSettingsHandlers:
         """Change a thread's settings from its next turn on; they are on disk when answered."""
         thread_id = params.thread_id
         warnings: Sequence[str] = ()
-        with (
-            thread_failures(thread_id),
-            config_failures(),
-            setting_failures(),
-        ):
-            configuration = self._services.configuration
-            profiles = await profile_config(configuration, params.permissions)
-            overrides = turn_overrides(
-                params, configuration.resolve, self._services.environments.has, profiles
-            )
+        with thread_failures(thread_id), config_failures(), setting_failures():
+            overrides = await turn_overrides(self._services, params)
             requirements = await self._services.configuration.requirements()
             session = self._services.sessions.get(thread_id)
 
             def decide(state: ThreadState) -> Sequence[Record]:
                 nonlocal warnings
-                settings, warnings = _changed(state.settings, params, overrides, requirements)
+                settings, warnings = allowed_settings(
+                    state.settings, overrides, requirements, without_tier=_clears_tier(params)
+                )
                 if settings == state.settings:
                     return []
                 return [SettingsChanged(at_ms=self._services.clock.now_ms(), settings=settings)]
 
             added = await session.thread.change(decide)
         if added:
-            event = ThreadSettingsUpdatedNotification(
-                thread_id=thread_id, thread_settings=thread_settings(session.thread.state.settings)
-            )
-            context.after_answer(self._services.hub.emit, thread_id, event)
-            for warning in warnings:
-                context.after_answer(session.publisher.warning, warning)
+            announce_settings(self._services.hub, context, session, warnings)
         return ThreadSettingsUpdateResponse()
 
     async def update_turn(
         self, context: RequestContext, params: TurnSettingsUpdateParams
     ) -> TurnSettingsUpdateResponse:
         """Change settings of the running turn alone, from its next model request on."""
-        thread_id = params.thread_id
-        session = loaded_thread(self._services.sessions, thread_id)
+        session = loaded_thread(self._services.sessions, params.thread_id)
         if session.slot.active_turn_id != params.turn_id:
             return TurnSettingsUpdateResponse(status="targetUnavailable")
-        chosen = chosen_environments(
-            params.environments,
-            None,
-            None,
-            self._services.configuration.resolve,
-            self._services.environments.has,
-        )
         overrides = replace(
-            chosen,
+            chosen_environments(self._services, params.environments),
             model=model_name(params.model),
             approvals_reviewer=params.approvals_reviewer,
             effort=params.effort,
@@ -111,28 +89,12 @@ class ThreadSettingsHandlers:
 
         def change(settings: Settings) -> Settings:
             changed = with_overrides(settings, overrides, Config({}).view())
-            return _without_tier(changed) if _clears_tier(params) else changed
+            update = {"service_tier": None} if _clears_tier(params) else {}
+            return changed.model_copy(update=update)
 
         applied = session.change_turn_settings(params.turn_id, change)
         return TurnSettingsUpdateResponse(status="applied" if applied else "targetUnavailable")
 
 
-def _changed(
-    settings: Settings,
-    params: ThreadSettingsUpdateParams,
-    overrides: Overrides,
-    requirements: Requirements,
-) -> tuple[Settings, Sequence[str]]:
-    chosen = with_overrides(settings, overrides, Config({}).view())
-    refuse_overrides(overrides, chosen, requirements)
-    if _clears_tier(params):
-        chosen = _without_tier(chosen)
-    return with_required(chosen, requirements)
-
-
 def _clears_tier(params: ThreadSettingsUpdateParams | TurnSettingsUpdateParams) -> bool:
     return params.service_tier is None and "service_tier" in params.model_fields_set
-
-
-def _without_tier(settings: Settings) -> Settings:
-    return settings.model_copy(update={"service_tier": None})

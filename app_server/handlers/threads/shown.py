@@ -1,20 +1,53 @@
-"""What answers show of a thread: where it is, and its turns."""
+"""What clients are shown of a thread: where it is, its turns, its settings, and warnings."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, TypeVar
 
+from app_server.rpc.context import ConnectionId, RequestContext
+from app_server.rpc.hub.hub import Hub
 from app_server.sessions.session import ThreadSession
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
-from app_server.views.threads import (
-    turns_of_log,
-    turns_of_state,
+from app_server.views.settings import settings_response, thread_settings
+from app_server.views.threads import thread_of_state
+from app_server.views.turns import turns_of_log, turns_of_state
+from protocol.lifecycle import ConfigWarningNotification
+from protocol.threads import (
+    NotLoadedThreadStatus,
+    Thread,
+    ThreadSettingsResponse,
+    ThreadSettingsUpdatedNotification,
+    ThreadStatus,
 )
-from protocol.turns import Turn
+from protocol.turns import ThreadTokenUsageUpdatedNotification, Turn
+
+Response = TypeVar("Response", bound=ThreadSettingsResponse)
 
 
-def path_of(store: ThreadStore, session: ThreadSession) -> str | None:
-    """Return where a loaded thread is on disk; None for one that is not."""
-    return None if session.thread.ephemeral else store.shown_path(session.thread.id)
+def status_of(session: ThreadSession | None) -> ThreadStatus:
+    """Return the status of a thread; None: it is not loaded."""
+    return NotLoadedThreadStatus() if session is None else session.status
+
+
+def shown_thread(
+    store: ThreadStore,
+    state: ThreadState,
+    session: ThreadSession | None,
+    turns: list[Turn] | None = None,
+) -> Thread:
+    """Show a thread as it is now, with some turns; without a session it is not loaded."""
+    path = None if state.created.ephemeral else store.shown_path(state.id)
+    filing = store.organization.state
+    return thread_of_state(state, status_of(session), path, turns=turns, filing=filing)
+
+
+def thread_response(
+    kind: type[Response], session: ThreadSession, thread: Thread, **members: Any
+) -> Response:
+    """Answer with a thread and its settings, and with the further members of the answer."""
+    settings = session.thread.state.settings
+    return settings_response(kind, settings, thread, session.instructions.sources, **members)
 
 
 async def logged_turns(store: ThreadStore, state: ThreadState) -> list[Turn]:
@@ -29,3 +62,32 @@ async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -
     if state.is_whole or state.created.ephemeral:
         return turns_of_state(state)
     return await store.history.ask(state.id, partial(turns_of_log, loaded=loaded))
+
+
+def notify_of_usage(hub: Hub, client: ConnectionId, state: ThreadState) -> None:
+    """Notify a client of the tokens that a thread has used, if it has had a turn."""
+    if state.usage is not None and state.turns:
+        event = ThreadTokenUsageUpdatedNotification(
+            thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
+        )
+        hub.notify(client, event)
+
+
+def warn_of_config(
+    hub: Hub, client: ConnectionId, session: ThreadSession, warnings: Sequence[str]
+) -> None:
+    """Warn whoever made or loaded a thread of its configuration, and all who listen to it."""
+    for warning in warnings:
+        hub.notify(client, ConfigWarningNotification(summary=warning))
+        session.publisher.warning(warning)
+
+
+def announce_settings(
+    hub: Hub, context: RequestContext, session: ThreadSession, warnings: Sequence[str]
+) -> None:
+    """Have clients hear, after the answer, of settings that a request has changed."""
+    thread_id, settings = session.thread.id, thread_settings(session.thread.state.settings)
+    event = ThreadSettingsUpdatedNotification(thread_id=thread_id, thread_settings=settings)
+    context.after_answer(hub.emit, thread_id, event)
+    for warning in warnings:
+        context.after_answer(session.publisher.warning, warning)

@@ -11,7 +11,7 @@ from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.hub.replay_buffer import Position
 from app_server.sessions.session import ThreadSession
-from app_server.views.threads import (
+from app_server.views.turns import (
     turn_of_state,
     turns_of_state,
     turns_with_items,

@@ -2,10 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from app_server.handlers.errors import (
-    no_rollout,
-    thread_failures,
-)
+from app_server.handlers.errors import no_rollout, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext

@@ -22,7 +22,7 @@ from app_server.threads.log.state.queue import (
     reordering,
 )
 from app_server.threads.store import ThreadArchived
-from app_server.views.threads import started_turn
+from app_server.views.turns import started_turn
 from protocol.cursors import InvalidCursor, parse_offset
 from protocol.errors import invalid_request
 from protocol.items import UserInput

@@ -7,7 +7,7 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.errors import TurnActive
 from app_server.turns.code_review.texts import hint
-from app_server.views.threads import started_turn
+from app_server.views.turns import started_turn
 from protocol.errors import invalid_member, invalid_request
 from protocol.items import TextUserInput, UserMessageThreadItem
 from protocol.turns import (

@@ -4,8 +4,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from app_server.config.requirements import Requirements
-from app_server.config.values import Config
 from app_server.handlers.errors import (
     config_failures,
     input_failures,
@@ -15,20 +13,17 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.idempotency import digest_of
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen.settings import profile_config, turn_overrides
+from app_server.handlers.threads.chosen.settings import allowed_settings, turn_overrides
+from app_server.handlers.threads.shown import announce_settings
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
-from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
-from app_server.sessions.settings import Overrides, with_overrides
 from app_server.turns.model.prompt.additional_context import context_chars, context_items
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
-from app_server.views.threads import started_turn, thread_settings
+from app_server.views.turns import started_turn
 from protocol.errors import invalid_member
 from protocol.items import UserInput
-from protocol.rollout import Settings
-from protocol.threads import ThreadSettingsUpdatedNotification
 from protocol.turns import (
     AdditionalContextEntry,
     Turn,
@@ -57,10 +52,8 @@ class TurnHandlers:
     """The turn/* methods."""
 
     def __init__(self, services: Services) -> None:
+        self._services = services
         self._sessions = services.sessions
-        self._hub = services.hub
-        self._configuration = services.configuration
-        self._environments = services.environments
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -79,14 +72,13 @@ class TurnHandlers:
             setting_failures(),
             input_failures(),
         ):
-            requirements = await self._configuration.requirements()
-            profiles = await profile_config(self._configuration, params.permissions)
-            overrides = turn_overrides(
-                params, self._configuration.resolve, self._environments.has, profiles
-            )
+            requirements = await self._services.configuration.requirements()
+            overrides = await turn_overrides(self._services, params)
             session = await self._sessions.writable(params.thread_id)
             before = session.thread.state.settings
-            settings, replaced = _settings(session, overrides, requirements)
+            settings, replaced = allowed_settings(
+                before, overrides, requirements, without_tier=False
+            )
             turn_id, begin = await session.input.start(
                 await _turn_input(session, params, _digest(params)),
                 settings,
@@ -100,13 +92,7 @@ class TurnHandlers:
                 ),
             )
         if session.thread.state.settings != before:
-            event = ThreadSettingsUpdatedNotification(
-                thread_id=params.thread_id,
-                thread_settings=thread_settings(session.thread.state.settings),
-            )
-            context.after_answer(self._hub.emit, params.thread_id, event)
-            for warning in replaced:
-                context.after_answer(session.publisher.warning, warning)
+            announce_settings(self._services.hub, context, session, replaced)
         context.after_answer(begin)
         return TurnStartResponse(turn=self._taken(session, params, turn_id))
 
@@ -157,14 +143,6 @@ def _digest(params: TurnStartParams) -> str | None:
     if params.client_user_message_id is None:
         return None
     return digest_of(params, without=METADATA)
-
-
-def _settings(
-    session: ThreadSession, overrides: Overrides, requirements: Requirements
-) -> tuple[Settings, Sequence[str]]:
-    chosen = with_overrides(session.thread.state.settings, overrides, Config({}).view())
-    refuse_overrides(overrides, chosen, requirements)
-    return with_required(chosen, requirements)
 
 
 def _client_metadata(

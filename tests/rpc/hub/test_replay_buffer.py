@@ -13,7 +13,7 @@ from app_server.rpc.context import ClientSession
 from app_server.rpc.hub.hub import MAX_AT_ONCE, Hub
 from app_server.rpc.hub.replay_buffer import Position, ReplayBuffer, ReplayLimits
 from app_server.rpc.outgoing import Delta, Outgoing
-from app_server.views.threads import thread_settings
+from app_server.views.settings import thread_settings
 from protocol.elicitation import FormElicitation, McpElicitationSchema
 from protocol.envelope import Answer
 from protocol.items import AgentMessageDeltaNotification, ReasoningTextDeltaNotification

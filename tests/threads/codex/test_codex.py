@@ -23,7 +23,8 @@ from app_server.threads.index.query import ThreadQuery
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state.thread import ThreadState, replay
 from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
-from app_server.views.threads import thread_of_row, thread_of_state, turns_of_state
+from app_server.views.threads import thread_of_row, thread_of_state
+from app_server.views.turns import turns_of_state
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,

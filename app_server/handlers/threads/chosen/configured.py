@@ -10,9 +10,16 @@ from typing import Any, TypeVar
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
+from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
+from app_server.handlers.services import Services
 from app_server.permissions.project_config import read_project_layers, with_projects
+from app_server.plugins.contributor import roots_of
 from app_server.runtime.loader import load
+from app_server.sessions.managed_policy import with_required
+from app_server.sessions.settings import Overrides, with_overrides
+from app_server.threads.log.state.thread import ThreadState
+from protocol.rollout import Settings
 from protocol.threads import ThreadOverrides
 
 P = TypeVar("P", bound=ThreadOverrides)
@@ -48,6 +55,30 @@ async def config_for(
     layers = await anyio.to_thread.run_sync(read_project_layers, config, folder)
     warnings += [text for layer in layers for text in layer.warnings]
     return with_projects(config, layers), warnings
+
+
+async def settings_over(
+    services: Services,
+    thread_id: str,
+    before: ThreadState,
+    params: ThreadOverrides,
+    overrides: Overrides,
+) -> tuple[Config, Settings, Sequence[str]]:
+    """Choose the settings of a thread that has some already, or is forked from one that has.
+
+    Returns the configuration in force too, and what the user should be warned of.
+
+    Raises:
+        ConfigError: a setting cannot be used.
+    """
+    folder = overrides.cwd or before.settings.cwd
+    config, of_project = await config_for(services.configuration, params.config, folder)
+    requirements = requirements_of(config)
+    chosen = with_overrides(before.settings, overrides, config.view())
+    settings, replaced = with_required(chosen, requirements)
+    roots = roots_of(before.created.selected_capability_roots or ())
+    problems = await services.plugins.select(thread_id, roots)
+    return config, settings, (*of_project, *requirements.warnings, *replaced, *problems)
 
 
 async def _unknown_overrides(overrides: Mapping[str, Any]) -> list[str]:

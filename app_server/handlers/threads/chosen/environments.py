@@ -3,9 +3,9 @@
 Source: docs/environments.md, "Threads in an environment".
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
+from app_server.handlers.services import Services
 from app_server.sessions.settings import Overrides
 from protocol.errors import RpcError, invalid_member, invalid_request
 from protocol.rollout import LOCAL, StoredEnvironment
@@ -16,19 +16,12 @@ MAX_ROOTS = 100
 
 ROOTS = "runtimeWorkspaceRoots"
 
-Resolve: TypeAlias = Callable[[str | None], str]
-"""From a path of a client's, which may be relative, to an absolute one."""
-
-IsKnown: TypeAlias = Callable[[str], bool]
-"""Whether an environment of this id was added, or is this machine."""
-
 
 def chosen_environments(
+    services: Services,
     environments: Sequence[TurnEnvironmentParams] | None,
-    cwd: str | None,
-    roots: Sequence[str] | None,
-    resolve: Resolve,
-    is_known: IsKnown,
+    cwd: str | None = None,
+    roots: Sequence[str] | None = None,
 ) -> Overrides:
     """Collect the environments and folders of a request, and nothing else of it.
 
@@ -38,7 +31,7 @@ def chosen_environments(
     Raises:
         RpcError: an id that is not known, or twice; folders that are not absolute; too many roots.
     """
-    given = _roots(roots, ROOTS)
+    given, resolve = _roots(roots, ROOTS), services.configuration.resolve
     if environments is None:
         return Overrides(cwd=None if cwd is None else resolve(cwd), workspace_roots=given)
     stored: list[StoredEnvironment] = []
@@ -46,7 +39,7 @@ def chosen_environments(
     of_here: list[str] | None = None
     for index, one in enumerate(environments):
         member = f"environments[{index}]"
-        _check_id(one.environment_id, f"{member}.environmentId", stored, is_known)
+        _check_id(one.environment_id, f"{member}.environmentId", stored, services)
         of_entry = _roots(one.runtime_workspace_roots, f"{member}.{ROOTS}")
         if of_entry is None and index == 0:
             of_entry = given
@@ -68,9 +61,9 @@ def chosen_environments(
 
 
 def _check_id(
-    environment_id: str, field: str, before: Sequence[StoredEnvironment], is_known: IsKnown
+    environment_id: str, field: str, before: Sequence[StoredEnvironment], services: Services
 ) -> None:
-    if not is_known(environment_id):
+    if not services.environments.has(environment_id):
         raise _refused("unknown", "unknownEnvironment", environment_id, field)
     if any(one.id == environment_id for one in before):
         raise _refused("duplicate", "duplicateEnvironment", environment_id, field)

@@ -4,23 +4,21 @@ A member that is not built is refused by its name. Nothing is taken and forgotte
 what is listed in docs/wire.md, "Settings of requests".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app_server.config.effective import Configuration
+from app_server.config.requirements import Requirements
 from app_server.config.values import Config
-from app_server.handlers.threads.chosen.environments import (
-    IsKnown,
-    Resolve,
-    chosen_environments,
-)
+from app_server.handlers.services import Services
+from app_server.handlers.threads.chosen.environments import chosen_environments
+from app_server.sessions.managed_policy import refuse_overrides, with_required
+from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
-from app_server.threads.log.state.thread import ThreadState
 from protocol.errors import RpcError, invalid_member, invalid_params, invalid_request
 from protocol.model import WireModel
 from protocol.policy import SandboxMode
-from protocol.rollout import StoredProfile
+from protocol.rollout import Settings, StoredProfile
 from protocol.threads import (
     ThreadForkParams,
     ThreadOverrides,
@@ -29,7 +27,6 @@ from protocol.threads import (
     ThreadStartParams,
 )
 from protocol.turns import TurnStartParams
-from protocol.values import CollaborationMode, Personality
 
 MAX_PLUGINS = 1000
 
@@ -66,13 +63,10 @@ def refuse_not_built(params: WireModel) -> None:
     for name, asks in NOT_BUILT.get(type(params), {}).items():
         if asks(getattr(params, name)):
             field = type(params).model_fields[name].alias or name
-            rule = "is not supported by this server"
-            raise invalid_member(field, rule)
+            raise invalid_member(field, "is not supported by this server")
 
 
-def thread_overrides(
-    params: ThreadOverrides, resolve: Resolve, is_known: IsKnown, config: Config
-) -> Overrides:
+async def thread_overrides(services: Services, params: ThreadOverrides) -> Overrides:
     """Collect what a client chose for a thread that is started, resumed or forked.
 
     Raises:
@@ -83,12 +77,14 @@ def thread_overrides(
     if params.permissions is not None and params.sandbox is not None:
         raise _not_together("permissions", "sandbox")
     chosen = chosen_environments(
+        services,
         params.environments if isinstance(params, ThreadStartParams) else None,
         params.cwd,
         params.runtime_workspace_roots,
-        resolve,
-        is_known,
     )
+    personality = None
+    if isinstance(params, ThreadStartParams | ThreadResumeParams):
+        personality = params.personality
     return replace(
         chosen,
         model=params.model,
@@ -96,20 +92,20 @@ def thread_overrides(
         approval_policy=params.approval_policy,
         approvals_reviewer=params.approvals_reviewer,
         sandbox_mode=params.sandbox or _sandbox_mode(params.permissions),
-        profile=_profile(params.permissions, config),
+        profile=await _profile(services, params.permissions, params.config),
         service_tier=params.service_tier,
-        personality=_personality(params),
+        personality=personality,
     )
 
 
-def members_without_effect(
-    params: ThreadResumeParams, overrides: Overrides, state: ThreadState, config: Config
-) -> list[str]:
+def ignored_text(
+    params: ThreadResumeParams, overrides: Overrides, session: ThreadSession
+) -> str | None:
     """Name the settings of a request to join a loaded thread that are not those in force.
 
-    `config` is the one that the thread was loaded with.
+    None: all of them are.
     """
-    settings, created = state.settings, state.created
+    settings, created = session.thread.state.settings, session.thread.state.created
     changed = with_overrides(settings, overrides, Config({}).view())
     differs = {
         "base_instructions": params.base_instructions
@@ -120,22 +116,25 @@ def members_without_effect(
         "sandbox": changed.sandbox_policy.type != settings.sandbox_policy.type,
         "permissions": changed.sandbox_policy.type != settings.sandbox_policy.type
         or changed.profile_in_force != settings.profile_in_force,
-        "config": config.override(params.config or {}).document != config.document,
+        "config": session.config.override(params.config or {}).document != session.config.document,
     }
     names = [*ThreadOverrides.model_fields, "personality"]
-    return [
-        ThreadResumeParams.model_fields[name].alias or name
+    ignored = ", ".join(
+        f"`{ThreadResumeParams.model_fields[name].alias or name}`"
         for name in names
         if getattr(params, name) not in (None, {})
         and differs.get(name, getattr(changed, name, None) != getattr(settings, name, ()))
-    ]
+    )
+    if not ignored:
+        return None
+    return (
+        f"the thread is loaded already, so {ignored} of thread/resume changed nothing; "
+        "thread/settings/update changes settings"
+    )
 
 
-def turn_overrides(
-    params: TurnStartParams | ThreadSettingsUpdateParams,
-    resolve: Resolve,
-    is_known: IsKnown,
-    config: Config,
+async def turn_overrides(
+    services: Services, params: TurnStartParams | ThreadSettingsUpdateParams
 ) -> Overrides:
     """Collect what a client chose for the turns of a thread that has its settings already.
 
@@ -151,20 +150,22 @@ def turn_overrides(
             f"disabledPluginIds accepts at most {MAX_PLUGINS} entries", field="disabledPluginIds"
         )
     roots = params.runtime_workspace_roots if isinstance(params, TurnStartParams) else None
-    chosen = chosen_environments(params.environments, params.cwd, roots, resolve, is_known)
+    chosen = chosen_environments(services, params.environments, params.cwd, roots)
+    if params.collaboration_mode is not None:
+        model_name(params.collaboration_mode.settings.model)
     return replace(
         chosen,
         model=model_name(params.model),
         approval_policy=params.approval_policy,
         approvals_reviewer=params.approvals_reviewer,
         sandbox_mode=_sandbox_mode(params.permissions),
-        profile=_profile(params.permissions, config),
+        profile=await _profile(services, params.permissions),
         sandbox_policy=params.sandbox_policy,
         effort=params.effort,
         summary=params.summary,
         service_tier=params.service_tier,
         personality=params.personality,
-        mode=_mode(params.collaboration_mode),
+        mode=params.collaboration_mode,
         disabled_plugin_ids=params.disabled_plugin_ids,
     )
 
@@ -184,38 +185,31 @@ def _not_together(one: str, other: str) -> RpcError:
     return invalid_request(f"`{one}` cannot be combined with `{other}`", "invalidSettings")
 
 
-def _personality(params: ThreadOverrides) -> Personality | None:
-    return (
-        params.personality if isinstance(params, ThreadStartParams | ThreadResumeParams) else None
-    )
+def _sandbox_mode(profile: str | None) -> SandboxMode | None:
+    return sandbox_mode_of(profile) if profile and profile.startswith(":") else None
 
 
-async def profile_config(
-    configuration: Configuration,
-    permissions: str | None,
-    overrides: Mapping[str, Any] | None = None,
-) -> Config:
-    """Read the configuration if a profile is one of it; else nothing is needed.
+async def _profile(
+    services: Services, name: str | None, overrides: Mapping[str, Any] | None = None
+) -> StoredProfile | None:
+    """Read a profile of the configuration; a built-in one needs none."""
+    if name is None or name.startswith(":"):
+        return None
+    return profile_of(await services.configuration.read(overrides), name)
+
+
+def allowed_settings(
+    settings: Settings, overrides: Overrides, requirements: Requirements, *, without_tier: bool
+) -> tuple[Settings, Sequence[str]]:
+    """Put what a client chose over settings, and over that what an administrator demands.
+
+    `without_tier` clears the service tier. The texts say what was replaced.
 
     Raises:
-        ConfigError: it cannot be used.
+        SettingNotAllowed: an administrator does not allow what the client chose.
     """
-    return await configuration.read(overrides) if _is_own(permissions) else Config({})
-
-
-def _is_own(permissions: str | None) -> bool:
-    return permissions is not None and not permissions.startswith(":")
-
-
-def _sandbox_mode(profile: str | None) -> SandboxMode | None:
-    return sandbox_mode_of(profile) if profile and not _is_own(profile) else None
-
-
-def _profile(name: str | None, config: Config) -> StoredProfile | None:
-    return None if name is None else profile_of(config, name)
-
-
-def _mode(mode: CollaborationMode | None) -> CollaborationMode | None:
-    if mode is not None:
-        model_name(mode.settings.model)
-    return mode
+    chosen = with_overrides(settings, overrides, Config({}).view())
+    refuse_overrides(overrides, chosen, requirements)
+    if without_tier:
+        chosen = chosen.model_copy(update={"service_tier": None})
+    return with_required(chosen, requirements)

@@ -2,31 +2,21 @@
 
 from collections.abc import Mapping
 
-from app_server.handlers.errors import (
-    cursor_failures,
-    not_loaded,
-    thread_failures,
-)
+from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.list_query import list_query
-from app_server.handlers.threads.shown import path_of, shown_turns
+from app_server.handlers.threads.shown import shown_thread, shown_turns, status_of
 from app_server.rpc.context import Handler, RequestContext
-from app_server.threads.index.rows import ThreadRow
 from app_server.views.shown_rows import ShownRows
-from app_server.views.threads import (
-    read_state_of,
-    thread_of_state,
-)
+from app_server.views.threads import read_state_of
 from protocol.errors import invalid_request
 from protocol.threads import (
-    NotLoadedThreadStatus,
     ThreadListParams,
     ThreadListResponse,
     ThreadLoadedListParams,
     ThreadLoadedListResponse,
     ThreadReadParams,
     ThreadReadResponse,
-    ThreadStatus,
 )
 
 
@@ -55,14 +45,8 @@ class ThreadListHandlers:
             with thread_failures(params.thread_id, not_loaded(params.thread_id)):
                 state = await self._store.read(params.thread_id)
                 state.give_up_open_turn(state.updated_at_ms)
-                path: str | None = self._store.shown_path(params.thread_id)
-            status: ThreadStatus = NotLoadedThreadStatus()
         else:
-            state, status, path = (
-                session.thread.state,
-                session.status,
-                path_of(self._store, session),
-            )
+            state = session.thread.state
         if params.include_turns and state.created.ephemeral:
             raise invalid_request(
                 "ephemeral threads do not support includeTurns",
@@ -74,9 +58,7 @@ class ThreadListHandlers:
             with thread_failures(params.thread_id, not_loaded(params.thread_id)):
                 turns = await shown_turns(self._store, state, loaded=session is not None)
         return ThreadReadResponse(
-            thread=thread_of_state(
-                state, status, path, turns=turns, filing=self._store.organization.state
-            ),
+            thread=shown_thread(self._store, state, session, turns),
             read_state=read_state_of(state),
         )
 
@@ -91,17 +73,14 @@ class ThreadListHandlers:
             return ThreadListResponse(data=[], read_states={})
         with cursor_failures():
             page = await self._store.lists.page(query)
-        shown = [self._shown.show(row, self._status(row), filing) for row in page.rows]
+        found = ((row, self._sessions.find(row.id)) for row in page.rows)
+        shown = [self._shown.show(row, status_of(session), filing) for row, session in found]
         return ThreadListResponse(
             data=[thread for thread, _ in shown],
             read_states={thread.id: read_state for thread, read_state in shown},
             next_cursor=page.next_cursor,
             backwards_cursor=page.backwards_cursor,
         )
-
-    def _status(self, row: ThreadRow) -> ThreadStatus:
-        session = self._sessions.find(row.id)
-        return NotLoadedThreadStatus() if session is None else session.status
 
     async def list_loaded(
         self, context: RequestContext, params: ThreadLoadedListParams

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.history import refuse_ephemeral
+from app_server.handlers.threads.shown import status_of
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery
@@ -25,7 +26,7 @@ from protocol.history import (
     ThreadSearchResult,
     ThreadSearchTextRange,
 )
-from protocol.threads import NotLoadedThreadStatus, Thread
+from protocol.threads import Thread
 
 DEFAULT_OCCURRENCES = 50
 MAX_TERM_CHARS = 1_000
@@ -81,8 +82,7 @@ class SearchHandlers:
         )
 
     def _thread(self, row: ThreadRow) -> Thread:
-        session = self._sessions.find(row.id)
-        status = NotLoadedThreadStatus() if session is None else session.status
+        status = status_of(self._sessions.find(row.id))
         return thread_of_row(row, status, self._store.shown_path(row.id))
 
     async def search_occurrences(

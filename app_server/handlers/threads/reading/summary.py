@@ -10,9 +10,9 @@ from pathlib import PurePath
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
+from app_server.handlers.threads.shown import shown_thread
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.thread import ThreadState
-from app_server.views.threads import thread_of_state
 from protocol.errors import RpcError, invalid_request
 from protocol.legacy import (
     ConversationGitInfo,
@@ -22,7 +22,6 @@ from protocol.legacy import (
     RolloutPathSummaryParams,
 )
 from protocol.thread_ids import is_thread_id, usual_form
-from protocol.threads import NotLoadedThreadStatus
 
 _ID_AT_END = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
@@ -68,16 +67,14 @@ class SummaryHandlers:
                 state = await self._store.read(thread_id)
         if state.created.ephemeral:
             raise _no_such(missing)
-        return GetConversationSummaryResponse(summary=self._summary(state, thread_id))
+        return GetConversationSummaryResponse(summary=self._summary(state))
 
-    def _summary(self, state: ThreadState, thread_id: str) -> ConversationSummary:
-        path = self._store.shown_path(thread_id)
-        filing = self._store.organization.state
-        thread = thread_of_state(state, NotLoadedThreadStatus(), path, turns=[], filing=filing)
+    def _summary(self, state: ThreadState) -> ConversationSummary:
+        thread = shown_thread(self._store, state, None)
         git = thread.git_info
         return ConversationSummary(
             conversation_id=thread.id,
-            path=path,
+            path=self._store.shown_path(thread.id),
             preview=thread.preview,
             timestamp=_rfc3339(state.created.at_ms),
             updated_at=_rfc3339(state.updated_at_ms),
