@@ -1,12 +1,56 @@
-"""`app-server demo --help` and `app-server mcp-server --help`.
+"""The texts of `app-server --help`, and the help of `app-server demo` and `app-server mcp-server`.
 
-The two commands take options of the server's own command line; most of those do not concern them.
+These two commands take options of the server's own command line; most of those do not concern them.
 """
 
 import argparse
 from collections.abc import Callable, Mapping
 
 from app_server.clients.command_line import command_parser
+from app_server.config.home import default_home
+from app_server.config.requirements import SYSTEM_REQUIREMENTS
+
+SERVER = """\
+An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix socket or stdio.
+
+first steps:
+  app-server demo                                 see it work, without an account
+  app-server doctor                               check the home folder and this machine
+  app-server --listen ws://127.0.0.1:4500         serve editors and terminals
+  app-server inspect                              look into that server from a browser
+
+commands (COMMAND --help says more of each):
+  serve            serve clients; the default. app-server is the same word, for launchers
+  demo             start a server with the offline model and a real MCP server, and check every
+                   step of a conversation
+  doctor           check the home folder and this machine, and say what to do
+  inspect          look into a running server from a browser
+  status           list the servers that run with a home folder
+  mcp              list, add, remove and sign in to MCP servers
+  mcp-server       serve an MCP client on stdio: the tools codex and codex-reply run turns
+  signal           put messages into threads of a running server
+  receiver         put messages of other agents into threads
+  exec-server      run processes here for a server elsewhere
+  bench            measure running servers side by side
+  generate-json-schema, generate-ts
+                   write the wire's types for authors of clients"""
+
+SERVER_END = """\
+examples:
+  app-server -c model='"gpt-5"' --listen stdio://
+                                                  serve the program that started this one
+  app-server --listen ws://127.0.0.1:0 --listen unix://
+                                                  any free port, and a socket in the home folder
+  app-server --listen ws://127.0.0.1:4500 --token-file ~/.app-server-token
+                                                  let in only who can read that file
+  app-server generate-json-schema --out DIR       a file for each type of the wire
+
+The bound addresses are printed to stderr, a line each. Settings come from config.toml in the home
+folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else
+{home}.
+Without a model provider in config.toml and without OPENAI_API_KEY the built-in offline model
+answers. What the administrator of this machine demands is in {requirements}.
+SIGTERM lets running turns end, a second one stops them; either way their end is in the log."""
 
 MCP_SERVER = """\
 Serve an MCP client on stdin and stdout. It gets two tools: codex starts a thread and runs its first
@@ -38,6 +82,11 @@ examples:
 The exit status is 0 if every check holds, else 1. What comes next:
   app-server --listen ws://127.0.0.1:4500     serve editors and terminals
   app-server inspect                          look into that server from a browser"""
+
+
+def server_end() -> str:
+    """Return what stands at the end of the server's help; the default home is looked for."""
+    return SERVER_END.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS)
 
 
 def mcp_server_parser() -> argparse.ArgumentParser:

@@ -12,16 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app_server.cli.listen_options import add_listen_options, read_guards
-from app_server.config.home import default_home, resolve_home
+from app_server.cli.server_options import add_options, read_guards
+from app_server.config.home import resolve_home
 from app_server.config.profile import profile_file
-from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import ConfigError, parse_override
-from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
+from app_server.logs.setup import read_log_settings, set_up_logs
 from app_server.runtime.loader import LoadFailed
 from app_server.runtime.open_files import raise_limit
 from app_server.server.app import serve
-from app_server.server.settings import DRAIN_S, VERSION, Settings
+from app_server.server.settings import Settings
 from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
@@ -46,49 +45,6 @@ COMMANDS = (PROGRAM, "serve", MCP_SERVER, "demo")
 USAGE = """\
 app-server [options]
        app-server COMMAND [options]"""
-
-DESCRIPTION = """\
-An app-server for agent threads: JSON-RPC over a loopback WebSocket, a Unix socket or stdio.
-
-first steps:
-  app-server demo                                 see it work, without an account
-  app-server doctor                               check the home folder and this machine
-  app-server --listen ws://127.0.0.1:4500         serve editors and terminals
-  app-server inspect                              look into that server from a browser
-
-commands (COMMAND --help says more of each):
-  serve            serve clients; the default. app-server is the same word, for launchers
-  demo             start a server with the offline model and a real MCP server, and check every
-                   step of a conversation
-  doctor           check the home folder and this machine, and say what to do
-  inspect          look into a running server from a browser
-  status           list the servers that run with a home folder
-  mcp              list, add, remove and sign in to MCP servers
-  mcp-server       serve an MCP client on stdio: the tools codex and codex-reply run turns
-  signal           put messages into threads of a running server
-  receiver         put messages of other agents into threads
-  exec-server      run processes here for a server elsewhere
-  bench            measure running servers side by side
-  generate-json-schema, generate-ts
-                   write the wire's types for authors of clients"""
-
-EPILOG = """\
-examples:
-  app-server -c model='"gpt-5"' --listen stdio://
-                                                  serve the program that started this one
-  app-server --listen ws://127.0.0.1:0 --listen unix://
-                                                  any free port, and a socket in the home folder
-  app-server --listen ws://127.0.0.1:4500 --token-file ~/.app-server-token
-                                                  let in only who can read that file
-  app-server generate-json-schema --out DIR       a file for each type of the wire
-
-The bound addresses are printed to stderr, a line each. Settings come from config.toml in the home
-folder: --home, else APP_SERVER_HOME, else CODEX_HOME, else
-{home}.
-Without a model provider in config.toml and without OPENAI_API_KEY the built-in offline model
-answers. What the administrator of this machine demands is in {requirements}.
-SIGTERM lets running turns end, a second one stops them; either way their end is in the log."""
-
 
 SWITCH_S = 0.001
 """After which a worker thread hands the interpreter to the event loop, which waits for it."""
@@ -181,8 +137,9 @@ def quiet_libraries() -> None:
 
 class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
-        """Look for the default home when somebody reads where it is."""
-        self.epilog = EPILOG.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS)
+        """Look for the texts, and the default home, when somebody reads them."""
+        texts = importlib.import_module("app_server.cli.command_help")
+        self.description, self.epilog = texts.SERVER, texts.server_end()
         return super().format_help()
 
     def refuse_unknown(self, words: Sequence[str]) -> None:
@@ -219,67 +176,12 @@ def make_parser() -> _Parser:
     parser = _Parser(
         prog="app-server",
         usage=USAGE,
-        description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "command", nargs="?", type=_command, default="serve", help=argparse.SUPPRESS
     )
-    parser.add_argument(
-        "--listen",
-        action="append",
-        metavar="URL",
-        help="where to listen: ws://127.0.0.1:PORT (0: any free port), unix://PATH, stdio:// or "
-        "off; may be given several times (default: stdio://)",
-    )
-    parser.add_argument(
-        "-c",
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override one setting of config.toml; KEY may be a dotted path, VALUE is TOML or a "
-        "plain string; may be given several times",
-    )
-    parser.add_argument(
-        "-p",
-        "--profile",
-        metavar="NAME",
-        help="put the settings of NAME.config.toml in the home folder over those of config.toml",
-    )
-    parser.add_argument(
-        "--strict-config",
-        action="store_true",
-        help="end with a message and exit status 1 if a file of settings has a key that is not "
-        "known, or a value that does not fit; without it clients are warned",
-    )
-    parser.add_argument("--home", metavar="DIR", help="where settings and threads are kept")
-    parser.add_argument(
-        "--drain-seconds",
-        type=_seconds,
-        default=DRAIN_S,
-        metavar="N",
-        help="how long running turns may go on after SIGTERM (default: %(default)g)",
-    )
-    add_log_options(parser)
-    parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
-    add_listen_options(parser)
-    demos = parser.add_argument_group("what demo shows instead")
-    demos.add_argument(
-        "--apps",
-        action="store_true",
-        help="apps of a hosted endpoint that this package ships",
-    )
-    demos.add_argument(
-        "--signals",
-        action="store_true",
-        help="two agents, one asks and the other is woken; then a crash in between",
-    )
-    demos.add_argument(
-        "--tools",
-        action="store_true",
-        help="commands and patches in a scratch repository, questions, and what the sandbox stops",
-    )
+    add_options(parser)
     return parser
 
 
@@ -293,13 +195,6 @@ def _command(word: str) -> str:
     raise argparse.ArgumentTypeError(
         f"there is no command {word!r}{like}; app-server --help lists them"
     )
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError("must be a number of seconds of at least 0")
-    return value
 
 
 def _addresses(texts: Sequence[str], home: Path) -> list[Address]:

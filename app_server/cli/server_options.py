@@ -1,6 +1,7 @@
-"""The options that guard WebSocket listeners: read, and checked against each other.
+"""The options of a server; those that guard WebSocket listeners are checked against each other.
 
-Names and rules are those of Codex, but for `--token-file` and `--ws-allow-origin`, which are ours.
+Their names and rules are those of Codex, but for `--token-file` and `--ws-allow-origin`, which are
+ours.
 Source: docs/listeners.md, "Tokens".
 """
 
@@ -9,7 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from app_server.logs.setup import add_log_options
 from app_server.runtime.user_paths import expand_user
+from app_server.server.settings import DRAIN_S, VERSION
 from app_server.transport.address import Address, TcpAddress, require_protection
 from app_server.transport.guards import (
     CLOCK_SKEW_S,
@@ -30,8 +33,66 @@ ORIGIN = re.compile(
 DEFAULT_PORTS = {"http": ":80", "https": ":443", "ws": ":80", "wss": ":443"}
 
 
-def add_listen_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
+    parser.add_argument(
+        "--listen",
+        action="append",
+        metavar="URL",
+        help="where to listen: ws://127.0.0.1:PORT (0: any free port), unix://PATH, stdio:// or "
+        "off; may be given several times (default: stdio://)",
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one setting of config.toml; KEY may be a dotted path, VALUE is TOML or a "
+        "plain string; may be given several times",
+    )
+    parser.add_argument(
+        "-p",
+        "--profile",
+        metavar="NAME",
+        help="put the settings of NAME.config.toml in the home folder over those of config.toml",
+    )
+    parser.add_argument(
+        "--strict-config",
+        action="store_true",
+        help="end with a message and exit status 1 if a file of settings has a key that is not "
+        "known, or a value that does not fit; without it clients are warned",
+    )
+    parser.add_argument("--home", metavar="DIR", help="where settings and threads are kept")
+    parser.add_argument(
+        "--drain-seconds",
+        type=_seconds,
+        default=DRAIN_S,
+        metavar="N",
+        help="how long running turns may go on after SIGTERM (default: %(default)g)",
+    )
+    add_log_options(parser)
+    parser.add_argument("--version", action="version", version=f"app-server {VERSION}")
+    _add_listen_options(parser)
+    demos = parser.add_argument_group("what demo shows instead")
+    demos.add_argument(
+        "--apps",
+        action="store_true",
+        help="apps of a hosted endpoint that this package ships",
+    )
+    demos.add_argument(
+        "--signals",
+        action="store_true",
+        help="two agents, one asks and the other is woken; then a crash in between",
+    )
+    demos.add_argument(
+        "--tools",
+        action="store_true",
+        help="commands and patches in a scratch repository, questions, and what the sandbox stops",
+    )
+
+
+def _add_listen_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "who may connect to ws:// addresses",
         "Without these options: every program of this user, and no page in a browser.",
@@ -190,3 +251,10 @@ def _skew(text: str) -> int:
     if not 0 <= seconds <= MAX_CLOCK_SKEW_S:
         raise argparse.ArgumentTypeError(f"must be 0 to {MAX_CLOCK_SKEW_S} seconds")
     return seconds
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number of seconds of at least 0")
+    return value

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.cli.listen_options import add_listen_options, read_guards
+from app_server.cli.server_options import add_options, read_guards
 from app_server.transport.address import Address, StdioAddress, TcpAddress, UnixAddress
 from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
 
@@ -18,7 +18,7 @@ DIGEST = hashlib.sha256(b"token").digest()
 
 def read(*words: str, listen: Address = LOCAL) -> ListenerGuards:
     parser = argparse.ArgumentParser()
-    add_listen_options(parser)
+    add_options(parser)
     return read_guards(parser.parse_args(words), [listen])
 
 
