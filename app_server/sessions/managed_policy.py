@@ -4,19 +4,10 @@ Source: docs/config.md, "Requirements".
 """
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from app_server.config.requirements import Requirements
 from app_server.sessions.settings import Overrides, read_only
-from protocol.policy import (
-    AskForApproval,
-    DangerFullAccessSandboxPolicy,
-    ExternalSandboxPolicy,
-    GranularAskForApproval,
-    ReadOnlySandboxPolicy,
-    SandboxPolicy,
-    WorkspaceWriteSandboxPolicy,
-)
+from protocol.policy import AskForApproval, GranularAskForApproval, SandboxPolicy
 from protocol.rollout import Settings
 
 _NAMES = {
@@ -29,6 +20,14 @@ _NAMES = {
     "external-sandbox": "ExternalSandbox",
 }
 """As clients know the words from texts of this kind."""
+
+_MODES = {
+    "readOnly": "read-only",
+    "workspaceWrite": "workspace-write",
+    "dangerFullAccess": "danger-full-access",
+    "externalSandbox": "external-sandbox",
+}
+"""The modes that sandbox policies have, by their type."""
 
 
 class SettingNotAllowed(Exception):
@@ -75,7 +74,7 @@ def _approval_problem(policy: AskForApproval, requirements: Requirements) -> str
 
 
 def _sandbox_problem(policy: SandboxPolicy, requirements: Requirements) -> str | None:
-    allowed, mode = requirements.sandbox_modes, _mode_of(policy)
+    allowed, mode = requirements.sandbox_modes, _MODES[policy.type]
     if allowed is None or mode in allowed:
         return None
     names = [_NAMES[each] for each in allowed]
@@ -98,16 +97,3 @@ def _replaced(key: str, required: str, problem: str) -> str:
 
 def _policy_name(policy: AskForApproval) -> str:
     return "Granular" if isinstance(policy, GranularAskForApproval) else _NAMES[policy]
-
-
-def _mode_of(policy: SandboxPolicy) -> str:
-    match policy:
-        case ReadOnlySandboxPolicy():
-            return "read-only"
-        case WorkspaceWriteSandboxPolicy():
-            return "workspace-write"
-        case DangerFullAccessSandboxPolicy():
-            return "danger-full-access"
-        case ExternalSandboxPolicy():
-            return "external-sandbox"
-    assert_never(policy)

@@ -4,7 +4,7 @@ Source: docs/config.md, "Threads".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, cast
 
 from app_server.config.default_provider import default_provider_id
@@ -73,6 +73,12 @@ class Overrides:
     developer_instructions: str | None = None
 
 
+_NOT_COPIED = frozenset(
+    {"approvals_reviewer", "sandbox_mode", "sandbox_policy", "profile", "mode", "environments"}
+)
+"""Choices that become settings in another way than as they are."""
+
+
 def initial_settings(
     config: Config, cwd: str, overrides: Overrides, trust: str | None = None
 ) -> Settings:
@@ -118,28 +124,14 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
         policy = sandbox_policy(overrides.sandbox_mode, view)
     if overrides.profile is not None:
         policy = overrides.profile.sandbox_policy
-    chosen = {
-        "model": overrides.model,
-        "model_provider": overrides.model_provider,
-        "cwd": overrides.cwd,
-        "approval_policy": overrides.approval_policy,
-        "approvals_reviewer": _todays_name(overrides.approvals_reviewer),
-        "sandbox_policy": policy,
-        "effort": overrides.effort,
-        "summary": overrides.summary,
-        "service_tier": overrides.service_tier,
-        "personality": overrides.personality,
-        "workspace_roots": overrides.workspace_roots,
-        "without_environment": overrides.without_environment,
-        "disabled_plugin_ids": overrides.disabled_plugin_ids,
-        "base_instructions": overrides.base_instructions,
-        "developer_instructions": overrides.developer_instructions,
-    }
+    chosen = ((field.name, getattr(overrides, field.name)) for field in fields(overrides))
     changed: dict[str, object] = {
-        name: value for name, value in chosen.items() if value is not None
+        name: value for name, value in chosen if name not in _NOT_COPIED and value is not None
     }
+    if overrides.approvals_reviewer is not None:
+        changed["approvals_reviewer"] = _todays_name(overrides.approvals_reviewer)
     if policy is not None:
-        changed["profile"] = overrides.profile
+        changed |= {"sandbox_policy": policy, "profile": overrides.profile}
     if overrides.mode is not None:
         changed["model"] = overrides.mode.settings.model
         changed["effort"] = overrides.mode.settings.reasoning_effort

@@ -68,7 +68,7 @@ class UpdatePlan:
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function, in every mode: what is declared should not change in a thread."""
-        return [_DECLARATION] if model.update_plan else []
+        return [_DECLARATION]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is the function."""

@@ -3,6 +3,7 @@
 Source: docs/hooks.md.
 """
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -149,18 +150,9 @@ class ThreadHooks:
 
 
 def _run_id(hook: Hook, call_id: str | None) -> str:
-    name = "-".join(_words(hook.event))
+    name = re.sub(r"(?<=.)(?=[A-Z])", "-", hook.event).lower()
     end = "" if call_id is None else f":{call_id}"
     return f"{name}:{hook.order}:{hook.file}{end}"
-
-
-def _words(event: str) -> list[str]:
-    words: list[str] = []
-    for char in event:
-        if char.isupper():
-            words.append("")
-        words[-1] += char.lower()
-    return words
 
 
 def _mode(settings: Settings) -> str:

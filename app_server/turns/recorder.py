@@ -39,6 +39,11 @@ class TurnRecorder:
         """What the model sees."""
         return self.thread.state.history
 
+    @property
+    def ids(self) -> dict[str, str]:
+        """The members that events of a turn have for their thread and turn."""
+        return {"thread_id": self.thread.id, "turn_id": self.turn_id}
+
     def now_ms(self) -> int:
         """Return Unix milliseconds."""
         return self._clock.now_ms()
@@ -78,14 +83,8 @@ class TurnRecorder:
         assert item.started_at_ms is not None
         # The item will change; what clients know of it changes by what they are sent.
         self.thread.open_items.begin(item.model_copy())
-        self.emit(
-            ItemStartedNotification(
-                item=item,
-                thread_id=self.thread.id,
-                turn_id=self.turn_id,
-                started_at_ms=item.started_at_ms,
-            )
-        )
+        at_ms = item.started_at_ms
+        self.emit(ItemStartedNotification(**self.ids, item=item, started_at_ms=at_ms))
 
     def abandoned(self, item_id: str) -> None:
         """Show an item that will not be completed to nobody who comes now."""
@@ -134,12 +133,10 @@ class TurnRecorder:
         """Announce that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None
         self.thread.open_items.end(item.id)
+        at_ms, thread_id = item.completed_at_ms, self.thread.id
         self.emit(
             ItemCompletedNotification(
-                item=item,
-                thread_id=self.thread.id,
-                turn_id=self.turn_id,
-                completed_at_ms=item.completed_at_ms,
+                item=item, thread_id=thread_id, turn_id=self.turn_id, completed_at_ms=at_ms
             )
         )
 

@@ -63,12 +63,8 @@ def read_agents_settings(config: Config) -> AgentsSettings:
     view = config.view()
     limit = view.integer("project_doc_max_bytes")
     markers = view.strings("project_root_markers")
-    names = [
-        name
-        for key in ("project_doc_fallback_filenames",)
-        for name in view.strings(key) or ()
-        if name and os.sep not in name
-    ]
+    given = view.strings("project_doc_fallback_filenames") or ()
+    names = [name for name in given if name and os.sep not in name]
     return AgentsSettings(
         max_bytes=DEFAULT_BYTES if limit is None else min(limit, MAX_BYTES),
         fallbacks=names[:MAX_FALLBACKS],

@@ -3,22 +3,26 @@
 Files of instructions are read when the thread is loaded and when its working directory becomes
 another one. Whatever the history does not have yet is sent before the input of a turn, and, where
 the settings of a running turn change, before its next request.
-Source: docs/wire.md, "What the model is sent".
+Source: docs/wire.md, "What the model is sent"; docs/environments.md, "Threads in an environment".
 """
 
 from collections.abc import Mapping, Sequence
 
+import anyio
+
 from app_server.config.values import Config
-from app_server.host.environments import Environments
+from app_server.host.environments import Environments, UnknownEnvironment
 from app_server.permissions.network.settings import read_network_feature
-from app_server.sessions.surroundings.elsewhere import shells_of
 from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.machine import date_of, shell_name
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.turns.model.prompt.surroundings import KnownSurroundings, Surroundings, news
 from protocol.model import JsonObject
-from protocol.rollout import HistoryAppended, Settings
+from protocol.rollout import LOCAL, HistoryAppended, Settings
+
+ASK_S = 2.0
+"""For all other machines together: a turn does not wait longer for one that is away."""
 
 
 class ThreadSurroundings:
@@ -55,7 +59,7 @@ class ThreadSurroundings:
             for warning in self._instructions.take_warnings():
                 self._parts.publisher.warning(warning)
         await self.skills.read(settings)
-        self._shells = await shells_of(self._environments, settings)
+        self._shells = await _shells_of(self._environments, settings)
         self._sent_settings = settings
         state = self._parts.thread.state
         waiting = [item for entry in state.queued for item in entry.items]
@@ -104,3 +108,27 @@ def _place(settings: Settings) -> tuple[object, ...]:
         settings.mode,
         settings.mode_instructions,
     )
+
+
+async def _shells_of(environments: Environments | None, settings: Settings) -> dict[str, str]:
+    """Return the names of the shells of a thread's other machines, by environment.
+
+    One that is not known, or does not answer in 2 s, is left out.
+    """
+    ids = [one.environment_id for one in settings.working_folders if one.environment_id != LOCAL]
+    shells: dict[str, str] = {}
+    if environments is None or not ids:
+        return shells
+
+    async def ask(environment_id: str) -> None:
+        try:
+            shell, _ = await environments.info(environment_id)
+        except (OSError, UnknownEnvironment):
+            return
+        shells[environment_id] = shell.name
+
+    with anyio.move_on_after(ASK_S):
+        async with anyio.create_task_group() as tasks:
+            for environment_id in ids:
+                tasks.start_soon(ask, environment_id)
+    return shells

@@ -5,7 +5,7 @@ Does not know: the log, clients, how a turn runs.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
 
@@ -62,11 +62,9 @@ class TurnSlot:
 
     # Who may change what.
 
-    @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[None]:
+    def exclusive(self) -> AbstractAsyncContextManager[None]:
         """Let nothing else be accepted, and no turn end, while the context lasts."""
-        async with self._accepting:
-            yield
+        return self._accepting
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import anyio
 
 from app_server.turns.model.catalogue.thread_model import ThreadModel
+from app_server.turns.model.failures import MAX_RETRY_S, RETRY_BASE_S, with_status
 from app_server.turns.model.interface import Model, ModelFailure
 from app_server.turns.model.prompt.request import outputs_for_open_calls
 from app_server.turns.model.provider import Provider
@@ -23,9 +24,6 @@ from protocol.turns import (
     TokenUsageBreakdown,
     TurnError,
 )
-
-RETRY_BASE_S = 0.2
-MAX_RETRY_S = 30.0
 
 Answer = TypeVar("Answer")
 
@@ -118,11 +116,7 @@ class ModelCalls:
     def emit_usage(self, account: ThreadTokenUsage) -> None:
         """Send clients the account, which is in the log."""
         self._recorder.emit(
-            ThreadTokenUsageUpdatedNotification(
-                thread_id=self._recorder.thread.id,
-                turn_id=self._recorder.turn_id,
-                token_usage=account,
-            )
+            ThreadTokenUsageUpdatedNotification(**self._recorder.ids, token_usage=account)
         )
 
     def emit_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
@@ -138,21 +132,14 @@ class ModelCalls:
     def _announce_retry(self, failure: ModelFailure, attempt: int, limit: int) -> None:
         error = TurnError(
             message=f"Reconnecting... {attempt}/{limit}",
-            codex_error_info={
-                "responseStreamDisconnected": {"httpStatusCode": failure.http_status}
-            },
+            codex_error_info=with_status("responseStreamDisconnected", failure.http_status),
             additional_details=failure.message,
         )
         self._emit_error(error, will_retry=True)
 
     def _emit_error(self, error: TurnError, *, will_retry: bool) -> None:
         self._recorder.emit(
-            ErrorNotification(
-                error=error,
-                will_retry=will_retry,
-                thread_id=self._recorder.thread.id,
-                turn_id=self._recorder.turn_id,
-            )
+            ErrorNotification(**self._recorder.ids, error=error, will_retry=will_retry)
         )
 
 

@@ -7,15 +7,7 @@ Source: docs/config.md, "Models".
 import logging
 import os
 import ssl
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Literal
 
@@ -36,6 +28,7 @@ from app_server.telemetry.spans import trace_context
 from app_server.turns.model.chat.completions import ChatCompletions
 from app_server.turns.model.encoding import encode
 from app_server.turns.model.failures import (
+    MAX_RETRY_S,
     RETRIED_STATUSES,
     RETRY_BASE_S,
     broken,
@@ -44,13 +37,7 @@ from app_server.turns.model.failures import (
     known_failure,
     with_status,
 )
-from app_server.turns.model.interface import (
-    EventBatches,
-    LimitsReported,
-    ModelEvent,
-    ModelFailure,
-    ModelRequest,
-)
+from app_server.turns.model.interface import EventBatches, ModelFailure, ModelRequest
 from app_server.turns.model.provider import Provider, WireApi
 from app_server.turns.model.rate_limits import rate_limits
 from app_server.turns.model.response.event_batches import EventChunks, event_batches
@@ -68,8 +55,6 @@ MAX_LIST_BYTES = 4 * 1024 * 1024
 """Of a provider's list of models."""
 MAX_RENEWALS = 2
 """How often one call tries another token: one that somebody else renewed, and one of its own."""
-
-MAX_RETRY_S = 30.0
 
 ACCEPTED = {"POST": "text/event-stream", "GET": "application/json"}
 
@@ -117,15 +102,12 @@ class ModelClient:
         response = await self._send(provider, wire.path, body)
         try:
             with _model_errors():
-                idle_s = provider.stream_idle_timeout_s
-                chunks = EventChunks(response.aiter_bytes(), idle_s, self._share)
-                async with aclosing(event_batches(chunks, reader, self._share)) as batches:
-                    limits = rate_limits(response.headers)
-                    if not limits:
-                        yield batches
-                        return
-                    async with aclosing(_after(LimitsReported(limits), batches)) as more:
-                        yield more
+                chunks = EventChunks(
+                    response.aiter_bytes(), provider.stream_idle_timeout_s, self._share
+                )
+                limits = rate_limits(response.headers)
+                async with aclosing(event_batches(chunks, reader, limits)) as batches:
+                    yield batches
         finally:
             await response.aclose()
 
@@ -228,14 +210,6 @@ class ModelClient:
                 raise failure
             finally:
                 await response.aclose()
-
-
-async def _after(
-    first: ModelEvent, batches: EventBatches
-) -> AsyncGenerator[Sequence[ModelEvent], None]:
-    yield (first,)
-    async for batch in batches:
-        yield batch
 
 
 class _Unauthorized(ModelFailure):

@@ -10,6 +10,7 @@ from app_server.turns.model.interface import ModelFailure
 from protocol.model import Json, JsonObject
 
 RETRY_BASE_S = 0.2
+MAX_RETRY_S = 30.0
 
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 

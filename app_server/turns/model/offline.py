@@ -34,8 +34,6 @@ REVIEW_ANSWER = {
     "outcome": "deny",
     "rationale": "The offline model cannot judge what is safe.",
 }
-COMPACTION_KIND = "compaction"
-"""The `request_kind` in `client_metadata` of a request to sum a conversation up."""
 SUMMED_MESSAGES = 8
 SUMMED_CHARS = 160
 """Of each message, in a summary."""
@@ -48,10 +46,11 @@ def reply(body: Item) -> Item:
     """Choose the one output item that answers a request."""
     items = [item for item in body.get("input", []) if isinstance(item, dict)]
     identity = hashlib.sha256(to_json(items)).hexdigest()[:24]
-    if _schema_name(body) == REVIEW_SCHEMA:
-        return _message(identity, to_json(REVIEW_ANSWER).decode())
-    if _request_kind(body) == COMPACTION_KIND:
-        return _message(identity, _summary(items[:-1]))
+    match body:
+        case {"text": {"format": {"type": "json_schema", "name": name}}} if name == REVIEW_SCHEMA:
+            return _message(identity, to_json(REVIEW_ANSWER).decode())
+        case {"client_metadata": {"request_kind": "compaction"}}:
+            return _message(identity, _summary(items[:-1]))
     last = items[-1] if items else {}
     if last.get("type") in ("function_call_output", "custom_tool_call_output"):
         return _message(identity, f"The tool answered: {_text_of(last.get('output'))}")
@@ -73,20 +72,6 @@ def _called_since(items: list[Item]) -> bool:
         if item.get("type") in ("function_call", "custom_tool_call"):
             return True
     return False
-
-
-def _schema_name(body: Item) -> Any:
-    match body:
-        case {"text": {"format": {"type": "json_schema", "name": name}}}:
-            return name
-    return None
-
-
-def _request_kind(body: Item) -> Any:
-    match body:
-        case {"client_metadata": {"request_kind": kind}}:
-            return kind
-    return None
 
 
 def _summary(items: list[Item]) -> str:

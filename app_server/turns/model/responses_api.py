@@ -12,7 +12,6 @@ from app_server.turns.model.interface import (
     ItemAdded,
     ItemDone,
     ModelEvent,
-    ModelFailure,
     ReasoningDelta,
     ResponseCompleted,
     SummaryDelta,
@@ -82,7 +81,8 @@ def parse_event(sse: SseEvent) -> ModelEvent | None:
             case "response.failed" | "error":
                 raise reported(_error(event))
             case "response.incomplete":
-                raise _incomplete(event["response"])
+                details = event["response"].get("incomplete_details") or {}
+                raise incomplete(details.get("reason") or "unknown")
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise nonsense(exc) from exc
     return None
@@ -131,8 +131,3 @@ def _usage(usage: Json) -> TokenUsageBreakdown | None:
 def _error(event: JsonObject) -> JsonObject:
     error: JsonObject = event.get("error") or (event.get("response") or {}).get("error") or event
     return error
-
-
-def _incomplete(response: JsonObject) -> ModelFailure:
-    reason = (response.get("incomplete_details") or {}).get("reason") or "unknown"
-    return incomplete(reason)

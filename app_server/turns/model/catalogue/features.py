@@ -41,8 +41,6 @@ class ModelFeatures:
     """Whether the provider is known to search the web for the model."""
     hosted_tools: bool = True
     """Whether the API has a form for tools that the provider runs."""
-    update_plan: bool = True
-    """Whether the model is offered a plan to keep."""
 
     @property
     def images(self) -> bool:

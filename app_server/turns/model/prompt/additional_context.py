@@ -8,7 +8,7 @@ Source: docs/wire.md, "What the model is sent".
 
 from collections.abc import Mapping, Sequence
 
-from app_server.turns.model.prompt.request import message
+from app_server.turns.model.prompt.request import message, only_text
 from protocol.model import JsonObject
 from protocol.turns import AdditionalContextEntry
 
@@ -39,15 +39,8 @@ def _item(source: str, entry: AdditionalContextEntry) -> JsonObject:
 
 
 def _is_known(item: JsonObject, history: Sequence[JsonObject]) -> bool:
-    opening = _text(item).partition(">")[0] + ">"
+    opening = only_text(item).partition(">")[0] + ">"
     for known in reversed(history):
-        if known.get("role") == item["role"] and _text(known).startswith(opening):
-            return _text(known) == _text(item)
+        if known.get("role") == item["role"] and only_text(known).startswith(opening):
+            return only_text(known) == only_text(item)
     return False
-
-
-def _text(item: JsonObject) -> str:
-    content = item.get("content")
-    part = content[0] if isinstance(content, list) and len(content) == 1 else None
-    text = part.get("text") if isinstance(part, dict) else None
-    return text if isinstance(text, str) else ""

@@ -129,6 +129,14 @@ def message(role: str, text: str) -> JsonObject:
     }
 
 
+def only_text(item: JsonObject) -> str:
+    """Return the text of a message that has one part; of any other item nothing."""
+    content = item.get("content")
+    part = content[0] if isinstance(content, list) and len(content) == 1 else None
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else ""
+
+
 def call_output(call_id: str, output: Json) -> JsonObject:
     """Make the output that answers a function call, or a call of the local shell."""
     return {"type": "function_call_output", "call_id": call_id, "output": output}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from app_server.permissions.confinement.confining import has_network
-from app_server.turns.model.prompt.request import message
+from app_server.turns.model.prompt.request import message, only_text
 from app_server.turns.model.response.proposed_plan import PLAN_CLOSING, PLAN_OPENING
 from protocol.model import JsonObject
 from protocol.policy import (
@@ -86,16 +86,18 @@ def news(surroundings: Surroundings, known: Mapping[str, JsonObject]) -> list[Js
     messages: list[JsonObject] = []
     before = known.get(INSTRUCTIONS)
     after = _instructions(surroundings, before)
-    if after is not None and (before is None or _body(after) != _body(_text(before))):
+    if after is not None and (before is None or _body(after) != _body(only_text(before))):
         messages.append(message("user", after))
     skills = surroundings.skills or (NO_SKILLS if SKILLS in known else None)
-    if skills is not None:
-        _add_if_new(messages, message("developer", _framed(SKILLS, skills)), known)
-    if surroundings.settings.working_folders:
-        _add_if_new(messages, message("developer", _permissions(surroundings)), known)
-    if (mode := _mode(surroundings.settings, known.get(MODE))) is not None:
-        _add_if_new(messages, message("developer", mode), known)
-    _add_if_new(messages, message("user", _facts(surroundings)), known)
+    shown = {
+        SKILLS: None if skills is None else message("developer", _framed(SKILLS, skills)),
+        PERMISSIONS: _permissions(surroundings),
+        MODE: _mode(surroundings.settings, known.get(MODE)),
+        FACTS: message("user", _facts(surroundings)),
+    }
+    for kind, item in shown.items():
+        if item is not None and known.get(kind) != item:
+            messages.append(item)
     return messages
 
 
@@ -115,54 +117,45 @@ def kind_of(item: JsonObject) -> str | None:
     """Say what an item shows of the surroundings; None if it is any other item."""
     if item.get("role") not in ("user", "developer"):
         return None
-    text = _text(item)
+    text = only_text(item)
     if not text.startswith("<"):
         return None
     return next((kind for kind in KINDS if text.startswith((f"<{kind}>", f"<{kind} "))), None)
 
 
-def _add_if_new(
-    messages: list[JsonObject], item: JsonObject, known: Mapping[str, JsonObject]
-) -> None:
-    kind = kind_of(item)
-    if kind is None or known.get(kind) != item:
-        messages.append(item)
-
-
-def _framed(kind: str, text: str) -> str:
+def _framed(kind: str, text: str, members: str = "") -> str:
     closed = text.replace(f"</{kind}", f"<\\/{kind}")
-    return f"<{kind}>\n{closed}\n</{kind}>"
+    return f"<{kind}{members}>\n{closed}\n</{kind}>"
 
 
 def _instructions(surroundings: Surroundings, before: JsonObject | None) -> str | None:
     text = surroundings.instructions
+    if text is None:
+        is_shown = before is not None and NO_LONGER not in only_text(before)
+        return _framed(INSTRUCTIONS, NO_LONGER) if is_shown else None
     settings = surroundings.settings
     where = next((folder.cwd for folder in settings.working_folders), settings.cwd)
     folder = _escaped(where).replace('"', "&quot;")
-    opening = f'<{INSTRUCTIONS} folder="{folder}">'
-    if text is None:
-        if before is None or NO_LONGER in _text(before):
-            return None
-        return f"<{INSTRUCTIONS}>\n{NO_LONGER}\n</{INSTRUCTIONS}>"
-    closed = text.replace(f"</{INSTRUCTIONS}", f"<\\/{INSTRUCTIONS}")
     note = "" if before is None else f"{REPLACES}\n\n"
-    return f"{opening}\n{note}{closed}\n</{INSTRUCTIONS}>"
+    return _framed(INSTRUCTIONS, f"{note}{text}", f' folder="{folder}"')
 
 
 def _body(text: str) -> str:
     return text.partition("\n")[2].removeprefix(f"{REPLACES}\n\n")
 
 
-def _permissions(surroundings: Surroundings) -> str:
+def _permissions(surroundings: Surroundings) -> JsonObject | None:
     settings = surroundings.settings
+    if not settings.working_folders:
+        return None
     profile = settings.profile_in_force
     has_proxy = surroundings.has_proxy or (profile is not None and profile.proxied is not None)
     lines = [
         _sandbox(settings.sandbox_policy, settings.working_folders[0].roots),
         _network(settings.sandbox_policy, has_proxy=has_proxy),
+        _approvals(settings.approval_policy, settings.sandbox_policy),
     ]
-    lines.append(_approvals(settings.approval_policy, settings.sandbox_policy))
-    return "\n".join((f"<{PERMISSIONS}>", *lines, f"</{PERMISSIONS}>"))
+    return message("developer", _framed(PERMISSIONS, "\n".join(lines)))
 
 
 def _sandbox(policy: SandboxPolicy, roots: Sequence[str]) -> str:
@@ -251,13 +244,13 @@ made, how it is checked. Propose it once, whole; after a change propose it whole
 DEFAULT_MODE = "The default mode: what was said before of another mode no longer applies."
 
 
-def _mode(settings: Settings, before: JsonObject | None) -> str | None:
+def _mode(settings: Settings, before: JsonObject | None) -> JsonObject | None:
     text = settings.mode_instructions or (PLAN_MODE if settings.mode == "plan" else None)
     if text is None:
         if before is None:
             return None
         text = DEFAULT_MODE
-    return f"<{MODE}>{text}</{MODE}>"
+    return message("developer", f"<{MODE}>{text}</{MODE}>")
 
 
 def _facts(surroundings: Surroundings) -> str:
@@ -270,7 +263,7 @@ def _facts(surroundings: Surroundings) -> str:
     lines.append(f"  <current_date>{_escaped(surroundings.date)}</current_date>")
     if surroundings.timezone is not None:
         lines.append(f"  <timezone>{_escaped(surroundings.timezone)}</timezone>")
-    return "\n".join((f"<{FACTS}>", *lines, f"</{FACTS}>"))
+    return _framed(FACTS, "\n".join(lines))
 
 
 def _environments(surroundings: Surroundings) -> Iterator[str]:
@@ -299,10 +292,3 @@ def _folder(folder: WorkingFolder, shell: str | None, indent: str) -> Iterator[s
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _text(item: JsonObject) -> str:
-    content = item.get("content")
-    part = content[0] if isinstance(content, list) and len(content) == 1 else None
-    text = part.get("text") if isinstance(part, dict) else None
-    return text if isinstance(text, str) else ""

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from pydantic_core import to_json
 
+from app_server.turns.model.failures import with_status
 from app_server.turns.model.interface import (
     CallInputDelta,
     ItemAdded,
@@ -110,7 +111,7 @@ def too_long(why: str) -> ModelFailure:
     """Make the failure of a response that is cut off; it would be as long the next time."""
     return ModelFailure(
         f"the response of the model is too long: {why}",
-        {"responseStreamDisconnected": {"httpStatusCode": None}},
+        with_status("responseStreamDisconnected"),
     )
 
 

@@ -10,9 +10,15 @@ import anyio
 from app_server.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.runtime.loop_share import LoopShare
 from app_server.turns.model.failures import idle
-from app_server.turns.model.interface import ModelEvent, ModelFailure, ResponseCompleted
+from app_server.turns.model.interface import (
+    LimitsReported,
+    ModelEvent,
+    ModelFailure,
+    ResponseCompleted,
+)
 from app_server.turns.model.response.bounds import ResponseBounds, too_long
 from app_server.turns.model.wire import EventReader
+from protocol.account import RateLimitSnapshot
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 BATCH = 8
@@ -28,7 +34,7 @@ class EventChunks:
         self._chunks = chunks
         self._parser = EventParser(MAX_EVENT_BYTES)
         self._idle_s = idle_s
-        self._share = share
+        self.share = share
 
     async def next(self) -> Sequence[SseEvent] | None:
         """Wait for the next events that have data; None at the end of the stream.
@@ -50,7 +56,7 @@ class EventChunks:
         return events
 
     async def _read(self) -> Sequence[SseEvent] | None:
-        await self._share.wait()
+        await self.share.wait()
         chunk = await anext(self._chunks, None)
         if chunk is None:
             return None
@@ -62,14 +68,18 @@ class EventChunks:
 
 
 async def event_batches(
-    chunks: EventChunks, reader: EventReader, share: LoopShare
+    chunks: EventChunks, reader: EventReader, limits: Sequence[RateLimitSnapshot]
 ) -> AsyncGenerator[Sequence[ModelEvent], None]:
     """Give the events of a response; what came before a failure is given out first.
+
+    The usage limits that the response came with come before all else, if there are any.
 
     Raises:
         ModelFailure: the stream reports one, breaks off, is too long, or makes no sense.
     """
-    bounds = chunks.bounds
+    bounds, share = chunks.bounds, chunks.share
+    if limits:
+        yield (LimitsReported(limits),)
     while (received := await chunks.next()) is not None:
         events: list[ModelEvent] = []
         for sse in received:

@@ -4,6 +4,7 @@ Source: docs/tools.md, "Patches".
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -54,17 +55,14 @@ class PatchProgress:
         call.not_before = self._clock() + INTERVAL_S
         self._recorder.emit(
             FileChangePatchUpdatedNotification(
-                thread_id=self._recorder.thread.id,
-                turn_id=self._recorder.turn_id,
-                item_id=call.id,
-                changes=call.patch.changes(),
+                **self._recorder.ids, item_id=call.id, changes=call.patch.changes()
             )
         )
 
 
+@dataclass(slots=True)
 class _Open:
-    def __init__(self, call_id: str) -> None:
-        self.id = call_id
-        self.patch = StreamedPatch()
-        self.is_shown = True
-        self.not_before = float("-inf")
+    id: str
+    patch: StreamedPatch = field(default_factory=StreamedPatch)
+    is_shown: bool = True
+    not_before: float = float("-inf")

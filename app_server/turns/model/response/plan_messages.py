@@ -83,7 +83,7 @@ class PlanMessage:
                 self._recorder.abandoned(item.id)
 
     def _emit(self, piece: Piece) -> None:
-        ids = {"thread_id": self._recorder.thread.id, "turn_id": self._recorder.turn_id}
+        ids = self._recorder.ids
         if piece.part == "plan":
             plan = self._began_plan()
             self._recorder.emit(PlanDeltaNotification(**ids, item_id=plan.id, delta=piece.text))

@@ -29,7 +29,7 @@ from protocol.items import (
     ReasoningThreadItem,
     WebSearchThreadItem,
 )
-from protocol.model import Json, JsonObject
+from protocol.model import Json, JsonObject, WireModel
 from protocol.responses import MessagePhase
 from protocol.turns import TokenUsageBreakdown
 
@@ -86,35 +86,8 @@ class ResponseReader:
                 self._begin(event.item)
             case ItemDone():
                 await self._finish(event.item)
-            case SummaryPartAdded():
-                self._recorder.emit(
-                    ReasoningSummaryPartAddedNotification(
-                        thread_id=self._recorder.thread.id,
-                        turn_id=self._recorder.turn_id,
-                        item_id=self._reasoning(event.item_id).id,
-                        summary_index=event.index,
-                    )
-                )
-            case SummaryDelta():
-                self._recorder.emit(
-                    ReasoningSummaryTextDeltaNotification(
-                        thread_id=self._recorder.thread.id,
-                        turn_id=self._recorder.turn_id,
-                        item_id=self._reasoning(event.item_id).id,
-                        delta=event.delta,
-                        summary_index=event.index,
-                    )
-                )
-            case ReasoningDelta():
-                self._recorder.emit(
-                    ReasoningTextDeltaNotification(
-                        thread_id=self._recorder.thread.id,
-                        turn_id=self._recorder.turn_id,
-                        item_id=self._reasoning(event.item_id).id,
-                        delta=event.delta,
-                        content_index=event.index,
-                    )
-                )
+            case SummaryPartAdded() | SummaryDelta() | ReasoningDelta():
+                self._emit_reasoning(event)
             case CallInputDelta():
                 if self._patches is not None:
                     self._patches.take(event)
@@ -131,6 +104,23 @@ class ResponseReader:
             else:
                 self._recorder.abandoned(item_id)
         self._open.clear()
+
+    def _emit_reasoning(self, event: SummaryPartAdded | SummaryDelta | ReasoningDelta) -> None:
+        ids, index = (
+            {**self._recorder.ids, "item_id": self._reasoning(event.item_id).id},
+            event.index,
+        )
+        piece: WireModel
+        match event:
+            case SummaryPartAdded():
+                piece = ReasoningSummaryPartAddedNotification(**ids, summary_index=index)
+            case SummaryDelta(delta=text):
+                piece = ReasoningSummaryTextDeltaNotification(
+                    **ids, delta=text, summary_index=index
+                )
+            case ReasoningDelta(delta=text):
+                piece = ReasoningTextDeltaNotification(**ids, delta=text, content_index=index)
+        self._recorder.emit(piece)
 
     def _emit_text(self, item_id: str, pieces: Sequence[str]) -> None:
         if (planning := self._planning.get(item_id)) is not None:

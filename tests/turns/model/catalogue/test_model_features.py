@@ -61,7 +61,6 @@ def test_an_unknown_model_gets_what_is_safe() -> None:
         freeform_patch=False,
         parallel_calls=True,
         web_search=False,
-        update_plan=True,
     )
 
 

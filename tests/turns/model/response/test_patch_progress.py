@@ -14,9 +14,8 @@ class Shown:
     def __init__(self) -> None:
         self.now = 100.0
         self.events: list[Any] = []
-        recorder = SimpleNamespace(
-            thread=SimpleNamespace(id="t"), turn_id="u", emit=self.events.append
-        )
+        ids = {"thread_id": "t", "turn_id": "u"}
+        recorder = SimpleNamespace(ids=ids, emit=self.events.append)
         self.progress = PatchProgress(cast(TurnRecorder, recorder), lambda: self.now)
 
     def begin(self, item_id: str, name: str = "apply_patch") -> None:
