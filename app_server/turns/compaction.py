@@ -6,6 +6,7 @@ Source: docs/compaction.md.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from app_server.turns.model.calls import ModelCalls
@@ -62,29 +63,21 @@ def is_too_long(failure: ModelFailure) -> bool:
     return bool(failure.info == "contextWindowExceeded")
 
 
+@dataclass(frozen=True, slots=True)
 class Compactor:
     """Makes room in one turn's thread."""
 
-    def __init__(
-        self,
-        recorder: TurnRecorder,
-        calls: ModelCalls,
-        prompt: str | None,
-        surroundings: Callable[[], tuple[Sequence[JsonObject], Sequence[str]]],
-    ) -> None:
-        """`prompt` None means ours.
-
-        `surroundings` gives the tools and notes of the next request.
-        """
-        self._recorder = recorder
-        self._calls = calls
-        self._prompt = prompt or PROMPT
-        self._surroundings = surroundings
+    recorder: TurnRecorder
+    calls: ModelCalls
+    prompt: str | None
+    """None means PROMPT."""
+    surroundings: Callable[[], tuple[Sequence[JsonObject], Sequence[str]]]
+    """Gives the tools and notes of the next request."""
 
     @property
     def may_help(self) -> bool:
         """Whether there is anything that a compaction would replace."""
-        return worth_compacting(split_unseen(self._recorder.thread.state.history)[0])
+        return worth_compacting(split_unseen(self.recorder.thread.state.history)[0])
 
     async def compact_for_request(self) -> None:
         """Compact what the model has seen; what it has not seen yet stays as it is, behind it.
@@ -93,7 +86,7 @@ class Compactor:
             ModelFailure: it was announced; the history is what it was.
             OSError: the disk refused.
         """
-        await self._compact(*split_unseen(self._recorder.thread.state.history))
+        await self._compact(*split_unseen(self.recorder.thread.state.history))
 
     async def compact_all(self) -> None:
         """Compact the whole history; one without anything new stays as it is.
@@ -101,10 +94,10 @@ class Compactor:
         Raises:
             ModelFailure, OSError: see `compact_for_request`.
         """
-        await self._compact(list(self._recorder.thread.state.history), [])
+        await self._compact(list(self.recorder.thread.state.history), [])
 
     async def _compact(self, seen: list[JsonObject], unseen: list[JsonObject]) -> None:
-        recorder, calls = self._recorder, self._calls
+        recorder, calls = self.recorder, self.calls
         item = ContextCompactionThreadItem(id=recorder.new_id())
         recorder.started(item)
         if not worth_compacting(seen):
@@ -128,7 +121,7 @@ class Compactor:
         for trims_left in range(MAX_TRIMS, -1, -1):
             may_trim = trims_left > 0 and len(shown) > 1
             try:
-                summary = await self._calls.call(
+                summary = await self.calls.call(
                     partial(self._ask, shown), is_too_long if may_trim else None
                 )
             except ModelFailure as failure:
@@ -137,22 +130,22 @@ class Compactor:
                 shown = without_oldest(shown)
                 continue
             break
-        await self._calls.account(summary.usage)
-        self._calls.emit_limits(summary.limits)
+        await self.calls.account(summary.usage)
+        self.calls.emit_limits(summary.limits)
         return summary.text
 
     async def _ask(self, shown: Sequence[JsonObject], provider: Provider) -> "_Summary":
         body = request_body(
-            self._recorder.thread.state,
-            self._calls.model.features,
+            self.recorder.thread.state,
+            self.calls.model.features,
             (),
             None,
             REQUEST_KIND,
-            self._surroundings()[1],
-            history=[*shown, message("user", self._prompt)],
+            self.surroundings()[1],
+            history=[*shown, message("user", self.prompt or PROMPT)],
         )
         summary = _Summary()
-        async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
+        async with self.calls.port.stream(ModelRequest(provider, body)) as batches:
             async for batch in batches:
                 for event in batch:
                     summary.take(event)
@@ -161,20 +154,20 @@ class Compactor:
         return summary
 
     def _size_of(self, history: Sequence[JsonObject]) -> int:
-        tools, notes = self._surroundings()
-        state, features = self._recorder.thread.state, self._calls.model.features
+        tools, notes = self.surroundings()
+        state, features = self.recorder.thread.state, self.calls.model.features
         body = request_body(state, features, tools, None, None, notes, history=history)
         parts: list[Json] = [body["instructions"], body["tools"], body["input"]]
         return estimated_tokens(parts)
 
 
+@dataclass(slots=True)
 class _Summary:
     """What comes back: the last message counts, and nothing of it is shown."""
 
-    def __init__(self) -> None:
-        self.text = ""
-        self.usage: TokenUsageBreakdown | None = None
-        self.limits: Sequence[RateLimitSnapshot] = ()
+    text: str = ""
+    usage: TokenUsageBreakdown | None = None
+    limits: Sequence[RateLimitSnapshot] = ()
 
     def take(self, event: ModelEvent) -> None:
         match event:

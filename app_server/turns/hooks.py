@@ -6,6 +6,7 @@ Source: docs/hooks.md.
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,31 +30,23 @@ from protocol.skills import (
 NOTHING = Outcome("completed")
 
 
+@dataclass(slots=True)
 class ThreadHooks:
     """Runs the hooks of a thread that the user trusts."""
 
-    def __init__(
-        self,
-        thread: LiveThread,
-        source: HookSource,
-        transcript: str,
-        runner: HookRunner,
-        clients: ClientPort,
-        clock: Clock,
-    ) -> None:
-        """`transcript` is the path of the thread's log."""
-        self._thread = thread
-        self._source = source
-        self._transcript = transcript
-        self._runner = runner
-        self._clients = clients
-        self._clock = clock
-        self._hooks: Sequence[Hook] = ()
+    thread: LiveThread
+    source: HookSource
+    transcript: str
+    """The path of the thread's log."""
+    runner: HookRunner
+    clients: ClientPort
+    clock: Clock
+    _hooks: Sequence[Hook] = field(default=(), init=False)
 
     async def read(self, settings: Settings) -> None:
         """Read the hooks; if the disk does not answer in time, those that were read last stay."""
         folder = None if settings.without_environment else Path(settings.cwd)
-        found = await self._source.read(folder)
+        found = await self.source.read(folder)
         if found is not None:
             self._hooks = [hook for hook in found if hook.runs]
 
@@ -96,7 +89,7 @@ class ThreadHooks:
     async def _run(
         self, hook: Hook, turn_id: str, call_id: str | None, payload: Mapping[str, Any]
     ) -> Outcome:
-        started_ms, begun = self._clock.now_ms(), time.monotonic()
+        started_ms, begun = self.clock.now_ms(), time.monotonic()
         scope: Literal["thread", "turn"] = "thread" if hook.event == "SessionStart" else "turn"
         summary = HookRunSummary(
             id=_run_id(hook, call_id),
@@ -112,35 +105,35 @@ class ThreadHooks:
             started_at=started_ms // 1000,
             entries=[],
         )
-        thread_id = self._thread.id
-        self._clients.emit(
+        thread_id = self.thread.id
+        self.clients.emit(
             thread_id, HookStartedNotification(thread_id=thread_id, turn_id=turn_id, run=summary)
         )
         outcome = Outcome("failed")
         try:
-            outcome = await self._runner.run(hook, payload, self._thread.state.in_force.cwd)
+            outcome = await self.runner.run(hook, payload, self.thread.state.in_force.cwd)
         finally:
             ended = summary.model_copy(
                 update={
                     "status": outcome.status,
                     "entries": list(outcome.entries),
-                    "completed_at": self._clock.now_ms() // 1000,
+                    "completed_at": self.clock.now_ms() // 1000,
                     "duration_ms": round((time.monotonic() - begun) * 1000),
                 }
             )
-            self._clients.emit(
+            self.clients.emit(
                 thread_id,
                 HookCompletedNotification(thread_id=thread_id, turn_id=turn_id, run=ended),
             )
         return outcome
 
     def _payload(self, event: Event, turn_id: str, members: Mapping[str, Any]) -> Mapping[str, Any]:
-        settings = self._thread.state.in_force
+        settings = self.thread.state.in_force
         turn = {} if event == "SessionStart" else {"turn_id": turn_id}
         return {
-            "session_id": self._thread.id,
+            "session_id": self.thread.id,
             **turn,
-            "transcript_path": self._transcript,
+            "transcript_path": self.transcript,
             "cwd": settings.cwd,
             "hook_event_name": event,
             "model": settings.model,

@@ -3,7 +3,7 @@
 Source: docs/skills.md, "In turns".
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,26 +28,24 @@ if TYPE_CHECKING:
     from app_server.skills.folders import Found
 
 
+@dataclass(slots=True)
 class ThreadSkills:
     """The skills that are on in a thread's folder."""
 
-    def __init__(
-        self, thread_id: str, config: Config, catalog: SkillCatalog | None, reads: FolderReads
-    ) -> None:
-        """`catalog` None: there are none."""
-        self._thread_id = thread_id
-        self._config = config
-        self._catalog = catalog
-        self._reads = reads
-        self._found: list[Found] = []
+    thread_id: str
+    config: Config
+    catalog: SkillCatalog | None
+    """None: there are none."""
+    reads: FolderReads
+    _found: "list[Found]" = field(default_factory=list, init=False)
 
     async def read(self, settings: Settings) -> None:
         """Read them; if the disk does not answer in time, what was read last stays."""
-        if self._catalog is None:
+        if self.catalog is None:
             return
         folder = None if settings.without_environment else Path(settings.cwd)
-        read = partial(self._catalog.enabled, folder, self._config.document, self._thread_id)
-        found = await self._reads.read(read)
+        read = partial(self.catalog.enabled, folder, self.config.document, self.thread_id)
+        found = await self.reads.read(read)
         if found is not None:
             self._found = found
 

@@ -33,7 +33,7 @@ from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from app_server.tools.confinements import Confinements
 from app_server.tools.mcp.progress import ProgressRate, shortened
-from app_server.turns.approval.approvals import FORBIDDEN, ApprovalGate, Verdict
+from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.asking import Denied
 from app_server.turns.approval.question import ApprovalRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
@@ -107,7 +107,9 @@ class McpCalls:
         )
         recorder.started(item)
         try:
-            await self._approve(call, tool, arguments)
+            await self._approvals.allow(
+                ApprovalRequest(recorder.thread.id, recorder.turn_id, call.call_id, tool, arguments)
+            )
         except Denied as exc:
             return await self._failed(item, str(exc), 0.0)
         started = time.perf_counter()
@@ -136,18 +138,6 @@ class McpCalls:
 
     def _find(self, call: RequestedCall) -> Tool | None:
         return self._servers.tools().find(VisibleName(call.namespace or "", call.name))
-
-    async def _approve(self, call: RequestedCall, tool: Tool, arguments: Json) -> None:
-        turn = self._turn
-        request = ApprovalRequest(turn.thread_id, turn.turn_id, call.call_id, tool, arguments)
-        match self._approvals.verdict(tool, turn.settings):
-            case Verdict.FORBID:
-                raise Denied(FORBIDDEN)
-            case Verdict.REVIEW:
-                await self._approvals.review(request)
-            case Verdict.ASK:
-                with turn.waiting_on_approval():
-                    await self._approvals.ask(request)
 
     async def _send(self, call: RequestedCall, tool: Tool, arguments: Json) -> JsonObject:
         recorder = self._turn.recorder

@@ -4,10 +4,8 @@ Source: docs/mcp.md, "Approval".
 """
 
 from collections.abc import Hashable, Mapping
-from enum import Enum
 
 from app_server.config.editing.errors import NotRecorded
-from app_server.mcp.tools.table import Tool
 from app_server.turns.approval.asking import Asker, Denied
 from app_server.turns.approval.persistent import LastingApprovals
 from app_server.turns.approval.question import (
@@ -30,15 +28,6 @@ REJECTED = "user rejected MCP tool call"
 CANCELLED = "user cancelled MCP tool call"
 
 
-class Verdict(Enum):
-    """What policy says of a call."""
-
-    RUN = "run"
-    ASK = "ask"
-    REVIEW = "review"
-    FORBID = "forbid"
-
-
 class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 
@@ -47,27 +36,32 @@ class ApprovalGate:
         self._records = records
         self._remembered: set[Hashable] = set()
 
-    def verdict(self, tool: Tool, settings: Settings) -> Verdict:
-        """Apply policy to a call."""
-        mode = tool.config.approval_mode_of(tool.raw.tool)
-        if mode == "approve" or not _needs_approval(mode, tool.definition.get("annotations")):
-            return Verdict.RUN
-        if settings.approval_policy == "never" and writes_freely(settings):
-            return Verdict.RUN
-        if approval_key(tool) in self._remembered:
-            return Verdict.RUN
-        if settings.approval_policy == "never":
-            return Verdict.FORBID
-        return Verdict.REVIEW if is_reviewed(tool.config.metadata, settings) else Verdict.ASK
+    async def allow(self, request: ApprovalRequest) -> None:
+        """Ask the reviewer or the user if policy wants it; returns when the call may run.
 
-    async def ask(self, request: ApprovalRequest) -> None:
-        """Ask the user; returns when the call may run.
-
-        Waits for an answer without limit; cancelling withdraws the question.
+        Waits for the user's answer without limit; cancelling withdraws the question.
 
         Raises:
-            Denied: the user said no, or what the client sent was no answer.
+            Denied: policy forbids the call, the reviewer or the user said no, or what the client
+                sent was no answer.
         """
+        tool, settings = request.tool, self._asker.thread.state.in_force
+        mode = tool.config.approval_mode_of(tool.raw.tool)
+        if mode == "approve" or not _needs_approval(mode, tool.definition.get("annotations")):
+            return
+        if settings.approval_policy == "never" and writes_freely(settings):
+            return
+        if approval_key(tool) in self._remembered:
+            return
+        if settings.approval_policy == "never":
+            raise Denied(FORBIDDEN)
+        if is_reviewed(tool.config.metadata, settings):
+            await self._asker.review(request.asked, planned_action(request))
+        else:
+            with self._asker.waiting():
+                await self._ask(request)
+
+    async def _ask(self, request: ApprovalRequest) -> None:
         kind = McpServerElicitationRequestResponse
         question = approval_question(request)
         answer, client = await self._asker.put(request.asked, ELICITATION, question, kind)
@@ -85,14 +79,6 @@ class ApprovalGate:
                 raise Denied(CANCELLED)
             case "decline":
                 raise Denied(REJECTED)
-
-    async def review(self, request: ApprovalRequest) -> None:
-        """Ask the reviewer; returns when the call may run, this once.
-
-        Raises:
-            Denied: the reviewer said no, or came to no verdict in time.
-        """
-        await self._asker.review(request.asked, planned_action(request))
 
     async def _remember(self, request: ApprovalRequest, persist: str) -> None:
         raw = request.tool.raw

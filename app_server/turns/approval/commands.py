@@ -36,12 +36,13 @@ from protocol.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     CommandExecutionRequestApprovalResponse,
 )
+from protocol.model import WireModel
 
 REJECTED = "rejected by user"
 RETRY = "command failed; retry without sandbox?"
 
 MAX_REMEMBERED = 1_024
-"""Commands of one thread that the user allowed for the session; the oldest are forgotten."""
+"""Commands, or hosts, of one thread that the user allowed for the session; the oldest go first."""
 
 MAX_SESSION_RULES = 256
 """Rules that could not be written down, and hold for the session; the oldest are forgotten."""
@@ -154,7 +155,7 @@ class CommandGate:
         announce: Callable[[], None] | None = None,
     ) -> None:
         kind = CommandExecutionRequestApprovalResponse
-        answer = await self.asker.allow(question, kind, _check, on_denied, announce)
+        answer = await self.asker.allow(question, kind, check_decision, on_denied, announce)
         match None if answer is None else answer.decision:
             case "acceptForSession":
                 self._remember(request, sandboxed=ask.sandboxed)
@@ -180,7 +181,10 @@ class CommandGate:
             self.asker.warn(message)
 
 
-def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
+def check_decision(
+    answer: CommandExecutionRequestApprovalResponse, *amendments: type[WireModel]
+) -> None:
+    """Raise ApprovalCancelled or Denied unless it accepts, in words or with an amendment."""
     match answer.decision:
         case "accept" | "acceptForSession" | AcceptWithExecpolicyAmendmentDecision():
             return
@@ -188,7 +192,8 @@ def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
             raise ApprovalCancelled(REJECTED)
         case "decline":
             raise Denied(REJECTED)
-    raise Denied(NO_ANSWER)
+    if not isinstance(answer.decision, amendments):
+        raise Denied(NO_ANSWER)
 
 
 def _key(request: CommandRequest, *, sandboxed: bool) -> _Key:

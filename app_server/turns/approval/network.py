@@ -15,28 +15,15 @@ from app_server.permissions.network.policy import NetworkPolicy, NetworkRule, ve
 from app_server.permissions.network.target import Target
 from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.runtime.held_clocks import HeldClocks
-from app_server.turns.approval.asking import (
-    NO_ANSWER,
-    ApprovalCancelled,
-    Asker,
-    Denied,
-    Question,
-)
-from app_server.turns.approval.commands import REJECTED
+from app_server.turns.approval.asking import ApprovalCancelled, Asker, Denied, Question
+from app_server.turns.approval.commands import MAX_REMEMBERED, MAX_SESSION_RULES, check_decision
 from app_server.turns.approval.decisions import Asked
 from app_server.turns.approval.network_question import network_question
 from protocol.approvals import (
-    AcceptWithExecpolicyAmendmentDecision,
     ApplyNetworkPolicyAmendmentDecision,
     CommandExecutionRequestApprovalResponse,
 )
 from protocol.policy import NetworkPolicyAmendment
-
-MAX_REMEMBERED = 1_024
-"""Targets of one thread that the user allowed for the session; the oldest are forgotten."""
-
-MAX_SESSION_RULES = 256
-"""Rules that could not be written down, and hold for the session; the oldest are forgotten."""
 
 MAX_TARGETS = 256
 """Of one command whose decisions are written down, each once, and that are not asked about again
@@ -234,16 +221,4 @@ class CommandConnections:
 
 
 def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
-    match answer.decision:
-        case (
-            "accept"
-            | "acceptForSession"
-            | AcceptWithExecpolicyAmendmentDecision()
-            | ApplyNetworkPolicyAmendmentDecision()
-        ):
-            return
-        case "cancel":
-            raise ApprovalCancelled(REJECTED)
-        case "decline":
-            raise Denied(REJECTED)
-    raise Denied(NO_ANSWER)
+    check_decision(answer, ApplyNetworkPolicyAmendmentDecision)

@@ -6,6 +6,7 @@ Source: docs/tools.md, "Reviews".
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import anyio
 
@@ -34,23 +35,17 @@ MAX_REQUESTS = 200
 """Model calls of one review."""
 
 
+@dataclass(frozen=True, slots=True)
 class CodeReview:
     """One review, in a turn of its own."""
 
-    def __init__(
-        self,
-        target: ReviewTarget,
-        recorder: TurnRecorder,
-        review_recorder: ReviewRecorder,
-        reviewer: TurnRun,
-        surroundings: Sequence[JsonObject],
-    ) -> None:
-        """`reviewer` writes to `review_recorder`; `surroundings` are sent to it first."""
-        self._target = target
-        self._recorder = recorder
-        self._review_recorder = review_recorder
-        self._reviewer = reviewer
-        self._surroundings = surroundings
+    target: ReviewTarget
+    recorder: TurnRecorder
+    review_recorder: ReviewRecorder
+    """Of `reviewer`."""
+    reviewer: TurnRun
+    surroundings: Sequence[JsonObject]
+    """Are sent to the reviewer first."""
 
     async def run(self) -> AgentMessageThreadItem:
         """Do the review; returns the message that the thread keeps of it.
@@ -59,8 +54,8 @@ class CodeReview:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
-        recorder = self._recorder
-        entered = EnteredReviewModeThreadItem(id=recorder.new_id(), review=hint(self._target))
+        recorder = self.recorder
+        entered = EnteredReviewModeThreadItem(id=recorder.new_id(), review=hint(self.target))
         recorder.started(entered)
         await recorder.completed(entered)
         used = recorder.thread.state.usage
@@ -78,8 +73,8 @@ class CodeReview:
 
     async def _review(self) -> str:
         """Let the reviewer work until it calls no more tools; returns its last message."""
-        self._review_recorder.begin([*self._surroundings, message("user", request(self._target))])
-        reviewer = self._reviewer
+        self.review_recorder.begin([*self.surroundings, message("user", request(self.target))])
+        reviewer = self.reviewer
         for _ in range(MAX_REQUESTS):
             answer = await reviewer.ask()
             await reviewer.make_calls(answer)
@@ -91,8 +86,8 @@ class CodeReview:
         )
 
     async def _exit(self, text: str, last: TokenUsageBreakdown | None) -> AgentMessageThreadItem:
-        recorder = self._recorder
-        await self._reviewer.recount(last)
+        recorder = self.recorder
+        await self.reviewer.recount(last)
         exited = ExitedReviewModeThreadItem(id=recorder.new_id(), review=text)
         recorder.started(exited)
         outcome = message("user", review_for_model(text))

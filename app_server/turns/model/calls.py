@@ -5,6 +5,7 @@ Source: docs/config.md, "Models"; docs/wire.md, "Turns".
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
@@ -28,18 +29,13 @@ from protocol.turns import (
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, slots=True)
 class ModelCalls:
     """How a turn speaks to its model."""
 
-    def __init__(
-        self,
-        recorder: TurnRecorder,
-        port: Model,
-        model: ThreadModel,
-    ) -> None:
-        self.port = port
-        self.model = model
-        self._recorder = recorder
+    recorder: TurnRecorder
+    port: Model
+    model: ThreadModel
 
     async def call(
         self,
@@ -66,7 +62,7 @@ class ModelCalls:
                     self.announce(failure)
                     raise
                 attempt += 1
-                await self._recorder.remember(*outputs_for_open_calls(self._recorder.history))
+                await self.recorder.remember(*outputs_for_open_calls(self.recorder.history))
                 self._announce_retry(failure, attempt, limit)
                 wait_s = max(failure.retry_after_s, RETRY_BASE_S * 2 ** (attempt - 1))
                 await anyio.sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
@@ -74,7 +70,7 @@ class ModelCalls:
     def _provider(self) -> Provider:
         provider = self.model.provider
         if provider is None:
-            provider_id = self._recorder.thread.state.in_force.model_provider
+            provider_id = self.recorder.thread.state.in_force.model_provider
             failure = ModelFailure(f"Model provider `{provider_id}` not found")
             self.announce(failure)
             raise failure
@@ -84,29 +80,29 @@ class ModelCalls:
         """Add what a call used to the thread's account, and notify."""
         if usage is None:
             return
-        before = self._recorder.thread.state.usage
+        before = self.recorder.thread.state.usage
         account = ThreadTokenUsage(
             total=usage if before is None else _sum(before.total, usage),
             last=usage,
             model_context_window=self.model.context_window,
         )
-        record = TokensUsed(at_ms=self._recorder.now_ms(), usage=account)
-        await self._recorder.thread.append(record, sync=False)
+        record = TokensUsed(at_ms=self.recorder.now_ms(), usage=account)
+        await self.recorder.thread.append(record, sync=False)
         self.emit_usage(account)
 
     async def recount(self, last: TokenUsageBreakdown | None) -> None:
         """Write what the thread's context took last, after calls with a history of their own."""
-        used = self._recorder.thread.state.usage
+        used = self.recorder.thread.state.usage
         if used is None or used.last == last:
             return
         account = used.model_copy(update={"last": last or _tokens(0)})
-        record = TokensUsed(at_ms=self._recorder.now_ms(), usage=account)
-        await self._recorder.thread.append(record, sync=False)
+        record = TokensUsed(at_ms=self.recorder.now_ms(), usage=account)
+        await self.recorder.thread.append(record, sync=False)
         self.emit_usage(account)
 
     def measured(self, tokens: int) -> ThreadTokenUsage:
         """Return the account of a context that was not counted by the model, but estimated."""
-        before = self._recorder.thread.state.usage
+        before = self.recorder.thread.state.usage
         return ThreadTokenUsage(
             total=_tokens(0) if before is None else before.total,
             last=_tokens(tokens),
@@ -115,14 +111,14 @@ class ModelCalls:
 
     def emit_usage(self, account: ThreadTokenUsage) -> None:
         """Send clients the account, which is in the log."""
-        self._recorder.emit(
-            ThreadTokenUsageUpdatedNotification(**self._recorder.ids, token_usage=account)
+        self.recorder.emit(
+            ThreadTokenUsageUpdatedNotification(**self.recorder.ids, token_usage=account)
         )
 
     def emit_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
         """Send clients where the account stands with its usage limits, one by one."""
         for limit in limits:
-            self._recorder.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))
+            self.recorder.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))
 
     def announce(self, failure: ModelFailure) -> None:
         """Notify of a failure that ends the turn."""
@@ -138,8 +134,8 @@ class ModelCalls:
         self._emit_error(error, will_retry=True)
 
     def _emit_error(self, error: TurnError, *, will_retry: bool) -> None:
-        self._recorder.emit(
-            ErrorNotification(**self._recorder.ids, error=error, will_retry=will_retry)
+        self.recorder.emit(
+            ErrorNotification(**self.recorder.ids, error=error, will_retry=will_retry)
         )
 
 

@@ -5,6 +5,7 @@ Source: docs/mcp.md, "Reviewer".
 
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import anyio
 
@@ -28,13 +29,13 @@ RETRY_BASE_S = 0.2
 """Before the second attempt, and twice that before the third, unless the provider wants more."""
 
 
+@dataclass(frozen=True, slots=True)
 class VerdictCalls:
     """The calls to the model that reviews for one thread."""
 
-    def __init__(self, thread: LiveThread, model: Model, providers: Mapping[str, Provider]) -> None:
-        self._thread = thread
-        self._model = model
-        self._providers = providers
+    thread: LiveThread
+    model: Model
+    providers: Mapping[str, Provider]
 
     async def ask(self, evidence: JsonObject) -> Assessment:
         """Get a verdict; the caller bounds the time.
@@ -61,14 +62,14 @@ class VerdictCalls:
         return await self._once(evidence, was_unreadable)
 
     async def _once(self, evidence: JsonObject, was_unreadable: bool) -> Assessment:
-        state = self._thread.state
+        state = self.thread.state
         # The turn has asked it already.
-        provider = self._providers[state.in_force.model_provider]
+        provider = self.providers[state.in_force.model_provider]
         answer = ""
         request = ModelRequest(
             provider, review_body(state, evidence, was_unreadable=was_unreadable)
         )
-        async with self._model.stream(request) as batches:
+        async with self.model.stream(request) as batches:
             async for batch in batches:
                 for event in batch:
                     if isinstance(event, ItemDone) and event.item["type"] == "message":

@@ -9,6 +9,7 @@ from protocol.model import JsonObject
 from protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
+    SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
 
@@ -21,14 +22,14 @@ def turn_metadata(
     parent_turn_id: str | None = None,
 ) -> JsonObject:
     """Describe the running turn: ids, model, how far its tools may go, and who lets them."""
-    turn = state.turns[-1]
+    turn, settings = state.turns[-1], state.in_force
     metadata: JsonObject = {
         "session_id": state.id,
         "thread_id": state.id,
-        "model": state.in_force.model,
+        "model": settings.model,
     }
-    if state.in_force.effort is not None:
-        metadata["reasoning_effort"] = state.in_force.effort
+    if settings.effort is not None:
+        metadata["reasoning_effort"] = settings.effort
     if trigger is not None:
         metadata["turn_trigger"] = trigger
     if parent_turn_id is not None:
@@ -38,19 +39,15 @@ def turn_metadata(
     return metadata | {
         "turn_id": turn.id,
         "turn_started_at_unix_ms": turn.started_at_ms,
-        "sandbox_mode": _sandbox_mode(state),
-        "auto_review_enabled": _auto_review_enabled(state),
+        "sandbox_mode": _sandbox_mode(settings.sandbox_policy),
+        "auto_review_enabled": settings.approvals_reviewer != "user"
+        and settings.approval_policy != "never",
         "codex_version": PROTOCOL_VERSION,
     }
 
 
-def _auto_review_enabled(state: ThreadState) -> bool:
-    settings = state.in_force
-    return settings.approvals_reviewer != "user" and settings.approval_policy != "never"
-
-
-def _sandbox_mode(state: ThreadState) -> str:
-    match state.in_force.sandbox_policy:
+def _sandbox_mode(policy: SandboxPolicy) -> str:
+    match policy:
         case DangerFullAccessSandboxPolicy() | ExternalSandboxPolicy():
             return "danger-full-access"
         case WorkspaceWriteSandboxPolicy():

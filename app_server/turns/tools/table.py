@@ -6,6 +6,7 @@ Source: docs/tools.md; docs/mcp.md, "Calls".
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from app_server.runtime.loader import LoadFailed
@@ -44,29 +45,22 @@ Around: TypeAlias = Callable[
 ]
 
 
+@dataclass(frozen=True, slots=True)
 class ToolTable:
     """The tools of one turn; of two that offer the same call the first makes it."""
 
-    def __init__(
-        self,
-        tools: Sequence[TurnTool],
-        features: Callable[[], ModelFeatures],
-        notes: Callable[[], list[str]],
-        around: Around | None = None,
-    ) -> None:
-        """`features` are those of the model in force; `notes` are sent before the history.
-
-        `around` makes each call of a tool, with what it is given.
-        """
-        self._around = around
-        self.notes = notes
-        self._tools = tools
-        self._features = features
+    tools: Sequence[TurnTool]
+    features: Callable[[], ModelFeatures]
+    """Those of the model in force."""
+    notes: Callable[[], list[str]]
+    """Are sent before the history."""
+    around: Around | None = None
+    """Makes each call of a tool, with what it is given."""
 
     def declarations(self) -> list[JsonObject]:
         """Declare what can be called now."""
-        model = self._features()
-        return [declared for tool in self._tools for declared in tool.declarations(model)]
+        model = self.features()
+        return [declared for tool in self.tools for declared in tool.declarations(model)]
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Whether the call may run beside others; one that no tool offers does nothing."""
@@ -92,7 +86,7 @@ class ToolTable:
                     gen_ai__tool__name=call.full_name,
                     gen_ai__tool__call__id=call.call_id,
                 ):
-                    around = self._around
+                    around = self.around
                     output = await (tool.run(call) if around is None else around(call, tool.run))
             except BadCall as exc:
                 output = str(exc)
@@ -107,4 +101,4 @@ class ToolTable:
                 return search_output(call.call_id, output if isinstance(output, list) else [])
 
     def _find(self, call: RequestedCall) -> TurnTool | None:
-        return next((tool for tool in self._tools if tool.offers(call)), None)
+        return next((tool for tool in self.tools if tool.offers(call)), None)

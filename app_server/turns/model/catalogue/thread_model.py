@@ -47,44 +47,38 @@ def read_model_settings(config: Config) -> ModelSettings:
     )
 
 
+@dataclass(slots=True)
 class ThreadModel:
     """The model of one loaded thread."""
 
-    def __init__(
-        self,
-        thread: LiveThread,
-        settings: ModelSettings,
-        lists: ModelLists,
-        warn: Callable[[str], None],
-    ) -> None:
-        """`warn` notifies the thread's clients."""
-        self._thread = thread
-        self._settings = settings
-        self._lists = lists
-        self._warn = warn
-        self._has_warned = False
+    thread: LiveThread
+    settings: ModelSettings
+    lists: ModelLists
+    warn: Callable[[str], None]
+    """Notifies the thread's clients."""
+    _has_warned: bool = field(default=False, init=False)
 
     @property
     def provider(self) -> Provider | None:
         """The provider in force; None: there is none of this name."""
-        return self._settings.providers.get(self._thread.state.in_force.model_provider)
+        return self.settings.providers.get(self.thread.state.in_force.model_provider)
 
     @property
     def features(self) -> ModelFeatures:
         """What the model in force can do."""
-        features = self._lists.features(self._thread.state.in_force.model, self.provider)
-        verbosity = self._settings.verbosity
+        features = self.lists.features(self.thread.state.in_force.model, self.provider)
+        verbosity = self.settings.verbosity
         return features if verbosity is None else replace(features, verbosity=verbosity)
 
     @property
     def context_window(self) -> int:
         """Tokens that clients are shown as the context."""
-        return self._settings.context_window or self.features.context_window
+        return self.settings.context_window or self.features.context_window
 
     @property
     def compact_at(self) -> int | None:
         """Tokens from which on a request is made only after a compaction; None: never."""
-        settings, limit = self._settings, self._settings.compact_limit
+        settings, limit = self.settings, self.settings.compact_limit
         window = settings.context_window
         if window is None and limit != 0 and (features := self.features).is_known:
             window = features.context_window
@@ -100,13 +94,13 @@ class ThreadModel:
         provider = self.provider
         if provider is None or self.features.is_known:
             return
-        await self._lists.models(provider)
-        known = self.features.is_known or self._settings.context_window is not None
+        await self.lists.models(provider)
+        known = self.features.is_known or self.settings.context_window is not None
         if known or self._has_warned:
             return
         self._has_warned = True
-        self._warn(
-            f"Nothing is known of the model `{self._thread.state.in_force.model}`: it is treated "
+        self.warn(
+            f"Nothing is known of the model `{self.thread.state.in_force.model}`: it is treated "
             f"like one with a context of {self.context_window} tokens that takes text and images. "
             "Set `model_context_window` to what it can take."
         )
