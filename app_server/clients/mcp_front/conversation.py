@@ -18,22 +18,17 @@ import anyio.abc
 from pydantic_core import from_json, to_json
 
 from app_server.clients.mcp_front.app_client import AppClient
-from app_server.clients.mcp_front.approvals import (
-    command_params,
-    parse_decision,
-    patch_params,
-)
 from app_server.clients.mcp_front.events import EVENT
 from app_server.clients.mcp_front.older import FORWARDED, OlderSide
 from app_server.clients.mcp_front.questions import (
     DECLINED,
     ELICITATION,
-    elicitation_params,
+    METHODS,
     parse_verdict,
+    question_params,
 )
 from app_server.clients.mcp_front.run import Runs, ToolRun
 from app_server.clients.mcp_front.tools import TOOLS, BadToolCall, ToolResult, parse_call
-from app_server.older_interface.approvals import COMMAND, PATCH
 from app_server.rpc.connection import MessageStream
 from protocol.envelope import (
     Answer,
@@ -248,45 +243,32 @@ class Conversation:
             arguments = parse_call(params.get("name"), params.get("arguments"))
         except BadToolCall as exc:
             return ToolResult(str(exc), is_error=True)
-        run = ToolRun(call_id, self._app, self._runs, partial(self._notify, EVENT))
+        run = ToolRun(call_id, self._app, self._runs, partial(self._send_message, EVENT))
         return await run.carry_out(arguments)
 
     async def _answer_question(self, question: Request) -> None:
         # The app-server may go while it is asked, or while it is answered.
         with suppress(RpcError), anyio.CancelScope() as scope:
-            if question.method not in (ELICITATION, COMMAND, PATCH):
+            if question.method not in METHODS:
                 refusal = RpcError(METHOD_NOT_FOUND, f"Method not found: {question.method}")
                 await self._app.refuse(question.id, refusal)
                 return
             runs = self._runs.of(question.params["threadId"])
             if not runs:
-                is_elicitation = question.method == ELICITATION
-                refused = DECLINED.result if is_elicitation else {"decision": "decline"}
-                await self._app.answer(question.id, refused)
+                await self._app.answer(question.id, DECLINED.answer_to(question.method))
                 return
             self._asked[question.id] = scope
             try:
-                answer = await self._ask(self._rendered(question, runs[0].request_id))
+                changes = self._changes.get(question.params.get("itemId"), [])
+                params = question_params(question, runs[0].request_id, changes)
+                answer = await self._ask(params)
             finally:
                 del self._asked[question.id]
-            result = None if answer.error is not None else answer.result
-            if question.method != ELICITATION:
-                await self._app.answer(question.id, {"decision": parse_decision(result)})
-                return
-            verdict = parse_verdict(result)
-            if verdict.ends_turn:
+            verdict = DECLINED if answer.error is not None else parse_verdict(answer.result)
+            if verdict.ends_turn and question.method == ELICITATION:
                 # First, or the model would be asked once more.
                 await runs[0].interrupt()
-            await self._app.answer(question.id, verdict.result)
-
-    def _rendered(self, question: Request, call_id: RequestId) -> JsonObject:
-        params = question.params
-        assert isinstance(params, dict)
-        if question.method == COMMAND:
-            return command_params(params, call_id)
-        if question.method == PATCH:
-            return patch_params(params, call_id, self._changes.get(params["itemId"], []))
-        return elicitation_params(params, call_id)
+            await self._app.answer(question.id, verdict.answer_to(question.method))
 
     async def _ask(self, params: JsonObject) -> Answer:
         """Put a question to the client; cancelling withdraws it."""
@@ -298,13 +280,10 @@ class Conversation:
             return await future
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(self._limits.finish_s):
-                await self._notify("notifications/cancelled", {"requestId": question_id})
+                await self._send_message("notifications/cancelled", {"requestId": question_id})
             raise
         finally:
             del self._answers[question_id]
-
-    async def _notify(self, method: str, params: JsonObject) -> None:
-        await self._send_message(method, params)
 
     async def _send_message(self, method: str, params: JsonObject, **members: Json) -> None:
         message = {"jsonrpc": "2.0", **members, "method": method, "params": params}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app_server.clients.mcp_front.approvals import parse_decision
 from app_server.clients.mcp_front.questions import Verdict, elicitation_params, parse_verdict
+from app_server.older_interface.approvals import COMMAND
 from tests.support.clients.mcp_front import front
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
 from tests.support.harness import (
@@ -147,7 +147,7 @@ def test_an_approval_is_read_in_both_forms() -> None:
         ({"action": "maybe"}, "decline"),
         ([], "decline"),
     ):
-        assert parse_decision(answer) == decision
+        assert parse_verdict(answer).answer_to(COMMAND) == {"decision": decision}
 
 
 @claim("front:approval")

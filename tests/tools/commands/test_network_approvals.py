@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app_server.clients.mcp_front.approvals import command_params
+from app_server.clients.mcp_front.questions import command_params
 from app_server.host.proxy import http, socks
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.upstream import Streams
