@@ -66,7 +66,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     # The help does without all that is checked.
-    from app_server.config.values import ConfigError, parse_override
+    from app_server.config.reading import parse_override
+    from app_server.config.values import ConfigError
     from app_server.doctor.catalogue import CHECKS
     from app_server.doctor.machine import Machine
     from app_server.doctor.running import run_checks

@@ -19,7 +19,8 @@ from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.home import resolve_home
-from app_server.config.values import Config, ConfigError, parse_override
+from app_server.config.reading import parse_override
+from app_server.config.values import Config, ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (

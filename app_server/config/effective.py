@@ -11,8 +11,9 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config.default_provider import chooses_no_provider, with_openai
-from app_server.config.profile import (
+from app_server.config.reading import (
     profile_file,
+    read_config,
     read_profile,
     refuse_older_selector,
     with_profile,
@@ -24,7 +25,7 @@ from app_server.config.requirements import (
     requirements_of,
 )
 from app_server.config.unchanged import Stamp, is_settled, stamp_of
-from app_server.config.values import Config, ConfigError, read_config
+from app_server.config.values import Config, ConfigError
 from app_server.runtime.loader import load, load_from_worker
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app_server.config.values import Config, ConfigError, ConfigView, read_config
+from app_server.config.reading import read_config
+from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.runtime.loader import load_from_worker
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _approval_policy(view: ConfigView, key: str, word: str) -> "AskForApproval":
             return "on-request"
         case "granular":
             raise view.error("`granular` needs a table: { granular = { ... } }", key)
-    raise view.error(_unknown_variant(word, APPROVAL_POLICIES), key)
+    raise view.unknown_variant(key, word, APPROVAL_POLICIES)
 
 
 def _granular(table: ConfigView) -> "GranularAskForApproval":
@@ -172,12 +173,9 @@ def _granular_type() -> "type[GranularAskForApproval]":
 
 def _sandbox_modes(view: ConfigView) -> Sequence[str] | None:
     key = "allowed_sandbox_modes"
-    allowed = view.strings(key)
-    if allowed is None:
+    if key not in view:
         return None
-    for mode in allowed:
-        if mode not in SANDBOX_MODES:
-            raise view.error(_unknown_variant(mode, SANDBOX_MODES), key)
+    allowed = list(view.choices(key, SANDBOX_MODES))
     if "read-only" not in allowed:
         raise view.error(f"`{key}` must include `read-only`", key)
     return allowed
@@ -229,10 +227,6 @@ def _unenforced(view: ConfigView) -> Iterator[str]:
         identity: Mapping[str, Any] = server.at("identity").table
         compared = "command" if "command" in identity else "url"
         yield from (f"{prefix}.identity.{key}" for key in identity if key != compared)
-
-
-def _unknown_variant(word: str, variants: Sequence[str]) -> str:
-    return f"unknown variant `{word}`, expected one of {', '.join(f'`{v}`' for v in variants)}"
 
 
 def _shortened(key: str) -> str:

@@ -1,39 +1,28 @@
-"""config.toml: reading, overriding, and saying exactly what is wrong with a value.
+"""config.toml as values: overriding them, and saying exactly what is wrong with one.
 
-Knows: layers (file, command line, request), key paths, positions, types.
+Knows: layers (file, command line, request), key paths, types.
 Does not know: what any key means; each package reads its own table through a ConfigView.
 Source: docs/config.md.
 """
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+from app_server.config.places import KeyPath, Place, locate, locate_key
 
 Document: TypeAlias = dict[str, Any]
-KeyPath: TypeAlias = tuple[str, ...]
-
-MAX_FILE_BYTES = 1024 * 1024
-"""Bytes of config.toml; a larger one is refused."""
-
-MAX_DEPTH = 80
-"""Tables and arrays in each other; a deeper file is refused."""
-TOO_DEEP = f"more than {MAX_DEPTH} tables and arrays are in each other"
-TOO_MANY_DIGITS = "a number has too many digits"
 
 NO_SECRETS = ("a boolean", "u64", "f64")
 """Where one of these belongs nobody puts a secret: an error repeats what stands there."""
-
-BYTE_ORDER_MARK = "\ufeff"
-"""Editors on Windows begin a file with it; Codex takes such files, TOML 1.0 says nothing of it."""
 
 
 class ConfigError(Exception):
     """A setting that cannot be used; the text is what clients are shown."""
 
-    def __init__(self, text: str, place: "Place | None" = None, path: KeyPath = ()) -> None:
+    def __init__(self, text: str, place: Place | None = None, path: KeyPath = ()) -> None:
         """Say where it stands in a file, as the text does, and which setting it is about.
 
         `path` is empty for what is about no single one.
@@ -41,17 +30,6 @@ class ConfigError(Exception):
         super().__init__(text)
         self.place = place
         self.path = path
-
-
-class Place(NamedTuple):
-    """A position in a file; line and column begin at 1."""
-
-    file: Path
-    line: int
-    column: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +97,12 @@ class Config:
         if not projects:
             return self
         document = _copy(self.document)
-        paths = set(self.overridden)
         for settings in projects:
             for key, value in settings.items():
-                paths.add((key,))
                 _merge(document, key, value)
-        config = replace(
-            self,
-            document=document,
-            overridden=frozenset(paths),
-            layers=(),
-            projects=tuple(projects),
-        )
-        for overrides in self.layers:
-            config = config.override(overrides)
-        return config
+        paths = self.overridden.union((key,) for settings in projects for key in settings)
+        below = replace(self, document=document, overridden=paths, projects=tuple(projects))
+        return replace(below, layers=()).with_layers(self.layers)
 
     def with_layers(self, layers: Sequence[Mapping[str, Any]]) -> "Config":
         """Put on top what lay on top of another reading; its first layers are those of this one."""
@@ -146,85 +115,18 @@ class Config:
         """Say what is wrong at a path, and where it stands."""
         if self.source is None or any(path[: len(o)] == o for o in self.overridden):
             return ConfigError(f"{detail}\nin `{'.'.join(path)}`\n", path=path)
-        if self.profile is not None and _has(self.profile.document, path):
+        if self.profile is not None and has(self.profile.document, path):
             return self.profile.error(path, detail)
-        return _error_at(Place(self.source, *_locate(self.text, path)), detail, path)
+        return error_at(Place(self.source, *locate(self.text, path)), detail, path)
 
     def key_error(self, path: KeyPath, detail: str) -> ConfigError:
         """Say what is wrong with a key of the file itself, and where it stands."""
-        return _error_at(self.place_of_key(path), detail, path)
+        return error_at(self.place_of_key(path), detail, path)
 
     def place_of_key(self, path: KeyPath) -> Place:
         """Find a key of the file; its first line where that is unsure."""
         assert self.source is not None
-        return Place(self.source, *_locate_key(self.text, path))
-
-
-def read_config(path: Path) -> Config:
-    """Read config.toml; a file that does not exist is an empty one. Blocks: call it in a worker.
-
-    Raises:
-        ConfigError: not TOML, not UTF-8, unreadable, or above MAX_FILE_BYTES or MAX_DEPTH.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        return Config({}, path)
-    except OSError as exc:
-        raise ConfigError(f"{path}: {exc.strerror}") from exc
-    if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-    try:
-        text = content.decode()
-        mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-        text = text.removeprefix(BYTE_ORDER_MARK)
-        document = tomllib.loads(text)
-    except UnicodeDecodeError as exc:
-        raise ConfigError(f"{path}: not UTF-8") from exc
-    except RecursionError as exc:
-        raise ConfigError(f"{path}: {TOO_DEEP}") from exc
-    except tomllib.TOMLDecodeError as exc:
-        raise _toml_error(path, str(exc)) from exc
-    except ValueError as exc:
-        # Python bounds what `int` reads, which the parser leaves to it.
-        raise ConfigError(f"{path}: {TOO_MANY_DIGITS}") from exc
-    if _is_too_deep(document):
-        raise ConfigError(f"{path}: {TOO_DEEP}")
-    return Config(document, path, text, mark)
-
-
-def _is_too_deep(document: Document) -> bool:
-    level: list[Any] = [document]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for value in level
-            for inner in (value.values() if isinstance(value, dict) else value)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def parse_override(text: str) -> tuple[str, Any]:
-    """Read one `--config key=value`; what is not TOML is taken as a string.
-
-    Raises:
-        ConfigError: there is no key or no `=`, or TOML that cannot be taken.
-    """
-    key, separator, value = text.partition("=")
-    if not separator or not key.strip():
-        raise ConfigError(f"cannot read --config {text!r}: use key=value")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
-    except RecursionError as exc:
-        raise ConfigError(f"cannot read --config {key.strip()}: {TOO_DEEP}") from exc
-    except ValueError as exc:
-        raise ConfigError(f"cannot read --config {key.strip()}: {TOO_MANY_DIGITS}") from exc
+        return Place(self.source, *locate_key(self.text, path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,21 +159,15 @@ class ConfigView:
 
     def seconds(self, key: str) -> float | None:
         """Read a duration of at least 0 seconds; None when absent."""
-        value = self.table.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong_type(key, value, "f64")
-        if value < 0:
+        value: float | None = self._typed(key, (int, float), "f64")
+        if value is not None and value < 0:
             raise self.error("cannot convert float seconds to Duration: value is negative", key)
-        return float(value)
+        return None if value is None else float(value)
 
     def choice(self, key: str, variants: Sequence[str]) -> str | None:
         """Read one of a few words; None when absent."""
         value = self.string(key)
-        if value is not None and value not in variants:
-            raise self.error(f"unknown variant `{value}`, expected {_any_of(variants)}", key)
-        return value
+        return None if value is None else self._one_of(key, value, variants)
 
     def strings(self, key: str) -> list[str] | None:
         """Read a list of strings; None when absent."""
@@ -283,11 +179,7 @@ class ConfigView:
 
     def choices(self, key: str, variants: Sequence[str]) -> tuple[str, ...]:
         """Read a list of some of a few words; an empty one when absent."""
-        chosen = tuple(self.strings(key) or ())
-        for word in chosen:
-            if word not in variants:
-                raise self.error(f"unknown variant `{word}`, expected {_any_of(variants)}", key)
-        return chosen
+        return tuple(self._one_of(key, word, variants) for word in self.strings(key) or ())
 
     def items(self, key: str) -> Iterator["str | ConfigView"]:
         """Read a list of strings and tables."""
@@ -320,11 +212,23 @@ class ConfigView:
         """Say what is wrong with this table, or with one key of it."""
         return self.config.error(self.path if key is None else (*self.path, key), detail)
 
-    def _typed(self, key: str, kind: type, expected: str) -> Any:
+    def unknown_variant(self, key: str, word: str, variants: Sequence[str]) -> ConfigError:
+        """Say that a word is none of those that there are."""
+        names = [f"`{variant}`" for variant in variants]
+        known = " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"
+        return self.error(f"unknown variant `{word}`, expected {known}", key)
+
+    def _one_of(self, key: str, word: str, variants: Sequence[str]) -> str:
+        if word not in variants:
+            raise self.unknown_variant(key, word, variants)
+        return word
+
+    def _typed(self, key: str, kind: type | tuple[type, ...], expected: str) -> Any:
         value = self.table.get(key)
         if value is None:
             return None
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        # To Python a boolean is an integer, too.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise self._wrong_type(key, value, expected)
         return value
 
@@ -335,34 +239,24 @@ class ConfigView:
         return self.error(f"invalid type: {found}, expected {expected}", key)
 
 
-def _any_of(variants: Sequence[str]) -> str:
-    names = [f"`{variant}`" for variant in variants]
-    return " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"
+_KINDS = {
+    bool: "boolean",
+    int: "integer",
+    float: "floating point",
+    str: "string",
+    list: "sequence",
+    dict: "map",
+}
 
 
 def _kind(value: object) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "floating point"
-        case str():
-            return "string"
-        case list():
-            return "sequence"
-        case dict():
-            return "map"
-    return type(value).__name__
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 def _describe(value: object) -> str:
     match value:
-        case bool():
-            return f"{_kind(value)} `{str(value).lower()}`"
         case int() | float():
-            return f"{_kind(value)} `{value}`"
+            return f"{_kind(value)} `{str(value).lower()}`"
         case str():
             return f'{_kind(value)} "{value}"'
     return _kind(value)
@@ -374,12 +268,12 @@ def _copy(value: Any) -> Any:
     return value
 
 
-def _has(document: Document, path: KeyPath) -> bool:
-    value: Any = document
+def has(document: Any, path: Sequence[str]) -> bool:
+    """Whether a document has anything at a path."""
     for key in path:
-        if not isinstance(value, dict) or key not in value:
+        if not isinstance(document, dict) or key not in document:
             return False
-        value = value[key]
+        document = document[key]
     return True
 
 
@@ -400,61 +294,6 @@ def _merge(document: Document, key: str, value: Any) -> None:
         document[key] = _copy(value)
 
 
-def _toml_error(path: Path, message: str) -> ConfigError:
-    found = re.search(r" \(at line (\d+), column (\d+)\)$", message)
-    if found is None:
-        return ConfigError(f"{path}: {message}")
-    place = Place(path, int(found[1]), int(found[2]))
-    return _error_at(place, message[: found.start()])
-
-
-def _error_at(place: Place, detail: str, path: KeyPath = ()) -> ConfigError:
+def error_at(place: Place, detail: str, path: KeyPath = ()) -> ConfigError:
+    """Say what is wrong at a position of a file."""
     return ConfigError(f"{place}: {detail}", place, path)
-
-
-_HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
-_KEY = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[\w.-]+)(?:\s*\.\s*(?:\"[^\"]*\"|[\w-]+))*)\s*=\s*")
-
-
-def _locate(text: str, path: KeyPath) -> tuple[int, int]:
-    """Find the line and column of a value, or of the table that holds it; (1, 1) when unsure."""
-    best = (1, 1)
-    table: KeyPath = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            table = _split_key(header[1])
-            if table == path:
-                best = (number, 1)
-        elif (key := _KEY.match(line)) and (*table, *_split_key(key[1])) == path:
-            return number, key.end() + 1
-    return best
-
-
-def _locate_key(text: str, path: KeyPath) -> tuple[int, int]:
-    """Find the line and column where a key first stands, or what of its path is found."""
-    found = ((1, 1), 0)
-    table: KeyPath = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            here = table = _split_key(header[1])
-        elif key := _KEY.match(line):
-            here = (*table, *_split_key(key[1]))
-        else:
-            continue
-        common = _common(here, path)
-        if common > found[1]:
-            found = (number, len(line) - len(line.lstrip()) + 1), common
-    return found[0]
-
-
-def _common(one: KeyPath, other: KeyPath) -> int:
-    """Count the parts with which both paths begin."""
-    return next(
-        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
-
-
-def _split_key(text: str) -> KeyPath:
-    parts = re.findall(r"\"([^\"]*)\"|'([^']*)'|([^.\s]+)", text)
-    return tuple(next(filter(None, part), "") for part in parts)

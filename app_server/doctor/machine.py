@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from app_server.config.effective import ConfigSources, Configuration
-from app_server.config.profile import profile_file, with_profile
+from app_server.config.reading import profile_file, read_config, with_profile
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
-from app_server.config.values import Config, read_config
+from app_server.config.values import Config
 from app_server.host.sandbox.launcher import SandboxLauncher
 
 

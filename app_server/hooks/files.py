@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json
 
-from app_server.config.values import ConfigError, read_config
+from app_server.config.reading import read_config
+from app_server.config.values import ConfigError
 from app_server.hooks.definition import SNAKE, Event, Hook, Source
 from app_server.hooks.fingerprint import NoFingerprint, fingerprint
 from app_server.hooks.plugins import HookedPlugin, Origin

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.config.values import MAX_DEPTH, ConfigError, parse_override, read_config
+from app_server.config.reading import MAX_DEPTH, parse_override, read_config
+from app_server.config.values import ConfigError
 from app_server.handlers.settings.check import check_settings
 
 

@@ -19,7 +19,8 @@ import anyio
 import anyio.to_thread
 
 from app_server.config.editing.errors import NotRecorded
-from app_server.config.values import MAX_FILE_BYTES, Config, ConfigError, read_config
+from app_server.config.reading import MAX_FILE_BYTES, read_config
+from app_server.config.values import Config, ConfigError, has
 from app_server.runtime.disk import lock_within, sync_folder
 from app_server.runtime.loader import LoadFailed, load_from_worker
 
@@ -105,7 +106,7 @@ class ConfigFile:
 def _approve(files: Sequence[Path], keys: Sequence[str]) -> None:
     for file in files:
         try:
-            defines_it = _has(read_config(file).document, keys[:2])
+            defines_it = has(read_config(file).document, keys[:2])
         except ConfigError as exc:
             raise NotRecorded(str(exc)) from exc
         if defines_it:
@@ -138,7 +139,7 @@ def _write(
     file: Path, edited: Callable[[Any, str], str], needed: Sequence[str] | None = None
 ) -> None:
     def changed(edit: Any, config: Config) -> str:
-        if needed is not None and not _has(config.document, needed):
+        if needed is not None and not has(config.document, needed):
             return config.text
         return edited(edit, config.text)
 
@@ -195,14 +196,6 @@ def _lock_held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(number)
-
-
-def _has(document: Any, keys: Sequence[str]) -> bool:
-    for key in keys:
-        if not isinstance(document, dict) or key not in document:
-            return False
-        document = document[key]
-    return True
 
 
 def _clear_away(path: Path) -> None:

@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from app_server.config.values import Document, KeyPath
+from app_server.config.places import KeyPath
+from app_server.config.values import Document
 from protocol.config import ConfigEdit
 
 MAX_STEPS = 100

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from app_server.config.key_check.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
-from app_server.config.values import Config, ConfigError, Document, KeyPath
+from app_server.config.places import KeyPath
+from app_server.config.values import Config, ConfigError, Document
 
 MAX_NAMED = 20
 """Keys that one text names."""

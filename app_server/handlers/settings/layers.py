@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from app_server.config.default_provider import default_provider_id
 from app_server.config.effective import Configuration
+from app_server.config.places import KeyPath
 from app_server.config.trust import read_trust
-from app_server.config.values import Config, Document, KeyPath
+from app_server.config.values import Config, Document
 from app_server.permissions.project_config import ProjectLayer
 from app_server.sessions.settings import configured_approval_policy
 from app_server.turns.model.catalogue.providers import default_model

@@ -20,7 +20,8 @@ from app_server.config.key_check.unknown_keys import (
     unknown_keys,
     without_effect_text,
 )
-from app_server.config.values import Config, ConfigError, Place
+from app_server.config.places import Place
+from app_server.config.values import Config, ConfigError
 from app_server.handlers.settings.check import wrong_values
 from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 

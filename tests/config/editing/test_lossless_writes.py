@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app_server.config.editing.file import UNFINISHED, ConfigFile
 from app_server.config.editing.toml_edit import remove, set_value
-from app_server.config.values import read_config
+from app_server.config.reading import read_config
 from tests.support.harness import WAIT_S, claim, serve
 
 # Text.

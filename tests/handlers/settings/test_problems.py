@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from app_server.config.effective import ConfigSources, Configuration
-from app_server.config.values import ConfigError, read_config
+from app_server.config.reading import read_config
+from app_server.config.values import ConfigError
 from app_server.handlers.settings.check import REFUSED, wrong_values
 from app_server.handlers.settings.problems import ConfigProblems
 from tests.support.harness import WAIT_S, Served, WireError, claim, serve

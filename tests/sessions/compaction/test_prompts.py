@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.config.values import ConfigError, read_config
+from app_server.config.reading import read_config
+from app_server.config.values import ConfigError
 from app_server.sessions.session_settings import (
     MAX_PROMPT_BYTES,
     read_compact_prompt,
