@@ -26,7 +26,7 @@ from app_server.permissions.rules.book import RuleBook
 from app_server.runtime.loader import Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
-    from app_server.host.proxy.served import ServedProxy
+    from app_server.host.proxy.server import ProxyServer
     from app_server.host.sandbox.launcher import SandboxLauncher
 
 
@@ -38,7 +38,7 @@ class MachineCommands:
         self._rules = rules or RuleBook()
         self._commands = Commands()
         self._sandbox = Lazy("the sandbox of commands", lambda: load(_launcher))
-        self._proxy = Lazy("the proxy of commands", lambda: load(_served_proxy))
+        self._proxy = Lazy("the proxy of commands", lambda: load(_proxy_server))
         self._cleaning_up: set[asyncio.Task[None]] = set()
 
     async def load_sandbox(self) -> None:
@@ -104,7 +104,7 @@ class MachineCommands:
 
     async def _proxied(
         self, confinement: Confinement, gate: Gate | None
-    ) -> "Callable[[socket.socket], ServedProxy] | None":
+    ) -> "Callable[[socket.socket], ProxyServer] | None":
         if confinement.proxy is None:
             return None
         try:
@@ -114,17 +114,17 @@ class MachineCommands:
         return partial(made, gate or UnaskedGate(confinement.proxy, self._rules))
 
     def _clean_up(
-        self, wrapped: Wrapped, command: RunningCommand | None, serving: "ServedProxy | None"
+        self, wrapped: Wrapped, command: RunningCommand | None, serving: "ProxyServer | None"
     ) -> None:
         task = asyncio.get_running_loop().create_task(_close(wrapped, command, serving))
         self._cleaning_up.add(task)
         task.add_done_callback(self._cleaning_up.discard)
 
 
-def _served_proxy() -> "type[ServedProxy]":
-    from app_server.host.proxy.served import ServedProxy
+def _proxy_server() -> "type[ProxyServer]":
+    from app_server.host.proxy.server import ProxyServer
 
-    return ServedProxy
+    return ProxyServer
 
 
 def _launcher() -> "SandboxLauncher":
@@ -140,7 +140,7 @@ def _wrap(sandbox: "SandboxLauncher", launch: CommandLaunch, confinement: Confin
 
 
 async def _close(
-    wrapped: Wrapped, command: RunningCommand | None, serving: "ServedProxy | None"
+    wrapped: Wrapped, command: RunningCommand | None, serving: "ProxyServer | None"
 ) -> None:
     if command is not None:
         await command.gone.wait()

@@ -21,14 +21,6 @@ REASONS: dict[Refusal, str] = {
 }
 """For people."""
 
-_REFUSALS: dict[Verdict, Refusal] = {
-    "ask": "not_allowed",
-    "denied": "denied",
-    "not_allowed": "not_allowed",
-    "not_allowed_local": "not_allowed_local",
-    "method_not_allowed": "method_not_allowed",
-}
-
 
 class Gate(Protocol):
     """Decides about the connections of one command."""
@@ -70,4 +62,6 @@ class UnaskedGate:
 
 def refusal_of(verdict: Verdict) -> Refusal | None:
     """Say why a connection is refused where nobody can be asked; None if it is allowed."""
-    return _REFUSALS.get(verdict)
+    if verdict == "allow":
+        return None
+    return "not_allowed" if verdict == "ask" else verdict

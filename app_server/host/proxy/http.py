@@ -5,7 +5,7 @@ Source: docs/tools.md, "Network through a proxy"; RFC 9110 (7.6, 9.3.6), RFC 911
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TypeAlias
@@ -16,8 +16,7 @@ from pydantic_core import to_json
 
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import REASONS, Gate, Refusal, Refused
-from app_server.host.proxy.idle import until_idle
-from app_server.host.proxy.relay import closing, relay
+from app_server.host.proxy.relay import closing, relay, until_idle
 from app_server.host.proxy.upstream import HostUnreachable, Streams, connect
 from app_server.permissions.network.policy import READING
 from app_server.permissions.network.target import BadHost, Target, plain_host
@@ -202,10 +201,12 @@ async def _send_request(
     writer = upstream[1]
     try:
         writer.write(state.send(head) or b"")
-        async for event in _body(client.state, client.streams[0], client.bounds):
+        while isinstance(event := await client.next(), h11.Data | h11.EndOfMessage):
             moved()
             writer.write(state.send(event) or b"")
             await writer.drain()
+            if isinstance(event, h11.EndOfMessage):
+                return
     except (h11.ProtocolError, OSError):
         # There will be no response to half a request.
         writer.close()
@@ -257,18 +258,6 @@ def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         if name not in HOP_BY_HOP and name not in named and name != b"host"
     ]
     return [*kept, (b"connection", b"close")]
-
-
-async def _body(
-    state: h11.Connection, reader: asyncio.StreamReader, bounds: ProxyBounds
-) -> AsyncIterator[h11.Event]:
-    while True:
-        event = await _next(state, reader, bounds)
-        if not isinstance(event, h11.Data | h11.EndOfMessage):
-            return
-        yield event
-        if isinstance(event, h11.EndOfMessage):
-            return
 
 
 async def _next(

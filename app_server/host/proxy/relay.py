@@ -8,8 +8,25 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from app_server.host.proxy.bounds import ProxyBounds
-from app_server.host.proxy.idle import until_idle
 from app_server.host.proxy.upstream import Streams
+
+
+@asynccontextmanager
+async def until_idle(limit_s: float) -> AsyncIterator[Callable[[], None]]:
+    """Give what other tasks call when something moved; it must not be called after the context.
+
+    Raises:
+        TimeoutError: nothing has moved for `limit_s` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(limit_s) as idle:
+
+        def moved() -> None:
+            # What moves while this task is being cancelled comes too late.
+            if not idle.expired():
+                idle.reschedule(loop.time() + limit_s)
+
+        yield moved
 
 
 async def relay(one: Streams, other: Streams, bounds: ProxyBounds) -> None:

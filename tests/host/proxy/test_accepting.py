@@ -9,7 +9,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.host.proxy.served import ServedProxy
 from app_server.host.proxy.server import ProxyServer
 from app_server.permissions.network.policy import NetworkPolicy
 from tests.support.files.descriptors import no_descriptor_left
@@ -71,7 +70,7 @@ async def test_a_command_that_ends_before_its_listener_came_leaves_nothing() -> 
     before = asyncio.all_tasks()
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listener:
-        served = ServedProxy(GATE, ours)
+        served = ProxyServer(GATE, ours)
         await anyio.lowlevel.checkpoint()
         socket.send_fds(theirs, [b"l"], [listener.fileno()])
         await served.aclose()
@@ -106,7 +105,7 @@ async def test_a_listener_that_there_was_no_descriptor_for_is_taken_later(
         with listener:
             socket.send_fds(theirs, [b"l"], [listener.fileno()])
         with no_descriptor_left() as free:
-            served = ServedProxy(GATE, ours)
+            served = ProxyServer(GATE, ours)
             await several()
             free()
         client = socket.create_connection(("127.0.0.1", port))
@@ -124,10 +123,6 @@ async def test_a_sandbox_that_ended_early_has_no_proxy() -> None:
     ours, theirs = socket.socketpair()
     with ours:
         theirs.close()
-        served = ServedProxy(GATE, ours)
+        served = ProxyServer(GATE, ours)
         await anyio.lowlevel.checkpoint()
         await served.aclose()
-
-
-async def test_a_proxy_that_was_never_opened_can_be_closed() -> None:
-    await ProxyServer(GATE).aclose()

@@ -1,12 +1,14 @@
 """A proxy over real sockets of this process, and the one server that it reaches."""
 
 import asyncio
+import select
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.lowlevel
 
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import Refusal, refusal_of
@@ -61,12 +63,17 @@ async def proxy(policy: NetworkPolicy, bounds: ProxyBounds | None = None) -> Asy
     gate = Watched(policy)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    server = ProxyServer(gate, bounds or ProxyBounds())
-    server.open(listener)
-    try:
-        yield Proxy(port, gate, server.aclose)
-    finally:
-        await server.aclose()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        with listener:
+            socket.send_fds(theirs, [b"l"], [listener.fileno()])
+        server = ProxyServer(gate, ours, bounds or ProxyBounds())
+        while select.select([ours], [], [], 0)[0]:
+            await anyio.lowlevel.checkpoint()
+        try:
+            yield Proxy(port, gate, server.aclose)
+        finally:
+            await server.aclose()
 
 
 @asynccontextmanager
