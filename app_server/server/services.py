@@ -45,7 +45,7 @@ from app_server.server.substitutes import Substitutes
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
-from app_server.signals.notifications import SignalNotifier, settings_as_stored
+from app_server.signals.notifications import SignalNotifier, SignalPorts, settings_as_stored
 from app_server.skills.catalog import SkillCatalog
 from app_server.skills.folders import Found
 from app_server.telemetry.figures import ServerFigures
@@ -156,15 +156,14 @@ async def build_services(
     )
     environments.on_connection = partial(_environment_changed, sessions, plugins)
     signal_notifier = SignalNotifier(hub)
-    signals = LazySignals(
-        home=home,
-        tasks=background,
+    ports = SignalPorts(
         store=store,
         sessions=sessions,
         clock=clock,
         announce=signal_notifier.announce,
         configure=partial(settings_as_stored, configuration),
     )
+    signals = LazySignals(home, background, ports)
     services = Services(
         home=home,
         version=VERSION,

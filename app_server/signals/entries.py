@@ -12,14 +12,12 @@ import anyio
 import anyio.to_thread
 
 from app_server.runtime.clock import Clock
-from app_server.signals.group_commit import GroupCommit
 from app_server.signals.ledger import Entry, Ledger
 from app_server.signals.open_entries import OpenEntries
 from app_server.threads.log.state.signals import SignalPlace
 from app_server.threads.log.state.thread import ThreadState
 from protocol.signals import SignalReceipt
 
-Announce: TypeAlias = Callable[[SignalReceipt], None]
 Effects: TypeAlias = list[Callable[[], None]]
 """What follows when the caller has been answered."""
 
@@ -27,10 +25,12 @@ Effects: TypeAlias = list[Callable[[], None]]
 class Entries:
     """All entries: those that are open in memory too."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, announce: Announce) -> None:
+    def __init__(
+        self, ledger: Ledger, clock: Clock, announce: Callable[[SignalReceipt], None]
+    ) -> None:
         self.open = OpenEntries()
         self._ledger = ledger
-        self._commits = GroupCommit(ledger)
+        self._commits = _GroupCommit(ledger)
         self._clock = clock
         self._announce = announce
 
@@ -126,3 +126,41 @@ def run_effects(effects: Effects) -> None:
     for effect in effects:
         effect()
     effects.clear()
+
+
+class _GroupCommit:
+    """Writes entries in the order of the calls; those of the same time are one transaction."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._waiting: dict[int, list[Entry]] = {}
+        self._next = 0
+        self._writing = anyio.Lock()
+
+    async def write(self, *entries: Entry) -> None:
+        """Return when the entries are on disk. Cancelling waits for a write that has begun.
+
+        Raises:
+            OSError: the disk refused; nothing of this call was written.
+        """
+        ticket, self._next = self._next, self._next + 1
+        self._waiting[ticket] = list(entries)
+        try:
+            async with self._writing:
+                if ticket not in self._waiting:
+                    return
+                group, self._waiting = self._waiting, {}
+                with anyio.CancelScope(shield=True):
+                    await self._write(group, ticket)
+        finally:
+            self._waiting.pop(ticket, None)
+
+    async def _write(self, group: dict[int, list[Entry]], own: int) -> None:
+        entries = [entry for waiting in group.values() for entry in waiting]
+        try:
+            await anyio.to_thread.run_sync(self._ledger.put, entries)
+        except Exception:
+            # Whoever waits behind tries again by itself, and hears of its own failure.
+            del group[own]
+            self._waiting = group | self._waiting
+            raise

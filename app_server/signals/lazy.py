@@ -8,41 +8,23 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.runtime.clock import Clock
 from app_server.runtime.loader import Lazy, load
-from app_server.sessions.registry import Sessions
+from app_server.signals.notifications import SignalPorts
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadStore
 
 if TYPE_CHECKING:
-    from app_server.signals.entries import Announce
     from app_server.signals.ledger import Ledger
-    from app_server.signals.ports import Configure, SignalPorts
     from app_server.signals.service import Signals
 
 
 class LazySignals:
     """The signals of a home that may never have one."""
 
-    def __init__(
-        self,
-        *,
-        home: Path,
-        tasks: anyio.abc.TaskGroup,
-        store: ThreadStore,
-        sessions: Sessions,
-        clock: Clock,
-        announce: "Announce",
-        configure: "Configure",
-    ) -> None:
-        """`tasks` owns the work; for the others see `SignalPorts`."""
+    def __init__(self, home: Path, tasks: anyio.abc.TaskGroup, ports: SignalPorts) -> None:
+        """`tasks` owns the work."""
         self._path = home / "signals" / "ledger.sqlite3"
         self._tasks = tasks
-        self._store = store
-        self._sessions = sessions
-        self._clock = clock
-        self._announce = announce
-        self._configure = configure
+        self._ports = ports
         self._ledger = Lazy("the ledger of signals", self._open)
         self._signals = Lazy("signals", self._begin)
 
@@ -69,17 +51,8 @@ class LazySignals:
         return await anyio.to_thread.run_sync(ledger, self._path)
 
     async def _begin(self) -> "Signals":
-        service, ports = await load(_service)
-        signals = service(
-            ports(
-                ledger=await self._ledger.get(),
-                store=self._store,
-                sessions=self._sessions,
-                clock=self._clock,
-                announce=self._announce,
-                configure=self._configure,
-            )
-        )
+        service = await load(_service)
+        signals = service(await self._ledger.get(), self._ports)
         await signals.load()
         self._tasks.start_soon(signals.run)
         return signals
@@ -117,8 +90,7 @@ def _ledger() -> "type[Ledger]":
     return Ledger
 
 
-def _service() -> "tuple[type[Signals], type[SignalPorts]]":
-    from app_server.signals.ports import SignalPorts
+def _service() -> "type[Signals]":
     from app_server.signals.service import Signals
 
-    return Signals, SignalPorts
+    return Signals

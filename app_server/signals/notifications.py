@@ -1,18 +1,35 @@
-"""What signals need of other packages: somebody who sends receipts, and settings for threads."""
+"""What signals need of other packages: threads, somebody who sends receipts, settings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from app_server.config.effective import Configuration
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
+from app_server.runtime.clock import Clock
 from app_server.runtime.loader import load
+from app_server.sessions.registry import Sessions
 from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.store import ThreadStore
 from protocol.rollout import Settings
 from protocol.signals import SignalReceipt, SignalUpdatedNotification
 
 OPEN_STAGES = ("accepted", "inHistory", "seen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalPorts:
+    """What other packages give."""
+
+    store: ThreadStore
+    sessions: Sessions
+    clock: Clock
+    announce: Callable[[SignalReceipt], None]
+    """Sends a receipt; never waits."""
+    configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]]
+    """Gives the settings for a thread that has to be loaded."""
 
 
 class SignalNotifier:

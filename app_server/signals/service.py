@@ -14,8 +14,8 @@ import anyio.to_thread
 
 from app_server.signals.acceptance import WAKE_WINDOW_MS, accepted, digest_of
 from app_server.signals.entries import Effects, Entries, run_effects
-from app_server.signals.ledger import Entry, EntryPage
-from app_server.signals.ports import SignalPorts
+from app_server.signals.ledger import Entry, EntryPage, Ledger
+from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import Recipients
 from app_server.signals.schedule import Schedule
 from app_server.signals.thread_delivery import ThreadDelivery
@@ -62,9 +62,10 @@ class Outcome:
 class Signals:
     """All signals of this home; whoever moves an entry holds the lock of its thread."""
 
-    def __init__(self, ports: SignalPorts) -> None:
+    def __init__(self, ledger: Ledger, ports: SignalPorts) -> None:
+        self._ledger = ledger
         self._ports = ports
-        self._entries = Entries(ports.ledger, ports.clock, ports.announce)
+        self._entries = Entries(ledger, ports.clock, ports.announce)
         self._recipients = Recipients(ports.store, ports.sessions)
         self._schedule = Schedule()
         self._delivery = ThreadDelivery(ports, self._entries, self._schedule)
@@ -101,7 +102,7 @@ class Signals:
                 await self._require_room(recipient.thread_id)
                 now_ms = self._ports.clock.now_ms()
                 wakes_before = await anyio.to_thread.run_sync(
-                    self._ports.ledger.turns_woken_since,
+                    self._ledger.turns_woken_since,
                     recipient.thread_id,
                     params.signal.source,
                     now_ms - WAKE_WINDOW_MS,
@@ -165,9 +166,7 @@ class Signals:
             InvalidCursor
         """
         await self._reconciled.wait()
-        return await anyio.to_thread.run_sync(
-            self._ports.ledger.page, thread_id, stage, cursor, limit
-        )
+        return await anyio.to_thread.run_sync(self._ledger.page, thread_id, stage, cursor, limit)
 
     async def recall(self, source: str, signal_id: str) -> Outcome:
         """Take a signal back that no model has seen; a second time it changes nothing.
@@ -239,7 +238,7 @@ class Signals:
         while True:
             now_ms = self._ports.clock.now_ms()
             try:
-                removed = await anyio.to_thread.run_sync(self._ports.ledger.forget_old, now_ms)
+                removed = await anyio.to_thread.run_sync(self._ledger.forget_old, now_ms)
                 logger.debug("forgot %d signals that are long over", removed)
             except OSError:
                 logger.exception("the ledger of signals cannot be tidied")

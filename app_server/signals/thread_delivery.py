@@ -1,6 +1,6 @@
 """Delivery: what the ledger has accepted for a thread goes into it, and its entries follow its log.
 
-Source: docs/signals.md, "Order", "Failures, and what to do".
+Source: docs/signals.md, "Order", "Stages", "Failures, and what to do".
 """
 
 import logging
@@ -8,24 +8,41 @@ import logging
 import anyio
 from pydantic_core import from_json
 
-from app_server.config.values import Config
+from app_server.config.values import Config, ConfigError
+from app_server.mcp.errors import RequiredServersFailed
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.input.inbox import InboxMessage
 from app_server.sessions.session import ThreadSession
 from app_server.signals.entries import Effects, Entries, run_effects
-from app_server.signals.failures import LASTING, failure_of
 from app_server.signals.ledger import Entry
-from app_server.signals.ports import SignalPorts
+from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.schedule import Schedule
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadBusy
+from app_server.threads.store import (
+    ThreadArchived,
+    ThreadBusy,
+    ThreadDamaged,
+    ThreadNotFound,
+    ThreadTooNew,
+)
 from protocol.rollout import Settings, SignalMark
 
 logger = logging.getLogger(__name__)
 
 MAX_LOADING = 8
 """Threads that are read or loaded for signals at a time."""
+
+LASTING = (
+    NoRecipient,
+    ThreadArchived,
+    ThreadDamaged,
+    ThreadNotFound,
+    ThreadTooNew,
+    ConfigError,
+    RequiredServersFailed,
+)
+"""Errors of loading or reading a thread after which no later try is made."""
 
 
 class ThreadDelivery:
@@ -128,3 +145,20 @@ def _inbox_message(entry: Entry) -> InboxMessage:
     mark = SignalMark(source=entry.source, id=entry.id, item_id=entry.item_id)
     item = from_json(entry.item)
     return InboxMessage(mark, item, entry.sender, wakes=entry.wakes, steers=entry.steers)
+
+
+def failure_of(error: Exception, thread_id: str) -> tuple[str, str]:
+    """Return `error.code` and `error.message` of the receipts, for one of the LASTING errors."""
+    match error:
+        case NoRecipient():
+            return error.code, str(error)
+        case ThreadNotFound():
+            return "threadNotFound", "the thread is gone"
+        case ThreadArchived():
+            return "threadArchived", f"thread {thread_id} is archived"
+        case ThreadTooNew():
+            return "threadNotLoadable", "a newer version of this server wrote the thread"
+        case ThreadDamaged():
+            return "threadNotLoadable", "the log of the thread is damaged in its first line"
+        case _:
+            return "threadNotLoadable", str(error)

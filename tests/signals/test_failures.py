@@ -3,8 +3,8 @@
 import pytest
 
 from app_server.config.values import ConfigError
-from app_server.signals.failures import LASTING, failure_of
 from app_server.signals.recipients import NoRecipient
+from app_server.signals.thread_delivery import LASTING, failure_of
 from app_server.threads.store import ThreadArchived, ThreadDamaged, ThreadNotFound, ThreadTooNew
 
 NEWER = "a newer version of this server wrote the thread"
