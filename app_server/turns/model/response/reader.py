@@ -35,6 +35,10 @@ from protocol.turns import TokenUsageBreakdown
 
 OpenItem = TypeVar("OpenItem", AgentMessageThreadItem, ReasoningThreadItem, WebSearchThreadItem)
 
+KEPT = ("image_generation_call", "compaction", "context_compaction", "tool_search_output")
+"""Further kinds of items that get into the history. All others are left out, as calls of tools that
+nobody offered: they would want an output that nobody can give."""
+
 PHASES = ("commentary", "partial_answer", "final_answer")
 
 
@@ -175,7 +179,7 @@ class ResponseReader:
                     self._patches.finish(item_id)
                 await self._recorder.remember(item)
                 self.calls.append(item)
-            case _:
+            case kind if kind in KEPT:
                 await self._recorder.remember(item)
 
     async def _finish_search(self, item_id: str | None, item: JsonObject) -> None:

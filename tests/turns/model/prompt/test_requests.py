@@ -7,6 +7,7 @@ import pytest
 
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
 from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
+from protocol.model import JsonObject
 from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import (
     BREAK,
@@ -201,3 +202,29 @@ async def test_a_call_of_the_local_shell_which_nobody_offered_gets_an_output(
         text = "aborted before there was a result" if is_cut else "unsupported call: local_shell"
         output = {"type": "function_call_output", "call_id": "c", "output": text}
         assert served.model.items() == [raw("go", "user"), call, output]
+
+
+async def test_items_of_kinds_that_nobody_offered_are_not_sent_back(tmp_path: Path) -> None:
+    # Whoever serves the model refuses a history with a call that has no output.
+    left_out: list[JsonObject] = [
+        {"type": "computer_call", "id": "cc_1", "call_id": "c1", "action": {"type": "wait"}},
+        {"type": "shell_call", "id": "sh_1", "call_id": "c2", "action": {"commands": ["ls"]}},
+        {"type": "apply_patch_call", "id": "ap_1", "call_id": "c3", "operation": {}},
+        {"type": "mcp_approval_request", "id": "ma_1", "name": "n", "server_label": "s"},
+        {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "container_id": "c"},
+        {"type": "function_call_output", "call_id": "c4", "output": "said by nobody"},
+        {"type": "kind_of_tomorrow", "id": "k_1"},
+    ]
+    kept: list[JsonObject] = [
+        {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "aGk="},
+        {"type": "compaction", "encrypted_content": "x"},
+        {"type": "context_compaction", "encrypted_content": "x"},
+    ]
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        done = [{"type": "response.output_item.done", "item": item} for item in left_out + kept]
+        completed = {"type": "response.completed", "response": {"id": "r"}}
+        served.model.scripts += [[*done, completed], says("Yes.")]
+        assert (await client.turn(thread_id, "go"))["status"] == "completed"
+        assert (await client.turn(thread_id, "on"))["status"] == "completed"
+        assert served.model.items() == [raw("go", "user"), *kept, raw("on", "user")]
