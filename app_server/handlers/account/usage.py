@@ -4,7 +4,11 @@ Source: docs/accounts.md, "Usage".
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from app_server.accounts.claims import plan_name
 from app_server.accounts.credentials import Credentials
@@ -35,9 +39,11 @@ from protocol.account import (
     RateLimitWindow,
     SpendControlLimitSnapshot,
     ThreadUsage,
-    ThreadUsageBreakdownGroup,
 )
 from protocol.errors import internal_error, invalid_request
+from protocol.model import WireModel
+
+Shown = TypeVar("Shown", bound=WireModel)
 
 DEFAULT_LIMIT = "codex"
 """Id of the limit that every account has."""
@@ -68,15 +74,12 @@ class AccountUsageHandlers:
         """Say where the account stands with its usage limits."""
         wanted = params or GetAccountRateLimitsParams()
         usage, who = await self._usage("rate limits")
-        try:
+        with _backend_failures("codex rate limits"):
             answer, reset_credits = await usage.limits(
                 who,
                 with_credits=not wanted.exclude_reset_credit_details,
                 takes_reserve=wanted.supports_luna_reserve,
             )
-        except AccountError as exc:
-            text = f"failed to fetch codex rate limits: {exc}"
-            raise internal_error(text, "backendFailed") from exc
         limits = _limits(answer)
         return GetAccountRateLimitsResponse(
             rate_limits=limits[0],
@@ -93,22 +96,14 @@ class AccountUsageHandlers:
         usage, who = await self._usage("token usage")
         if params is not None and params.thread_id is not None:
             return await _thread_usage(usage, who, params.thread_id)
-        try:
+        with _backend_failures("token usage profile"):
             stats = (await usage.profile(who)).stats
-        except AccountError as exc:
-            text = f"failed to fetch token usage profile: {exc}"
-            raise internal_error(text, "backendFailed") from exc
         days = stats.daily_usage_buckets
         return GetAccountTokenUsageResponse(
-            summary=AccountTokenUsageSummary.model_validate(
-                stats.model_dump(exclude={"daily_usage_buckets"})
-            ),
+            summary=_shown(AccountTokenUsageSummary, stats),
             daily_usage_buckets=None
             if days is None
-            else [
-                AccountTokenUsageDailyBucket(start_date=day.start_date, tokens=day.tokens)
-                for day in days
-            ],
+            else [_shown(AccountTokenUsageDailyBucket, day) for day in days],
         )
 
     async def _usage(self, what: str) -> tuple[AccountUsage, Credentials]:
@@ -124,6 +119,20 @@ class AccountUsageHandlers:
         return AccountUsage(self._accounts, base_url), credentials
 
 
+@contextmanager
+def _backend_failures(what: str) -> Iterator[None]:
+    """Translate that the hosted backend does not answer, or makes no sense."""
+    try:
+        yield
+    except AccountError as exc:
+        raise internal_error(f"failed to fetch {what}: {exc}", "backendFailed") from exc
+
+
+def _shown(kind: type[Shown], answer: BaseModel) -> Shown:
+    """Make the wire's form of a part of an answer that has members of the same names."""
+    return kind.model_validate(answer, from_attributes=True)
+
+
 async def _thread_usage(
     usage: AccountUsage, who: Credentials, thread_id: str
 ) -> GetAccountTokenUsageResponse:
@@ -132,17 +141,9 @@ async def _thread_usage(
     except ValueError:
         text = f"invalid thread id: {thread_id}"
         raise invalid_request(text, "invalidThreadId", threadId=thread_id) from None
-    try:
+    with _backend_failures("thread usage"):
         found = await usage.thread(who, asked)
-    except AccountError as exc:
-        raise internal_error(f"failed to fetch thread usage: {exc}", "backendFailed") from exc
-    thread = None
-    if found is not None:
-        groups = [
-            ThreadUsageBreakdownGroup.model_validate(group.model_dump()) for group in found.groups
-        ]
-        members = found.model_dump(exclude={"groups"})
-        thread = ThreadUsage.model_validate({**members, "groups": groups})
+    thread = None if found is None else _shown(ThreadUsage, found)
     # Without figures of the account, as in the reference.
     return GetAccountTokenUsageResponse(summary=AccountTokenUsageSummary(), thread_usage=thread)
 
@@ -158,11 +159,7 @@ def _limits(answer: UsageAnswer) -> list[RateLimitSnapshot]:
         limit_id=DEFAULT_LIMIT,
         primary=primary,
         secondary=secondary,
-        credits=None
-        if held is None
-        else CreditsSnapshot(
-            has_credits=held.has_credits, unlimited=held.unlimited, balance=held.balance
-        ),
+        credits=None if held is None else _shown(CreditsSnapshot, held),
         individual_limit=None
         if spending is None
         else SpendControlLimitSnapshot(

@@ -3,9 +3,9 @@
 Source: docs/config.md, "What clients write".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app_server.accounts.settings import read_account_settings
 from app_server.analytics.settings import counts_use
@@ -64,8 +64,7 @@ def wrong_values(config: Config) -> Sequence[WrongValue]:
     _check_extras(config.view(), found)
     _check_apps(config, found)
     if not found.all:
-        with found.reading():
-            effective_config(config)
+        found.read(effective_config, config)
     return found.all
 
 
@@ -82,48 +81,42 @@ class _WrongValues:
             if not any(exc.path == wrong.error.path for wrong in self.all if exc.path):
                 self.all.append(WrongValue(exc, instead))
 
+    def read(
+        self, read: Callable[..., object], *arguments: Any, instead: str = REFUSED, **options: Any
+    ) -> None:
+        """Call `read`, and note what does not fit."""
+        with self.reading(instead):
+            read(*arguments, **options)
+
 
 def _check_threads(config: Config, found: _WrongValues) -> None:
     """Check what a thread is started with."""
     view = config.view()
-    with found.reading():
-        initial_settings(config, "/", Overrides(model_provider=OFFLINE))
-    with found.reading():
-        sandbox_policy("workspace-write", view)
+    found.read(initial_settings, config, "/", Overrides(model_provider=OFFLINE))
+    found.read(sandbox_policy, "workspace-write", view)
     with found.reading():
         for name in profile_names(config):
             read_profile(config, name, "/")
-    with found.reading():
-        configured_places(config, Places("/", "/"))
-    with found.reading():
-        read_model_settings(config)
-    with found.reading():
-        read_web_search(view)
+    found.read(configured_places, config, Places("/", "/"))
+    found.read(read_model_settings, config)
+    found.read(read_web_search, view)
     with found.reading():
         for tool in ("update_plan", "apply_patch"):
             view.at("tools").at(tool).boolean("enabled", default=True)
+    found.read(read_command_settings, config)
+    found.read(read_agents_settings, config)
+    found.read(read_network_feature, config)
     with found.reading():
-        read_command_settings(config)
-    with found.reading():
-        read_agents_settings(config)
-    with found.reading():
-        read_network_feature(config)
-    with found.reading():
-        servers = read_mcp_settings(config).servers
-        AppViews.read(servers, config)
+        AppViews.read(read_mcp_settings(config).servers, config)
 
 
 def _check_single_keys(view: ConfigView, found: _WrongValues) -> None:
     """Check what is read key by key, where it is needed."""
     for key in ("compact_prompt", "experimental_compact_prompt_file", "review_model"):
-        with found.reading():
-            view.string(key)
-    with found.reading():
-        view.integer("tool_output_token_limit")
-    with found.reading():
-        view.boolean("model_supports_search_tool", default=False)
-    with found.reading():
-        view.seconds("approval_timeout_s")
+        found.read(view.string, key)
+    found.read(view.integer, "tool_output_token_limit")
+    found.read(view.boolean, "model_supports_search_tool", default=False)
+    found.read(view.seconds, "approval_timeout_s")
     with found.reading():
         view.at("orchestrator").at("skills").boolean("enabled", default=False)
     for feature in FEATURES:
@@ -146,18 +139,12 @@ _OF_FEATURES = {
 def _check_server(config: Config, found: _WrongValues) -> None:
     """Check what a server reads for itself, most of it once."""
     view = config.view()
-    with found.reading(AT_START):
-        view.integer("thread_unload_delay_secs")
-    with found.reading(AT_START):
-        view.boolean("refuse_other_users", default=True)
-    with found.reading(AT_START):
-        read_memory_settings(config)
-    with found.reading(AT_START):
-        counts_use(config)
-    with found.reading():
-        read_account_settings(config)
-    with found.reading(NOTHING_SENT):
-        read_telemetry_settings(config)
+    found.read(view.integer, "thread_unload_delay_secs", instead=AT_START)
+    found.read(view.boolean, "refuse_other_users", default=True, instead=AT_START)
+    found.read(read_memory_settings, config, instead=AT_START)
+    found.read(counts_use, config, instead=AT_START)
+    found.read(read_account_settings, config)
+    found.read(read_telemetry_settings, config, instead=NOTHING_SENT)
 
 
 def _check_extras(view: ConfigView, found: _WrongValues) -> None:
@@ -193,5 +180,4 @@ def _check_apps(config: Config, found: _WrongValues) -> None:
         view.boolean("include_apps_instructions", default=True)
         view.at("apps_service").boolean("demo", default=False)
         AppsSettings.read(config.document)
-    with found.reading(NO_APPS):
-        read_apps(view)
+    found.read(read_apps, view, instead=NO_APPS)
