@@ -10,7 +10,7 @@ from app_server.threads.history.pages import (
     newest_turn_cursor,
     turns_page,
 )
-from app_server.views.page_size import page_size
+from app_server.views.pages import page_size
 from app_server.views.turns import turn_of_page
 from protocol.threads import ThreadResumeInitialTurnsPageParams, TurnsPage
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app_server.views.page_size import page_size
+from app_server.views.pages import page_size
 from protocol.cursors import (
     InvalidCursor,
     parse_cursor,

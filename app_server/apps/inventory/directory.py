@@ -13,10 +13,7 @@ from app_server.apps.inventory.inventory import Connector
 from app_server.apps.inventory.names import install_url
 from app_server.apps.policy import AppsPolicy
 from protocol.apps import AppInfo, InstalledApp
-from protocol.cursors import InvalidCursor, parse_offset
 from protocol.model import Json, JsonObject
-
-MAX_CURSOR_DIGITS = 10
 
 _LOOKS = (
     "description",
@@ -31,10 +28,6 @@ _DIRECTORY_MEMBERS = (*_LOOKS, *_OBJECTS, "labels")
 """All that the directory decides; the rest is ours."""
 
 _EMPTY: tuple[Json, ...] = (None, "", [], {})
-
-
-class NoSuchPage(Exception):
-    """A page that there is not; the text is what the client is shown."""
 
 
 def parse_directory(entries: Iterable[Json]) -> list[AppInfo]:
@@ -114,35 +107,6 @@ def installed_apps(
         )
         for one in connectors
     ]
-
-
-def page_of(
-    apps: Sequence[AppInfo], cursor: str | None, limit: int | None
-) -> tuple[list[AppInfo], str | None]:
-    """Cut a page out of a list, and say where the next one begins; None at the end.
-
-    `limit` below 1 counts as 1; None means all.
-
-    Raises:
-        NoSuchPage: it is no index, or lies behind the end.
-    """
-    start = 0 if cursor is None else cursor_index(cursor)
-    if start > len(apps):
-        raise NoSuchPage(f"cursor {start} exceeds total apps {len(apps)}")
-    end = len(apps) if limit is None else start + max(limit, 1)
-    return list(apps[start:end]), str(end) if end < len(apps) else None
-
-
-def cursor_index(cursor: str) -> int:
-    """Read where a page begins.
-
-    Raises:
-        NoSuchPage: it is no index.
-    """
-    try:
-        return parse_offset(cursor, MAX_CURSOR_DIGITS)
-    except InvalidCursor:
-        raise NoSuchPage(f"invalid cursor: {cursor}") from None
 
 
 def _parse_entry(entry: Json) -> AppInfo | None:

@@ -1,19 +1,19 @@
 """app/list and app/list/updated: the apps that exist, those that the account can use first."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import anyio
 import anyio.to_thread
 
 from app_server.apps.errors import AppsUnavailable
-from app_server.apps.inventory.directory import NoSuchPage, cursor_index, page_of
-from app_server.handlers.apps.listing import AppListing, ListFailed
+from app_server.handlers.apps.listing import AppListing, ListFailed, size_of
 from app_server.handlers.apps.terms import apps_failures, read_terms
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
+from app_server.views.pages import cursor_number, fitting, page
 from protocol.apps import AppInfo, AppListUpdatedNotification, AppsListParams, AppsListResponse
-from protocol.errors import RpcError, internal_error, invalid_request
+from protocol.errors import RpcError, internal_error
 
 logger = logging.getLogger(__name__)
 
@@ -65,16 +65,13 @@ class AppListHandlers:
         return answer
 
     async def _answer(self, listing: AppListing, params: AppsListParams) -> AppsListResponse:
-        try:
-            if params.cursor is not None:
-                cursor_index(params.cursor)
-            page, following = page_of(await self._load(listing), params.cursor, params.limit)
-        except NoSuchPage as exc:
-            raise invalid_request(str(exc), "invalidCursor", cursor=params.cursor) from exc
-        fitting = await anyio.to_thread.run_sync(_fitting, page)
-        if len(fitting) < len(page):
-            following = str(int(params.cursor or "0") + len(fitting))
-        return AppsListResponse(data=fitting, next_cursor=following)
+        if params.cursor is not None:
+            cursor_number(params.cursor)
+        asked, following = page(await self._load(listing), params.cursor, params.limit, "apps")
+        data = await anyio.to_thread.run_sync(fitting, asked, MAX_PAGE_CHARS, size_of)
+        if len(data) < len(asked):
+            following = str(int(params.cursor or "0") + len(data))
+        return AppsListResponse(data=data, next_cursor=following)
 
     async def _load(self, listing: AppListing) -> list[AppInfo]:
         try:
@@ -106,13 +103,3 @@ class AppListHandlers:
 
 def _unavailable(text: str) -> RpcError:
     return internal_error(text, "appsUnavailable")
-
-
-def _fitting(apps: Sequence[AppInfo]) -> list[AppInfo]:
-    """Keep as many from the front as fit into one message, at least one."""
-    left = MAX_PAGE_CHARS
-    for number, app in enumerate(apps):
-        left -= len(app.model_dump_json())
-        if left < 0 and number > 0:
-            return list(apps[:number])
-    return list(apps)

@@ -6,6 +6,7 @@ Source: docs/apps.md, "For clients".
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import anyio
 import anyio.to_thread
@@ -165,13 +166,13 @@ class AppListing:
         )
 
 
+def size_of(app: AppInfo) -> int:
+    """Return the characters that an app takes on the wire."""
+    return len(app.model_dump_json())
+
+
 def _fits(apps: Sequence[AppInfo]) -> bool:
-    left = MAX_TOLD_CHARS
-    for app in apps:
-        left -= len(app.model_dump_json())
-        if left < 0:
-            return False
-    return True
+    return all(size <= MAX_TOLD_CHARS for size in accumulate(map(size_of, apps)))
 
 
 def _taken(snapshot: AppsSnapshot | None) -> _Accessible:

@@ -28,7 +28,7 @@ from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
 from app_server.rpc.context import Handler, RequestContext
 from app_server.views.mcp_servers import page_of, row
-from app_server.views.offset_pages import offset, page
+from app_server.views.pages import offset, page
 from protocol.errors import internal_error, invalid_request
 from protocol.mcp import (
     ListMcpServerStatusParams,

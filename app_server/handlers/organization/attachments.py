@@ -12,7 +12,7 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadNotFound
-from app_server.views.page_size import page_size
+from app_server.views.pages import fitting, page_size
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.errors import RpcError, invalid_params, invalid_request
 from protocol.metadata_records import AttachmentAdded, AttachmentRemoved
@@ -152,13 +152,8 @@ class AttachmentHandlers:
         attachments = await self._attachments(params.thread_id)
         after = "" if params.cursor is None else _parse(params.cursor, "attachment")
         rest = [attachment for attachment in attachments if attachment.id > after]
-        page: list[ThreadAttachment] = []
-        size = 0
-        for attachment in rest[: page_size(params.limit, DEFAULT_PAGE)]:
-            size += len(attachment.model_dump_json())
-            if page and size > MAX_LIST_BYTES:
-                break
-            page.append(attachment)
+        asked = rest[: page_size(params.limit, DEFAULT_PAGE)]
+        page = fitting(asked, MAX_LIST_BYTES, lambda each: len(each.model_dump_json()))
         more = len(rest) > len(page)
         return ThreadAttachmentListResponse(
             data=page, next_cursor=render_cursor("attachment", page[-1].id) if more else None

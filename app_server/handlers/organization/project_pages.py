@@ -6,7 +6,7 @@ are added, moved or deleted.
 
 from collections.abc import Mapping, Sequence
 
-from app_server.views.page_size import page_size
+from app_server.views.pages import page_size
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.errors import RpcError, invalid_params
 from protocol.planning import Project, ProjectListParams, ProjectListResponse

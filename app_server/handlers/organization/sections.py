@@ -13,7 +13,7 @@ from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
 from app_server.threads.organization.filing import PINNED, FilingState
 from app_server.threads.organization.organization import NotInSection
-from app_server.views.page_size import page_size
+from app_server.views.pages import page_size
 from protocol.errors import RpcError, internal_error, invalid_params, invalid_request
 from protocol.filing_records import FilingRecord, SectionDeleted, SectionPut
 from protocol.metadata_records import SectionChanged

@@ -12,7 +12,7 @@ from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
 from app_server.permissions.network.settings import FEATURE
 from app_server.rpc.context import Handler, RequestContext
-from app_server.views.offset_pages import page
+from app_server.views.pages import page
 from protocol.models import (
     CollaborationModeListParams,
     CollaborationModeListResponse,

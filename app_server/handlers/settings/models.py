@@ -8,7 +8,7 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.model.catalogue.providers import default_model, read_providers
 from app_server.views.model_entries import shown_models
-from app_server.views.model_pages import page_of_models
+from app_server.views.pages import page
 from protocol.errors import invalid_request
 from protocol.models import ModelListParams, ModelListResponse
 
@@ -44,6 +44,6 @@ class ModelHandlers:
         chosen = default_model(config, provider_id)
         listed = await self._lists.models(provider)
         models = shown_models(chosen, provider.name, listed)
-        return page_of_models(
-            [model for model in models if params.include_hidden or not model.hidden], params
-        )
+        offered = [model for model in models if params.include_hidden or not model.hidden]
+        data, next_cursor = page(offered, params.cursor, params.limit, "models")
+        return ModelListResponse(data=data, next_cursor=next_cursor)

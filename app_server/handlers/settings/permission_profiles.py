@@ -10,7 +10,7 @@ from app_server.handlers.services import Services
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.settings import PERMISSION_PROFILES
-from app_server.views.offset_pages import page
+from app_server.views.pages import page
 from protocol.config import (
     PermissionProfileListParams,
     PermissionProfileListResponse,

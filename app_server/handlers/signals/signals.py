@@ -16,7 +16,7 @@ from app_server.signals.service import (
     SignalUnknown,
     TooManyWaiting,
 )
-from app_server.views.page_size import page_size
+from app_server.views.pages import page_size
 from protocol.cursors import InvalidCursor
 from protocol.errors import (
     internal_error,

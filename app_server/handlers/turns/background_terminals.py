@@ -10,7 +10,7 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.terminals import Terminals
-from app_server.views.offset_pages import MAX_DIGITS, invalid_cursor
+from app_server.views.pages import cursor_number
 from protocol.cursors import is_offset
 from protocol.errors import invalid_request
 from protocol.host import (
@@ -44,11 +44,7 @@ class BackgroundTerminalHandlers:
     ) -> ThreadBackgroundTerminalsListResponse:
         """List what runs behind the turns of a loaded thread, the oldest first."""
         terminals = self._terminals(params.thread_id)
-        after = 0
-        if params.cursor is not None:
-            if not is_offset(params.cursor):
-                raise invalid_cursor(params.cursor)
-            after = int(params.cursor[:MAX_DIGITS])
+        after = 0 if params.cursor is None else cursor_number(params.cursor)
         rows = [run for run in terminals.background() if run.number > after]
         limit = len(rows) if params.limit is None else max(params.limit, 1)
         more = len(rows) > limit

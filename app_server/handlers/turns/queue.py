@@ -22,6 +22,7 @@ from app_server.threads.log.state.queue import (
     reordering,
 )
 from app_server.threads.store import ThreadArchived
+from app_server.views.pages import fitting
 from app_server.views.turns import started_turn
 from protocol.cursors import InvalidCursor, parse_offset
 from protocol.errors import invalid_request
@@ -148,16 +149,12 @@ class QueueHandlers:
             queue = await self._stored(params.thread_id) if session is None else session.queue.state
         first = _place(params.cursor)
         limit = DEFAULT_PAGE if params.limit is None else max(params.limit, 1)
-        page: list[QueuedSubmission] = []
-        left = MAX_ENTRY_BYTES
-        for entry in queue.entries[first : first + limit]:
-            left -= queue.sizes[entry.submission_id]
-            if page and left < 0:
-                break
-            page.append(_shown(entry))
+        asked = queue.entries[first : first + limit]
+        page = fitting(asked, MAX_ENTRY_BYTES, lambda entry: queue.sizes[entry.submission_id])
         end = first + len(page)
         return ThreadQueueListResponse(
-            data=page, next_cursor=str(end) if end < len(queue.entries) else None
+            data=[_shown(entry) for entry in page],
+            next_cursor=str(end) if end < len(queue.entries) else None,
         )
 
     async def _change(self, context: RequestContext, thread_id: str, plan: Plan[Result]) -> Result:

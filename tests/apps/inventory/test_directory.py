@@ -3,14 +3,10 @@
 import tomllib
 from typing import Any
 
-import pytest
-
 from app_server.apps.inventory.directory import (
-    NoSuchPage,
     accessible_apps,
     installed_apps,
     merge_apps,
-    page_of,
     parse_directory,
     with_declared,
 )
@@ -192,41 +188,6 @@ def test_accessible_apps_come_first_then_names_then_ids() -> None:
 
 def app(number: int) -> AppInfo:
     return AppInfo(id=str(number), name=str(number))
-
-
-@pytest.mark.parametrize(
-    ("cursor", "limit", "ids", "following"),
-    [
-        (None, None, "0 1 2", None),
-        (None, 2, "0 1", "2"),
-        ("2", 2, "2", None),
-        ("1", 0, "1", "2"),
-        ("1", 2, "1 2", None),
-        ("3", None, "", None),
-    ],
-)
-def test_pages_follow_each_other(
-    cursor: str | None, limit: int | None, ids: str, following: str | None
-) -> None:
-    page = page_of([app(0), app(1), app(2)], cursor, limit)
-    assert page == ([app(int(id_)) for id_ in ids.split()], following)
-
-
-@pytest.mark.parametrize(
-    ("cursor", "message"),
-    [
-        ("4", "cursor 4 exceeds total apps 3"),
-        ("x", "invalid cursor: x"),
-        ("", "invalid cursor: "),
-        ("-1", "invalid cursor: -1"),
-        ("٣", "invalid cursor: ٣"),
-        ("1" * 11, "invalid cursor: 11111111111"),
-    ],
-)
-def test_a_page_that_there_is_not_is_refused(cursor: str, message: str) -> None:
-    with pytest.raises(NoSuchPage) as refused:
-        page_of([app(0), app(1), app(2)], cursor, None)
-    assert str(refused.value) == message
 
 
 @claim("apps:t-56")

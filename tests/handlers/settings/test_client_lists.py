@@ -38,7 +38,8 @@ async def test_the_built_in_profiles_are_listed_in_pages(tmp_path: Path) -> None
             ("-1", "invalid cursor: -1"),
             ("", "invalid cursor: "),
             ("4", "cursor 4 exceeds total permission profiles 3"),
-            ("9" * 30, f"cursor {'9' * 30} exceeds total permission profiles 3"),
+            ("0123", "cursor 123 exceeds total permission profiles 3"),
+            ("9" * 30, f"invalid cursor: {'9' * 30}"),
         ):
             error = await client.refusal("permissionProfile/list", {"cursor": cursor})
             assert (error.code, error.message) == (-32600, problem)

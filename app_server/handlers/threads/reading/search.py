@@ -14,7 +14,7 @@ from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery
 from app_server.threads.index.query import SortKey
 from app_server.threads.index.rows import ThreadRow
-from app_server.views.page_size import page_size
+from app_server.views.pages import page_size
 from app_server.views.threads import thread_of_row
 from protocol.errors import invalid_member, invalid_request
 from protocol.history import (
