@@ -33,10 +33,6 @@ around it, and with typographic quotes, dashes and blanks as plain ones."""
 LOOSEST = len(LOOSENESS) - 1
 
 
-SHORT_LINES = 1_000
-"""Of a file whose lines are looked at one after the other; those of others have an index."""
-
-
 @dataclass(frozen=True, slots=True)
 class FileText:
     """The lines of a file, each without its line feed, but with a carriage return if it has one."""
@@ -113,41 +109,23 @@ class LineIndex:
 
 
 class _Prepared:
-    """The lines of a file as they are compared."""
+    """The lines of a file as they are compared, and where each of them is."""
 
     def __init__(self, lines: Sequence[str], prepare: Callable[[str], str]) -> None:
         self._prepare = prepare
         self._lines = list(map(prepare, lines))
         self._places: dict[str, list[int]] = {}
-        """Where each line is; made when it is first of use."""
+        for at, line in enumerate(self._lines):
+            self._places.setdefault(line, []).append(at)
 
     def places_of(self, line: str) -> list[int]:
-        return self._index().get(self._prepare(line), [])
+        return self._places.get(self._prepare(line), [])
 
     def first(self, wanted: Sequence[str], start: int) -> int | None:
-        pattern = list(map(self._prepare, wanted))
-        if len(self._lines) <= SHORT_LINES:
-            return self._first_of_all(pattern, start)
-        return self._first_of_rarest(pattern, start)
-
-    def _index(self) -> dict[str, list[int]]:
-        if not self._places:
-            for at, line in enumerate(self._lines):
-                self._places.setdefault(line, []).append(at)
-        return self._places
-
-    def _first_of_all(self, pattern: list[str], start: int) -> int | None:
-        end = len(self._lines) - len(pattern) + 1
-        for at in range(start, end):
-            if self._lines[at] == pattern[0] and self._lines[at : at + len(pattern)] == pattern:
-                return at
-        return None
-
-    def _first_of_rarest(self, pattern: list[str], start: int) -> int | None:
         """Look only where the rarest of the lines is."""
-        index = self._index()
-        places = [index.get(line, []) for line in pattern]
-        rarest = min(range(len(pattern)), key=lambda index: len(places[index]))
+        places = list(map(self.places_of, wanted))
+        rarest = min(range(len(wanted)), key=lambda index: len(places[index]))
+        pattern = list(map(self._prepare, wanted))
         for place in places[rarest][bisect_left(places[rarest], start + rarest) :]:
             at = place - rarest
             if self._lines[at : at + len(pattern)] == pattern:

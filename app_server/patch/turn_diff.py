@@ -40,31 +40,20 @@ class Touched:
     """The path whose file it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What a diff says of one file."""
-
-    text: str
-    size: int
-    """Bytes as JSON writes it."""
-
-
 @dataclass(slots=True)
 class _File:
     first: Snapshot | None
     now: Snapshot | None
     origin: str | None = None
     """The path from which it was moved here; None: it was not."""
-    part: _Part | None = None
-    """None: it has to be made anew."""
+    part: tuple[str, int] | None = None
+    """What the diff says of it, and its bytes as JSON; None: it has to be made anew."""
 
 
 class TurnDiff:
     """The files that a turn has touched."""
 
-    def __init__(self, root: str | None = None) -> None:
-        """Show paths as they are below `root`; others, and all without a `root`, whole."""
-        self._root = root
+    def __init__(self) -> None:
         self._files: dict[str, _File] = {}
         self._kept_chars = 0
         self._origins: set[str] = set()
@@ -87,13 +76,12 @@ class TurnDiff:
         parts: list[str] = []
         left_out, room = len(self._unseen), MAX_DIFF_BYTES
         for _, path in sorted(shown):
-            part = self._part(path)
-            room -= part.size
-            if room < 0:
-                room += part.size
+            text, size = self._part(path)
+            if size > room:
                 left_out += 1
             else:
-                parts.append(part.text)
+                room -= size
+                parts.append(text)
         if left_out:
             files = "file is" if left_out == 1 else "files are"
             parts.append(f"# {left_out} more changed {files} not shown: too large\n")
@@ -133,11 +121,11 @@ class TurnDiff:
             return False
         return source.first is not None and source.now is None and file.now is not None
 
-    def _part(self, path: str) -> _Part:
+    def _part(self, path: str) -> tuple[str, int]:
         file = self._files[path]
         if file.part is None:
             text = self._rendered(path, file)
-            file.part = _Part(text, len(to_json(text)))
+            file.part = text, len(to_json(text))
         return file.part
 
     def _rendered(self, path: str, file: _File) -> str:
@@ -145,24 +133,20 @@ class TurnDiff:
         if file.origin is not None and self._is_move(file):
             old = file.origin
             before = self._files[old].first
-        old, new = self._relative(old), self._relative(path)
-        head = [f"diff --git a/{old} b/{new}\n"]
+        head = [f"diff --git a/{old} b/{path}\n"]
         if before is None and after is not None:
             head.append(f"new file mode {after.mode}\n")
         if before is not None and after is None:
             head.append(f"deleted file mode {before.mode}\n")
         if before is not None and after is not None and before.text == after.text:
-            head += ["similarity index 100%\n", f"rename from {old}\n", f"rename to {new}\n"]
+            head += ["similarity index 100%\n", f"rename from {old}\n", f"rename to {path}\n"]
             return "".join(head)
         head.append(f"index {_blob(before)}..{_blob(after)}\n")
         body = hunks(before.text if before else "", after.text if after else "", CONTEXT_LINES)
         if body:
             head.append("--- /dev/null\n" if before is None else f"--- a/{old}\n")
-            head.append("+++ /dev/null\n" if after is None else f"+++ b/{new}\n")
+            head.append("+++ /dev/null\n" if after is None else f"+++ b/{path}\n")
         return "".join(head) + body
-
-    def _relative(self, path: str) -> str:
-        return path if self._root is None else path.removeprefix(self._root.rstrip("/") + "/")
 
 
 def _chars(file: Snapshot | None) -> int:

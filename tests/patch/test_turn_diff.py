@@ -14,7 +14,7 @@ NOTHING = "0" * 40
 
 
 def diff_of(*changes: Touched) -> str:
-    diff = TurnDiff("/work")
+    diff = TurnDiff()
     for change in changes:
         diff.touch([change])
     return diff.render()
@@ -55,19 +55,19 @@ def test_content_is_named_as_git_names_it() -> None:
     ("changes", "shown"),
     [
         (
-            [Touched("/work/new.txt", None, HELLO)],
+            [Touched("new.txt", None, HELLO)],
             "diff --git a/new.txt b/new.txt\nnew file mode 100644\n"
             f"index {NOTHING}..{blob_name(b'hello' + bytes([10]))}\n"
             "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hello\n",
         ),
         (
-            [Touched("/work/run.sh", Snapshot("hello\n", "100755"), None)],
+            [Touched("run.sh", Snapshot("hello\n", "100755"), None)],
             "diff --git a/run.sh b/run.sh\ndeleted file mode 100755\n"
             f"index {blob_name(b'hello' + bytes([10]))}..{NOTHING}\n"
             "--- a/run.sh\n+++ /dev/null\n@@ -1 +0,0 @@\n-hello\n",
         ),
         (
-            [Touched("/work/empty", None, Snapshot(""))],
+            [Touched("empty", None, Snapshot(""))],
             "diff --git a/empty b/empty\nnew file mode 100644\n"
             f"index {NOTHING}..{blob_name(b'')}\n",
         ),
@@ -78,9 +78,9 @@ def test_content_is_named_as_git_names_it() -> None:
             "--- a//elsewhere/a\n+++ b//elsewhere/a\n@@ -1 +1 @@\n-hello\n+bye\n",
         ),
         # What was there before the turn counts, not what was there before the last change.
-        ([Touched("/work/a", HELLO, BYE), Touched("/work/a", BYE, HELLO)], ""),
-        ([Touched("/work/a", None, BYE), Touched("/work/a", BYE, None)], ""),
-        ([Touched("/work/a", HELLO, HELLO)], ""),
+        ([Touched("a", HELLO, BYE), Touched("a", BYE, HELLO)], ""),
+        ([Touched("a", None, BYE), Touched("a", BYE, None)], ""),
+        ([Touched("a", HELLO, HELLO)], ""),
     ],
 )
 def test_a_file_is_shown(changes: list[Touched], shown: str) -> None:
@@ -96,35 +96,29 @@ def heads(diff: str) -> list[str]:
 
 
 def test_a_move_is_one_file() -> None:
-    diff = diff_of(*move("/work/a", "/work/sub/b", HELLO, BYE))
+    diff = diff_of(*move("a", "sub/b", HELLO, BYE))
     assert heads(diff) == ["diff --git a/a b/sub/b"]
     assert diff.endswith("--- a/a\n+++ b/sub/b\n@@ -1 +1 @@\n-hello\n+bye\n")
-    renamed = diff_of(*move("/work/a", "/work/b", HELLO, HELLO))
+    renamed = diff_of(*move("a", "b", HELLO, HELLO))
     assert renamed == ("diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n")
 
 
 def test_a_move_of_a_move_is_one_file() -> None:
-    diff = diff_of(
-        *move("/work/a", "/work/b", HELLO, HELLO), *move("/work/b", "/work/c", HELLO, BYE)
-    )
+    diff = diff_of(*move("a", "b", HELLO, HELLO), *move("b", "c", HELLO, BYE))
     assert heads(diff) == ["diff --git a/a b/c"]
-    back = diff_of(
-        *move("/work/a", "/work/b", HELLO, HELLO), *move("/work/b", "/work/a", HELLO, HELLO)
-    )
+    back = diff_of(*move("a", "b", HELLO, HELLO), *move("b", "a", HELLO, HELLO))
     assert back == ""
 
 
 def test_a_move_ends_to_be_one_when_its_old_place_is_filled() -> None:
-    diff = diff_of(
-        *move("/work/a", "/work/b", HELLO, BYE), Touched("/work/a", None, Snapshot("third\n"))
-    )
+    diff = diff_of(*move("a", "b", HELLO, BYE), Touched("a", None, Snapshot("third\n")))
     assert heads(diff) == ["diff --git a/a b/a", "diff --git a/b b/b", "new file mode 100644"]
 
 
 def test_a_move_over_another_file_is_a_deletion_and_a_change() -> None:
     diff = diff_of(
-        Touched("/work/a", HELLO, None),
-        Touched("/work/b", Snapshot("other\n"), BYE, moved_from="/work/a"),
+        Touched("a", HELLO, None),
+        Touched("b", Snapshot("other\n"), BYE, moved_from="a"),
     )
     assert heads(diff) == ["diff --git a/a b/a", "deleted file mode 100644", "diff --git a/b b/b"]
 
@@ -134,14 +128,14 @@ def test_git_applies_the_diff(tmp_path: Path) -> None:
     before = {"a": "1\n2\n3\n", "gone": "x\n", "from": "same\n", "end": "a\nb"}
     for name, text in before.items():
         (folder / name).write_text(text)
-    diff = TurnDiff(str(folder))
+    diff = TurnDiff()
     diff.touch(
         [
-            Touched(f"{folder}/a", Snapshot(before["a"]), Snapshot("1\ntwo\n3\n")),
-            Touched(f"{folder}/gone", Snapshot(before["gone"]), None),
-            Touched(f"{folder}/new/file", None, Snapshot("n\n")),
-            Touched(f"{folder}/end", Snapshot(before["end"]), Snapshot("a\nB")),
-            *move(f"{folder}/from", f"{folder}/to", Snapshot("same\n"), Snapshot("same\n")),
+            Touched("a", Snapshot(before["a"]), Snapshot("1\ntwo\n3\n")),
+            Touched("gone", Snapshot(before["gone"]), None),
+            Touched("new/file", None, Snapshot("n\n")),
+            Touched("end", Snapshot(before["end"]), Snapshot("a\nB")),
+            *move("from", "to", Snapshot("same\n"), Snapshot("same\n")),
         ]
     )
     applied = subprocess.run(
@@ -153,7 +147,7 @@ def test_git_applies_the_diff(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_touched_too_much_says_so() -> None:
-    diff = TurnDiff("/work")
+    diff = TurnDiff()
     huge = Snapshot("x" * 40_000_000)
-    diff.touch([Touched("/work/1", huge, None), Touched("/work/2", huge, None)])
+    diff.touch([Touched("1", huge, None), Touched("2", huge, None)])
     assert diff.render() == "# 2 more changed files are not shown: too large\n"
