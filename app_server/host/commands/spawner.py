@@ -15,7 +15,6 @@ Runs as `python -I -S`, and imports little.
 Source: docs/tools.md, "Commands".
 """
 
-import array
 import contextlib
 import ctypes
 import fcntl
@@ -49,10 +48,6 @@ TERMINATE = (signal.SIGTERM, signal.SIGCONT)
 HANG_UP = (signal.SIGHUP, *TERMINATE)
 """A shell at a terminal ignores SIGTERM."""
 
-CONTROL = 1
-ORDER = 0
-"""Where the order and the control socket are among the descriptors of a request."""
-
 
 class Order(TypedDict):
     """One command; paths and texts may hold bytes that are no UTF-8, as surrogates."""
@@ -71,7 +66,9 @@ class Order(TypedDict):
 def main() -> None:
     """Take orders until the server is gone; an argument is the entrance of the cgroup for all."""
     for entrance in sys.argv[1:]:
-        enter(entrance)
+        # If it is still there; all that is started from here is in it then.
+        with contextlib.suppress(OSError), open(entrance, "w") as file:  # noqa: PTH123
+            file.write("0")
     # Whoever stops everything at once must not stop this before the server.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -82,16 +79,6 @@ def main() -> None:
     server = socket.socket(fileno=0)
     while stand_by(server):
         pass
-
-
-def enter(entrance: str) -> None:
-    """Move into a cgroup, if it is still there; all that is started from here is in it then."""
-    with contextlib.suppress(OSError):
-        fd = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, b"0")
-        finally:
-            os.close(fd)
 
 
 def stand_by(server: socket.socket) -> bool:
@@ -124,34 +111,32 @@ def fork_when_possible() -> int:
 
 def receive(server: socket.socket) -> list[int]:
     """Wait for an order; no descriptors mean that the server is gone."""
-    received = array.array("i")
-    room = socket.CMSG_SPACE(MAX_FDS * received.itemsize)
     try:
-        data, ancillary, _, _ = server.recvmsg(1, room)
+        data, fds, _, _ = socket.recv_fds(server, 1, MAX_FDS)
     except OSError:
         return []
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            received.frombytes(content[: len(content) - len(content) % received.itemsize])
-    for fd in received:
+    for fd in fds:
         os.set_inheritable(fd, False)
-    return list(received) if data else []
+    return fds if data else []
 
 
 def supervise(fds: list[int]) -> None:
     """Run one command and see to it that nothing of it is left."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    control = socket.socket(fileno=fds[CONTROL])
-    with os.fdopen(fds[ORDER], "rb") as file:
+    order_fd, control_fd, *ours = fds
+    control = socket.socket(fileno=control_fd)
+    with os.fdopen(order_fd, "rb") as file:
         order: Order = json.loads(file.read())
-    become_subreaper()
+    if sys.platform == "linux":
+        # Orphans below this process become its children; Linux alone can do that.
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        pid = start(order, fds[2:])
+        pid = start(order, ours)
     except OSError as exc:
         what = exc.filename or order["argv"][0]
         report(control, f"failed {exc.errno or 0} {what}")
         return
-    for fd in fds[2:]:
+    for fd in ours:
         os.close(fd)
     report(control, f"started {pid}")
     command = Command(pid, control)
@@ -159,12 +144,6 @@ def supervise(fds: list[int]) -> None:
     # A sandbox that dies at once would not leave the command the time to end by itself.
     spare = frozenset({pid}) if order["wrapped"] else frozenset()
     command.end(HANG_UP if order["terminal"] else TERMINATE, spare)
-
-
-def become_subreaper() -> None:
-    """Let orphans below this process become its children; Linux alone can do that."""
-    if sys.platform == "linux":
-        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def start(order: Order, received: list[int]) -> int:
@@ -244,8 +223,6 @@ class Command:
         while self._has_ended and not self._is_empty and time.monotonic() < deadline:
             time.sleep(LOOK_S)
             self._reap()
-        if self._is_empty:
-            return
         asked = set(spare)
         deadline = time.monotonic() + TERMINATE_S
         while not self._is_empty:
@@ -302,26 +279,15 @@ def parents_of_processes() -> Iterator[tuple[int, int]]:
     for name in names:
         if name.isdecimal():
             try:
-                stat = read_small(f"/proc/{name}/stat")
+                with open(f"/proc/{name}/stat", "rb", buffering=0) as file:  # noqa: PTH123
+                    stat = file.read(4096)
             except OSError:
+                # It is not there any more.
                 continue
             # The name of the program is in parentheses, and may hold any of its own.
             state, parent = stat[stat.rindex(b")") + 1 :].split(None, 2)[:2]
             if state != b"Z":
                 yield int(name), int(parent)
-
-
-def read_small(path: str) -> bytes:
-    """Read a file of at most 4 KiB.
-
-    Raises:
-        OSError: it is not there any more.
-    """
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(fd, 4096)
-    finally:
-        os.close(fd)
 
 
 def send(pid: int, number: int) -> None:

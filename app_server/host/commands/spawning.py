@@ -3,7 +3,6 @@
 Source: docs/tools.md, "Commands".
 """
 
-import array
 import asyncio
 import contextlib
 import json
@@ -110,10 +109,9 @@ class Spawner:
 
 
 async def _send(connection: socket.socket, fds: Sequence[int]) -> None:
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
     while True:
         try:
-            connection.sendmsg([b"o"], rights)
+            socket.send_fds(connection, [b"o"], fds)
         except BlockingIOError:
             await anyio.wait_writable(connection)
         else:

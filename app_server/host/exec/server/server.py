@@ -53,6 +53,7 @@ from protocol.exec_server import (
     ProcessParams,
     ProcessStartResponse,
 )
+from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -172,44 +173,34 @@ class ExecSession:
         """Serve the client until it goes, or breaks the protocol."""
         reason = ""
         with self._scope:
-            try:
-                await self._shake_hands()
-                reason = await self._listen()
-            except ProtocolBroken as exc:
-                reason = str(exc)
-            except (ConnectionClosed, TimeoutError):
-                return
+            async with anyio.create_task_group() as tasks:
+                try:
+                    await self._shake_hands()
+                    while True:
+                        frame = await self._socket.recv()
+                        if isinstance(frame, bytes):
+                            self._take_bytes(frame)
+                        else:
+                            await self._on_message(parse(frame), tasks)
+                except ProtocolBroken as exc:
+                    reason = str(exc)
+                except (ConnectionClosed, TimeoutError):
+                    pass
+                tasks.cancel_scope.cancel()
         if reason:
             logger.warning("a client broke the exec protocol: %s", reason)
             await self._socket.close(1008, reason)
 
     async def _shake_hands(self) -> None:
         with anyio.fail_after(self._server.limits.hello_s):
-            message = parse(_text(await self._socket.recv()))
+            frame = await self._socket.recv()
+        message = parse(frame) if isinstance(frame, str) else ExecMessage()
         if message.method != "initialize":
             raise ProtocolBroken("the first message is not initialize")
         params = read_params(ExecInitializeParams, message)
         if params.protocol_version != VERSION:
             raise ProtocolBroken(f"version {params.protocol_version}; this is {VERSION}")
         await self._answer(message, ExecInitializeResponse(protocol_version=VERSION))
-
-    async def _listen(self) -> str:
-        """Take messages until the connection ends; returns what was wrong with the last one."""
-        reason = ""
-        async with anyio.create_task_group() as tasks:
-            try:
-                while True:
-                    frame = await self._socket.recv()
-                    if isinstance(frame, bytes):
-                        self._take_bytes(frame)
-                    else:
-                        await self._on_message(parse(frame), tasks)
-            except ProtocolBroken as exc:
-                reason = str(exc)
-            except ConnectionClosed:
-                pass
-            tasks.cancel_scope.cancel()
-        return reason
 
     def _take_bytes(self, frame: bytes) -> None:
         stream, process_id, data = unpack(frame)
@@ -279,12 +270,10 @@ class ExecSession:
                 await relay.run(child)
             assert child.returncode is not None
             await relay.send_end(child.returncode)
-        except OSError as exc:
-            text = exc.strerror or str(exc)
-            await self._refuse(message, START_FAILED, text, {"errno": exc.errno})
-        except ValueError as exc:
-            # A NUL character in an argument, a `=` in the name of a variable.
-            await self._refuse(message, START_FAILED, str(exc), {"errno": None})
+        except (OSError, ValueError) as exc:
+            # A ValueError: a NUL character in an argument, a `=` in the name of a variable.
+            number, text = (exc.errno, exc.strerror) if isinstance(exc, OSError) else (None, None)
+            await self._refuse(message, START_FAILED, text or str(exc), {"errno": number})
         finally:
             del self._relays[process_id]
             self._server.running -= 1
@@ -293,11 +282,7 @@ class ExecSession:
         await self._send(render(id=message.id, result=result))
 
     async def _refuse(
-        self,
-        message: ExecMessage,
-        code: int,
-        text: str,
-        data: dict[str, object] | None = None,
+        self, message: ExecMessage, code: int, text: str, data: JsonObject | None = None
     ) -> None:
         error = ErrorObject(code=code, message=text, data=data)
         await self._send(render(id=message.id, error=error))
@@ -310,9 +295,3 @@ class ExecSession:
             # Whoever does not listen any more takes its processes along.
             self._scope.cancel()
             await anyio.lowlevel.checkpoint()
-
-
-def _text(frame: str | bytes) -> str:
-    if isinstance(frame, bytes):
-        raise ProtocolBroken("the first message is not initialize")
-    return frame
