@@ -103,9 +103,13 @@ def _digest(root: Path, entries: list[Entry]) -> str:
 
 def _add_file(digest: "hashlib._Hash", path: Path) -> int:
     size = 0
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
+    # With an opener, since what becomes a folder meanwhile is opened, refused, and closed again.
+    with open(path, "rb", opener=_open) as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             size += len(chunk)
     return size
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

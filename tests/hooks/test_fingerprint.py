@@ -8,6 +8,7 @@ import pytest
 
 from app_server.hooks import fingerprint as fingerprints
 from app_server.hooks.fingerprint import NoFingerprint, fingerprint
+from tests.support.files.descriptors import open_below
 
 
 def plugin(tmp_path: Path) -> Path:
@@ -70,6 +71,26 @@ def test_links_and_special_files_have_none(tmp_path: Path, kind: str) -> None:
             (root / "odd").symlink_to(tmp_path)
     with pytest.raises(NoFingerprint, match="odd"):
         fingerprint(root)
+
+
+def test_a_file_that_becomes_a_folder_is_refused_and_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = plugin(tmp_path)
+    (root / "script").write_text("one")
+    look = os.lstat
+
+    def look_and_replace(path: Path) -> os.stat_result:
+        found = look(path)
+        if path.name == "script":
+            path.unlink()
+            path.mkdir()
+        return found
+
+    monkeypatch.setattr(os, "lstat", look_and_replace)
+    with pytest.raises(NoFingerprint, match="script"):
+        fingerprint(root)
+    assert open_below(root) == []
 
 
 def test_what_is_too_large_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
