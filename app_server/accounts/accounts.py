@@ -137,10 +137,7 @@ class Accounts:
         except AccountError as exc:
             logger.warning("stored credentials cannot be read: %s", exc)
             return
-        if record is not None and self._usable(record) is None:
-            logger.warning("stored credentials cannot be used here")
-            record = None
-        self._account.use_stored(record, is_renewal=True)
+        self._use_if_usable(record, is_renewal=True)
 
     async def fresh(self) -> AuthState:
         """Return the account, with a token that is good for a while if that can be had.
@@ -258,12 +255,15 @@ class Accounts:
         except AccountError as exc:
             logger.warning("stored credentials cannot be read: %s", exc)
             record = None
+        self._use_if_usable(record)
+        self._store = store
+        return store
+
+    def _use_if_usable(self, record: AuthRecord | None, *, is_renewal: bool = False) -> None:
         if record is not None and self._usable(record) is None:
             logger.warning("stored credentials cannot be used here")
             record = None
-        self._account.use_stored(record)
-        self._store = store
-        return store
+        self._account.use_stored(record, is_renewal=is_renewal)
 
     def _usable(self, record: AuthRecord) -> Credentials | None:
         credentials = record.credentials()

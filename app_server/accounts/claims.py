@@ -7,6 +7,7 @@ Source: RFC 7519; OpenID Connect Core, section 3.1.3.7 (6).
 
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,10 +63,10 @@ def read_claims(token: str) -> Claims:
     auth, profile = _table(payload, AUTH_CLAIM), _table(payload, PROFILE_CLAIM)
     expires_at = payload.get("exp")
     return Claims(
-        email=_text(payload, "email") or _text(profile, "email"),
-        plan=_text(auth, "chatgpt_plan_type"),
-        user_id=_text(auth, "chatgpt_user_id") or _text(auth, "user_id"),
-        account_id=_text(auth, "chatgpt_account_id"),
+        email=text_member(payload, "email") or text_member(profile, "email"),
+        plan=text_member(auth, "chatgpt_plan_type"),
+        user_id=text_member(auth, "chatgpt_user_id") or text_member(auth, "user_id"),
+        account_id=text_member(auth, "chatgpt_account_id"),
         is_fedramp=auth.get("chatgpt_account_is_fedramp") is True,
         expires_at=int(expires_at) if isinstance(expires_at, int | float) else None,
     )
@@ -113,6 +114,7 @@ def _table(payload: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text(table: dict[str, Any], key: str) -> str | None:
+def text_member(table: Mapping[str, Any], key: str) -> str | None:
+    """Return a text of an object; None for an empty one, or another value."""
     value = table.get(key)
     return value if isinstance(value, str) and value else None

@@ -1,7 +1,7 @@
 """What others need of the account that is signed in."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 MAX_TOKEN_CHARS = 64 * 1024
@@ -40,7 +40,7 @@ class Credentials:
 
     def is_same_account(self, other: "Credentials") -> bool:
         """Whether the same user of the same account is signed in, in the same way."""
-        return _identity(self) == _identity(other)
+        return replace(self, token=other.token, email=other.email, plan=other.plan) == other
 
     def headers(self) -> dict[str, str]:
         """Make the headers of a request on behalf of the account."""
@@ -62,13 +62,3 @@ class AuthState:
     """Grows with every change of the credentials: sign-in, sign-out, another account or token."""
     sign_in: int = 0
     """Grows with every change but another token of the account."""
-
-
-def _identity(credentials: Credentials) -> tuple[object, ...]:
-    return (
-        credentials.kind,
-        credentials.account_id,
-        credentials.chatgpt_user_id,
-        credentials.is_workspace,
-        credentials.is_fedramp,
-    )

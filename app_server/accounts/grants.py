@@ -47,51 +47,56 @@ async def exchange_code(
     return Tokens(*map(str, texts))
 
 
-async def renew(
-    web: IssuerWeb, issuer: Issuer, refresh_token: str, reason: RefreshReason
-) -> JsonObject:
-    """Ask for new tokens; returns the issuer's answer.
+class Grants:
+    """The issuer of stored tokens, asked over connections of its own each time."""
 
-    Raises:
-        RefreshFailed: there will be none for this refresh token.
-        IssuerUnavailable: the issuer does not answer, or is not well.
-        AccountError: see `IssuerWeb.post_json`.
-    """
-    body: JsonObject = {
-        "client_id": issuer.client_id,
-        "grant_type": "refresh_token",
-        "refresh_reason": reason,
-        "refresh_token": refresh_token,
-    }
-    answer = await web.post_json(issuer.refresh_url, body)
-    found = answer.parse()
-    if answer.ok:
-        if not isinstance(found.get("access_token"), str):
-            raise IssuerUnavailable("the issuer's answer to a refresh makes no sense")
-        return found
-    code = _error_code(found).lower()
-    if answer.status == 401 or code in REFUSALS:
-        raise RefreshFailed(REFUSALS.get(code, REFUSED))
-    raise IssuerUnavailable(f"Failed to refresh token: {answer.shown_status}")
+    async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
+        """Ask for new tokens for those of a document; returns the issuer's answer.
 
-
-async def revoke(web: IssuerWeb, issuer: Issuer, record: AuthRecord) -> None:
-    """Give the tokens of a document back; the refresh token takes the others with it.
-
-    Raises:
-        AccountError: the issuer did not take them.
-    """
-    if record.refresh_token is not None:
+        Raises:
+            RefreshFailed: there will be none for this refresh token.
+            IssuerUnavailable: the issuer does not answer, or is not well.
+            AccountError: see `IssuerWeb.post_json`.
+        """
+        issuer, refresh_token = record.given_by, record.refresh_token
+        assert refresh_token is not None
         body: JsonObject = {
-            "token": record.refresh_token,
-            "token_type_hint": "refresh_token",
             "client_id": issuer.client_id,
+            "grant_type": "refresh_token",
+            "refresh_reason": reason,
+            "refresh_token": refresh_token,
         }
-    else:
-        body = {"token": record.access_token, "token_type_hint": "access_token"}
-    answer = await web.post_json(issuer.revoke_url, body)
-    if not answer.ok:
-        raise IssuerUnavailable(f"tokens were not revoked: {answer.shown_status}")
+        async with open_issuer_web() as web:
+            answer = await web.post_json(issuer.refresh_url, body)
+        found = answer.parse()
+        if answer.ok:
+            if not isinstance(found.get("access_token"), str):
+                raise IssuerUnavailable("the issuer's answer to a refresh makes no sense")
+            return found
+        code = _error_code(found).lower()
+        if answer.status == 401 or code in REFUSALS:
+            raise RefreshFailed(REFUSALS.get(code, REFUSED))
+        raise IssuerUnavailable(f"Failed to refresh token: {answer.shown_status}")
+
+    async def revoke(self, record: AuthRecord) -> None:
+        """Give the tokens of a document back; the refresh token takes the others with it.
+
+        Raises:
+            AccountError: the issuer did not take them.
+        """
+        issuer = record.given_by
+        if record.refresh_token is not None:
+            body: JsonObject = {
+                "token": record.refresh_token,
+                "token_type_hint": "refresh_token",
+                "client_id": issuer.client_id,
+            }
+        else:
+            body = {"token": record.access_token, "token_type_hint": "access_token"}
+        async with open_issuer_web() as web:
+            answer = await web.post_json(issuer.revoke_url, body)
+        if not answer.ok:
+            raise IssuerUnavailable(f"tokens were not revoked: {answer.shown_status}")
 
 
 def _error_code(body: JsonObject) -> str:
@@ -111,18 +116,3 @@ def _detail(answer: WebAnswer) -> str:
             return text.strip()[:MAX_DETAIL]
     # What is no OAuth error might repeat what it was sent.
     return "unknown error"
-
-
-class Grants:
-    """The issuer of stored tokens, asked over connections of its own each time."""
-
-    async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
-        """Ask for new tokens for those of a document; raises what `renew` does."""
-        assert record.refresh_token is not None
-        async with open_issuer_web() as web:
-            return await renew(web, record.given_by, record.refresh_token, reason)
-
-    async def revoke(self, record: AuthRecord) -> None:
-        """Give the tokens of a document back; raises what `revoke` does."""
-        async with open_issuer_web() as web:
-            await revoke(web, record.given_by, record)

@@ -16,6 +16,7 @@ from app_server.accounts.claims import (
     is_token,
     plan_name,
     read_claims,
+    text_member,
 )
 from app_server.accounts.credentials import Credentials, Kind, is_sendable
 from app_server.accounts.issuer import Issuer
@@ -69,7 +70,7 @@ class AuthRecord:
     def renewed(self, answer: JsonObject, now_ms: int) -> "AuthRecord":
         """Put new tokens in; what the issuer left out, and an ID token that is none, stays."""
         members = ("id_token", "access_token", "refresh_token")
-        new = {name: text for name in members if (text := _text(answer, name)) is not None}
+        new = {name: text for name in members if (text := text_member(answer, name)) is not None}
         if "id_token" in new and not is_token(new["id_token"]):
             del new["id_token"]
         tokens = {**self._tokens, **new}
@@ -80,31 +81,31 @@ class AuthRecord:
         """How the account is signed in; None for a way that is unknown here."""
         mode = self.document.get("auth_mode")
         if mode is None:
-            mode = "chatgpt" if _text(self.document, KEY) is None else "apikey"
+            mode = "chatgpt" if text_member(self.document, KEY) is None else "apikey"
         known: dict[Any, Kind] = {"apikey": "apikey", "chatgpt": "chatgpt"}
         return known.get(mode) if isinstance(mode, str) else None
 
     @property
     def access_token(self) -> str | None:
         """The access token."""
-        return _text(self._tokens, "access_token")
+        return text_member(self._tokens, "access_token")
 
     @property
     def refresh_token(self) -> str | None:
         """What a new access token is given for."""
-        return _text(self._tokens, "refresh_token")
+        return text_member(self._tokens, "refresh_token")
 
     @property
     def given_by(self) -> Issuer:
         """Who gave the tokens; where that was not written down, the usual issuer."""
         provenance = self._tokens.get("oauth_provenance")
         known = provenance if isinstance(provenance, dict) else {}
-        return Issuer.of(_text(known, "issuer"), _text(known, "client_id"))
+        return Issuer.of(text_member(known, "issuer"), text_member(known, "client_id"))
 
     @property
     def last_refresh_ms(self) -> int | None:
         """When the tokens came, in Unix milliseconds."""
-        text = _text(self.document, "last_refresh")
+        text = text_member(self.document, "last_refresh")
         if text is None:
             return None
         try:
@@ -116,7 +117,7 @@ class AuthRecord:
         """Return what the document is good for; None when that is nothing."""
         match self.kind:
             case "apikey":
-                key = _text(self.document, KEY)
+                key = text_member(self.document, KEY)
                 found = None if key is None else Credentials("apikey", key)
             case "chatgpt":
                 found = self._chatgpt()
@@ -125,14 +126,14 @@ class AuthRecord:
         return found if found is not None and _is_sendable(found) else None
 
     def _chatgpt(self) -> Credentials | None:
-        access_token, id_token = self.access_token, _text(self._tokens, "id_token")
+        access_token, id_token = self.access_token, text_member(self._tokens, "id_token")
         if access_token is None or id_token is None:
             return None
         try:
             claims = read_claims(id_token)
         except InvalidToken:
             return None
-        account_id = _text(self._tokens, "account_id") or claims.account_id
+        account_id = text_member(self._tokens, "account_id") or claims.account_id
         return chatgpt_credentials("chatgpt", access_token, claims, account_id, claims.plan)
 
     @property
@@ -175,11 +176,6 @@ def chatgpt_credentials(
 def _is_sendable(credentials: Credentials) -> bool:
     account_id = credentials.account_id
     return is_sendable(credentials.token) and (account_id is None or is_sendable(account_id))
-
-
-def _text(table: JsonObject, key: str) -> str | None:
-    value = table.get(key)
-    return value if isinstance(value, str) and value else None
 
 
 def _timestamp(now_ms: int) -> str:

@@ -5,7 +5,7 @@ Source: docs/accounts.md, "Where credentials are kept".
 
 import hashlib
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -185,10 +185,8 @@ class AuthStore:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
-    @contextmanager
-    def _written_alone(self) -> Iterator[None]:
-        with lock_held(self._home / f"{FILE_NAME}.lock", WRITE_WAIT_S):
-            yield
+    def _written_alone(self) -> AbstractContextManager[None]:
+        return lock_held(self._home / f"{FILE_NAME}.lock", WRITE_WAIT_S)
 
     def _keyring_entry(self) -> str | None:
         ring = load_keyring()

@@ -6,40 +6,29 @@ Source: docs/hooks.md.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from app_server.hooks.plugins import Origin
 
 Event: TypeAlias = Literal[
-    "SessionStart",
-    "UserPromptSubmit",
     "PreToolUse",
     "PermissionRequest",
     "PostToolUse",
+    "SessionStart",
+    "UserPromptSubmit",
     "Stop",
 ]
+"""What runs hooks, in the order in which hooks are listed."""
 
-SNAKE: Mapping[str, str] = {
-    "PreToolUse": "pre_tool_use",
-    "PermissionRequest": "permission_request",
-    "PostToolUse": "post_tool_use",
-    "SessionStart": "session_start",
-    "UserPromptSubmit": "user_prompt_submit",
-    "Stop": "stop",
-}
-"""Events that run hooks, in the order in which hooks are listed, and their names in keys."""
+EVENTS: Sequence[Event] = get_args(Event)
 
-WIRE: Mapping[str, str] = {
-    "PreToolUse": "preToolUse",
-    "PermissionRequest": "permissionRequest",
-    "PostToolUse": "postToolUse",
-    "SessionStart": "sessionStart",
-    "UserPromptSubmit": "userPromptSubmit",
-    "Stop": "stop",
-}
+SNAKE = {event: re.sub(r"(?<=.)(?=[A-Z])", "_", event).lower() for event in EVENTS}
+"""Their names in keys."""
+
+WIRE = {event: f"{event[0].lower()}{event[1:]}" for event in EVENTS}
 """Their names on the wire."""
 
 WITHOUT_MATCHER = frozenset({"UserPromptSubmit", "Stop"})
@@ -62,7 +51,7 @@ class Hook:
     """Which group of its event in its file, from 0."""
     number: int
     """Which hook of its group, from 0."""
-    order: int
+    order: int = 0
     """Which of all hooks of a thread, from 0."""
     is_enabled: bool = True
     trusted_hash: str | None = None

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 
 from app_server.config.reading import read_config
 from app_server.config.values import ConfigError
-from app_server.hooks.definition import SNAKE, Event, Hook, Source
+from app_server.hooks.definition import EVENTS, Event, Hook, Source
 from app_server.hooks.fingerprint import NoFingerprint, fingerprint
 from app_server.hooks.plugins import HookedPlugin, Origin
 
@@ -91,8 +91,7 @@ def read_hooks(
     if len(found.hooks) > MAX_HOOKS:
         found.warnings.append(f"there are over {MAX_HOOKS} hooks: the last ones do not run")
         del found.hooks[MAX_HOOKS:]
-    events = list(SNAKE)
-    found.hooks.sort(key=lambda hook: events.index(hook.event))
+    found.hooks.sort(key=lambda hook: EVENTS.index(hook.event))
     states = table.get("state")
     found.hooks = [
         _with_state(replace(hook, order=order), states if isinstance(states, dict) else {})
@@ -140,7 +139,7 @@ def add_hooks(found: HookList, declared: Mapping[str, Any], place: Place) -> Non
     for event, groups in declared.items():
         if event == "state" and place.file.suffix == ".toml":
             continue
-        if event not in SNAKE:
+        if event not in EVENTS:
             found.warnings.append(f"{place.file}: hooks of `{event}` are not run by this server")
             continue
         for group, members in enumerate(_list(groups)):
@@ -148,10 +147,9 @@ def add_hooks(found: HookList, declared: Mapping[str, Any], place: Place) -> Non
                 where = f"{place.file}: {event}[{group}].hooks[{number}]"
                 try:
                     hook = _hook(cast(Event, event), members, handler, place)
+                    found.hooks.append(replace(hook, group=group, number=number))
                 except _Unusable as exc:
                     found.warnings.append(f"{where}: {exc}")
-                    continue
-                found.hooks.append(replace(hook, group=group, number=number))
 
 
 def _add_plugin(found: HookList, plugin: HookedPlugin) -> None:
@@ -202,7 +200,6 @@ def _hook(event: Event, group: Any, handler: Any, place: Place) -> Hook:
         origin=place.origin,
         group=0,
         number=0,
-        order=0,
     )
 
 

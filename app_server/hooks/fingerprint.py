@@ -44,7 +44,7 @@ def fingerprint(root: Path) -> str:
         NoFingerprint: it is no folder, has a link or a special file, or is too large.
     """
     try:
-        entries = list(_walk(root, ""))
+        entries = list(_walk(root))
         seen = [(path, _state(found)) for path, found in entries]
         known = _KNOWN.get(root)
         if known is not None and known[0] == seen:
@@ -63,9 +63,9 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
     return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _walk(root: Path, relative: str) -> Iterator[Entry]:
+def _walk(root: Path) -> Iterator[Entry]:
     """Give the folder itself, whose path is empty, and all below it, in the order of Codex."""
-    left = [relative]
+    left = [""]
     count = size = 0
     while left:
         path = left.pop()

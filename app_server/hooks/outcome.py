@@ -4,7 +4,7 @@ Source: docs/hooks.md, "What a hook answers".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json
@@ -80,8 +80,7 @@ def _read_answer(event: Event, answer: Mapping[str, Any]) -> Outcome:
     if isinstance(refusal, Outcome):
         return refusal
     if refusal is not None:
-        outcome = _blocked(refusal)
-        return Outcome(outcome.status, [*entries, *outcome.entries], outcome.blocked)
+        return _blocked(refusal, entries)
     changed = members.get("updatedInput")
     outcome = Outcome(
         "completed",
@@ -120,21 +119,16 @@ def _behavior(members: Mapping[str, Any]) -> Any:
     return decision.get("behavior") if isinstance(decision, dict) else None
 
 
-def _blocked(reason: str) -> Outcome:
+def _blocked(reason: str, before: Sequence[HookOutputEntry] = ()) -> Outcome:
     reason = _cut(reason)
-    return Outcome("blocked", [HookOutputEntry(kind="feedback", text=reason)], blocked=reason)
+    feedback = HookOutputEntry(kind="feedback", text=reason)
+    return Outcome("blocked", [*before, feedback], blocked=reason)
 
 
 def _with_context(outcome: Outcome, text: str) -> Outcome:
     text = _cut(text)
     entry = HookOutputEntry(kind="context", text=text)
-    return Outcome(
-        outcome.status,
-        [*outcome.entries, entry],
-        context=[text],
-        changed_input=outcome.changed_input,
-        allows=outcome.allows,
-    )
+    return replace(outcome, entries=[*outcome.entries, entry], context=[text])
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:

@@ -3,11 +3,10 @@
 Source: docs/hooks.md, "Declaring hooks".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from app_server.config.trust import trust_of
 from app_server.config.values import Config, ConfigError
@@ -16,10 +15,6 @@ from app_server.hooks.files import HookList, places_of, read_hooks
 from app_server.hooks.plugins import HookedPlugin, OfPlugins
 from app_server.host.folder_reads import FolderReads
 from app_server.runtime.repository import folders_of_project
-
-
-def _no_plugins(settings: Mapping[str, Any]) -> Sequence[HookedPlugin]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +26,7 @@ class HookSource:
     home: Path | None
     """None: there are no hooks."""
     reads: FolderReads
-    of_plugins: OfPlugins = _no_plugins
+    of_plugins: OfPlugins
 
     async def read(self, folder: Path | None) -> Sequence[Hook] | None:
         """Read the hooks that hold in a folder; `None` if the disk does not answer in time.
@@ -58,5 +53,5 @@ def hooks_of(
                 trusted = list(reversed(within))
         except ConfigError:
             # The same value is named to every client that needs it.
-            trusted = []
+            pass
     return read_hooks(places_of(home, trusted), config.document, home / "config.toml", plugins)

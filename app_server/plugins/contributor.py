@@ -55,11 +55,9 @@ def roots_of(selected: Sequence[JsonObject]) -> list[Root]:
     """Read `selectedCapabilityRoots`, in the form that threads keep it in."""
     roots = []
     for one in selected:
-        id_, location = one.get("id"), one.get("location")
-        place = location if isinstance(location, dict) else {}
-        environment_id, path = place.get("environmentId"), place.get("path")
-        if isinstance(id_, str) and isinstance(environment_id, str) and isinstance(path, str):
-            roots.append(Root(id_, environment_id, path))
+        match one:
+            case {"id": str(id_), "location": {"environmentId": str(where), "path": str(path)}}:
+                roots.append(Root(id_, where, path))
     return roots
 
 
@@ -207,12 +205,9 @@ def _read_installed(store: PluginStore) -> Mapping[str, "Plugin"]:
 def _read_roots(
     roots: Sequence[Root],
 ) -> "tuple[Sequence[tuple[Root, Plugin]], Sequence[str]]":
-    plugins, problems = load_from_worker(_reading).read_roots(
-        [(root.id, root.environment_id, root.path) for root in roots]
-    )
-    found = [(roots[index], plugin) for index, plugin in plugins]
-    shown = [f"plugin {roots[index].id[:MAX_SHOWN_CHARS]}: {text}" for index, text in problems]
-    return found, shown[:MAX_PROBLEMS]
+    plugins, problems = load_from_worker(_reading).read_roots(roots)
+    shown = [f"plugin {root.id[:MAX_SHOWN_CHARS]}: {text}" for root, text in problems]
+    return plugins, shown[:MAX_PROBLEMS]
 
 
 def _reading() -> ModuleType:

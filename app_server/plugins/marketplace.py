@@ -3,7 +3,7 @@
 Source: docs/plugins.md, "Marketplaces".
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -127,28 +127,27 @@ def configured_roots(config: Mapping[str, Any], cloned: Path) -> Mapping[str, Pa
 
     Those of repositories are in the folder `cloned`, and may not be there.
     """
-    return dict(_configured(config.get("marketplaces"), cloned))
-
-
-def _configured(tables: object, cloned: Path) -> Iterator[tuple[str, Path]]:
+    tables = config.get("marketplaces")
+    roots: dict[str, Path] = {}
     for name, table in tables.items() if isinstance(tables, dict) else ():
         source = table.get("source") if isinstance(table, dict) else None
         if not isinstance(source, str) or not NAME.fullmatch(name):
             continue
         kind = table.get("source_type", "local")
         if kind == "git":
-            yield name, cloned / name
+            roots[name] = cloned / name
         elif kind == "local" and (path := expand_user(source)).is_absolute():
-            yield name, path
+            roots[name] = path
+    return roots
 
 
 def _file_below(root: Path) -> Path | None:
-    return next((root / one for one in LAYOUTS if _is(Path.is_file, root / one)), None)
+    return next((root / one for one in LAYOUTS if _is_file(root / one)), None)
 
 
-def _is(question: Callable[[Path], bool], path: Path) -> bool:
+def _is_file(path: Path) -> bool:
     try:
-        return question(path)
+        return path.is_file()
     except OSError:
         # What we may not look at is not there.
         return False

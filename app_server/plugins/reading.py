@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app_server.extension.metadata import MAX_PLUGIN_ID_CHARS
+from app_server.plugins.contributor import Root
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import marketplace_file, read_marketplace
 from app_server.plugins.store import PluginId, PluginStore
@@ -39,26 +40,26 @@ def read_installed(folders: Mapping[PluginId, Path]) -> Mapping[str, Plugin]:
 
 
 def read_roots(
-    roots: Sequence[tuple[str, str, str]],
-) -> tuple[Sequence[tuple[int, Plugin]], Sequence[tuple[int, str]]]:
-    """Read plugins of (id, environment, path); gives plugins and problems by position."""
+    roots: Sequence[Root],
+) -> tuple[Sequence[tuple[Root, Plugin]], Sequence[tuple[Root, str]]]:
+    """Read the plugins in folders; gives plugins, and what is wrong, with their folders."""
     found, problems = [], []
-    for index, (id_, environment_id, path) in enumerate(roots):
+    for index, root in enumerate(roots):
         try:
-            if not id_.strip() or len(id_) > MAX_PLUGIN_ID_CHARS:
+            if not root.id.strip() or len(root.id) > MAX_PLUGIN_ID_CHARS:
                 raise BrokenFiles(f"its id must have 1 to {MAX_PLUGIN_ID_CHARS} characters")
             if index >= MAX_SELECTED:
                 raise BrokenFiles(f"a thread has at most {MAX_SELECTED}")
-            if environment_id != LOCAL:
-                raise BrokenFiles(f"environment `{environment_id}` cannot be read from here")
-            if not Path(path).is_absolute():
+            if root.environment_id != LOCAL:
+                raise BrokenFiles(f"environment `{root.environment_id}` cannot be read from here")
+            if not Path(root.path).is_absolute():
                 raise BrokenFiles("its path is not absolute")
-            plugin = read_plugin(Path(path))
+            plugin = read_plugin(Path(root.path))
         except (BrokenFiles, OSError, ValueError) as exc:
-            problems.append((index, f"cannot be loaded: {exc}"))
+            problems.append((root, f"cannot be loaded: {exc}"))
             continue
-        found.append((index, plugin))
-        problems += [(index, problem) for problem in plugin.problems]
+        found.append((root, plugin))
+        problems += [(root, problem) for problem in plugin.problems]
     return found, problems
 
 

@@ -65,17 +65,14 @@ class PluginStore:
 
     def installed(self) -> Mapping[PluginId, Path]:
         """Return the folder of each plugin, that of its newest version, by marketplace and name."""
-        return dict(self._installed())
-
-    def _installed(self) -> Iterator[tuple[PluginId, Path]]:
-        count = 0
+        found: dict[PluginId, Path] = {}
         for marketplace in _folders(self._cache):
             for plugin in _folders(marketplace):
                 versions = _folders(plugin)
-                if versions and count < MAX_INSTALLED:
-                    count += 1
+                if versions and len(found) < MAX_INSTALLED:
                     newest = max(versions, key=lambda folder: _order(folder.name))
-                    yield PluginId(marketplace.name, plugin.name), newest
+                    found[PluginId(marketplace.name, plugin.name)] = newest
+        return found
 
     def install(self, source: Path, plugin: PluginId, version: str | None) -> Path:
         """Copy a plugin; whoever looks sees the old folder or the new one, whole.

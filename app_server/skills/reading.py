@@ -5,7 +5,7 @@ Source: docs/skills.md, "A skill".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -94,14 +94,11 @@ def _with_metadata(skill: Skill, metadata: Mapping[str, Any], folder: Path) -> S
     tools = _members(metadata, "dependencies").get("tools")
     needed = [_tool(tool) for tool in tools[:MAX_TOOLS]] if isinstance(tools, list) else []
     dependencies = SkillDependencies(tools=[tool for tool in needed if tool is not None])
-    return Skill(
-        skill.name,
-        skill.description,
-        skill.file,
-        skill.short_description,
-        interface if shown else None,
-        dependencies if dependencies.tools else None,
-        _members(metadata, "policy").get("allow_implicit_invocation") is not False,
+    return replace(
+        skill,
+        interface=interface if shown else None,
+        dependencies=dependencies if dependencies.tools else None,
+        is_listed=_members(metadata, "policy").get("allow_implicit_invocation") is not False,
     )
 
 

@@ -154,12 +154,15 @@ class ThreadStore:
             InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
             ThreadArchived: Codex has archived it, and it is not imported.
         """
-        load = partial(self._files.load, thread_id, archived_too=False)
         async with self._lane(thread_id):
-            thread = await anyio.to_thread.run_sync(load)
+            thread = await self._open(thread_id)
         # What was imported is searched like all else here.
         self.history.note_change(thread_id)
         return thread
+
+    async def _open(self, thread_id: str, *, archived_too: bool = False) -> LiveThread:
+        load = partial(self._files.load, thread_id, archived_too=archived_too)
+        return await anyio.to_thread.run_sync(load)
 
     def _lane(self, thread_id: str) -> anyio.Lock:
         """Held while a thread is opened, closed or removed: nothing of it meets in this process."""
@@ -179,8 +182,7 @@ class ThreadStore:
         """
         async with self._lane(source_id):
             if not await anyio.to_thread.run_sync(self._paths.path_of(source_id).exists):
-                load = partial(self._files.load, source_id, archived_too=False)
-                await self._close(await anyio.to_thread.run_sync(load))
+                await self._close(await self._open(source_id))
                 self.history.note_change(source_id)
             thread = await anyio.to_thread.run_sync(self._files.fork, source_id, point, created)
         if not created.ephemeral:
@@ -252,9 +254,8 @@ class ThreadStore:
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
         """
-        load = partial(self._files.load, thread_id, archived_too=True)
         async with self._lane(thread_id):
-            thread = await anyio.to_thread.run_sync(load)
+            thread = await self._open(thread_id, archived_too=True)
             try:
                 added = await thread.change(decide)
             finally:

@@ -14,7 +14,7 @@ from tests.support.files.hooks import declared, group
 
 
 def source(home: Path | None, projects: dict[str, Any]) -> HookSource:
-    return HookSource(lambda: Config({"projects": projects}), home, FolderReads())
+    return HookSource(lambda: Config({"projects": projects}), home, FolderReads(), lambda _: ())
 
 
 async def commands(source: HookSource, folder: Path | None) -> list[str]:

@@ -4,15 +4,15 @@ Importing this module imports tomlkit: app_server/config/editing/file.py does it
 written for the first time.
 """
 
+import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
-
-from app_server.config.editing.toml_comments import with_comments
 
 KeyPath = Sequence[str]
 
@@ -78,7 +78,7 @@ def remove(text: str, path: KeyPath) -> str:
 
 def _as_written(before: str, after: str) -> str:
     """Give an edited text the comments above headers, and the line ends, of the old one."""
-    after = with_comments(before, after)
+    after = _with_comments(before, after)
     if "\r\n" in before and "\n" not in before.replace("\r\n", ""):
         after = after.replace("\r\n", "\n").replace("\n", "\r\n")
     return after
@@ -160,3 +160,48 @@ def _insert(text: str, path: KeyPath, value: Any) -> str:
     else:
         table[path[-1]] = value
     return tomlkit.dumps(document)
+
+
+_HEADER = re.compile(r"\s*(\[.*?\]+)")
+
+
+class _Header(NamedTuple):
+    """Where a table begins."""
+
+    name: tuple[str, int]
+    """Its text, and which of those with this text it is: arrays of tables have several."""
+    line: int
+    above: Sequence[str]
+    """The comments directly above it, with blank lines between; the first is a comment."""
+
+
+def _with_comments(before: str, after: str) -> str:
+    """Return an edited text with the comments above headers that it shares with the old one.
+
+    A comment above a header belongs to the table that begins there. tomlkit counts it to the table
+    above, and removes it with that.
+    """
+    had = {header.name: header.above for header in _headers(before.splitlines(keepends=True))}
+    lines = after.splitlines(keepends=True)
+    for header in reversed(_headers(lines)):
+        missing = had.get(header.name, ())
+        if not set(missing) <= set(header.above):
+            lines[header.line : header.line] = missing
+    return "".join(lines)
+
+
+def _headers(lines: Sequence[str]) -> list[_Header]:
+    found: list[_Header] = []
+    seen: Counter[str] = Counter()
+    above: list[str] = []
+    for number, line in enumerate(lines):
+        stripped = line.strip()
+        if stripped.startswith("#") or (above and not stripped):
+            above.append(line)
+        elif match := _HEADER.match(line):
+            seen[match[1]] += 1
+            found.append(_Header((match[1], seen[match[1]]), number, tuple(above)))
+            above = []
+        elif stripped:
+            above = []
+    return found

@@ -91,16 +91,12 @@ class CodexHead:
     first_user_line: CodexLine | None = None
 
     @property
-    def forked_from(self) -> str | None:
-        """The thread whose lines come before these."""
-        found = self.meta.get("forked_from_id")
-        ordinal = self.meta.get("forked_from_ordinal_exclusive")
-        return found if isinstance(found, str) and isinstance(ordinal, int) else None
-
-    @property
-    def forked_before(self) -> int:
-        """The ordinal of that thread at which these lines go on."""
-        return int(self.meta["forked_from_ordinal_exclusive"])
+    def forked_at(self) -> tuple[str, int] | None:
+        """The thread whose lines come before these, and its ordinal at which these go on."""
+        match self.meta:
+            case {"forked_from_id": str(found), "forked_from_ordinal_exclusive": int(ordinal)}:
+                return found, ordinal
+        return None
 
 
 def read_head(file: CodexFile) -> CodexHead:
@@ -182,12 +178,11 @@ def segments_of(file: CodexFile, files: Mapping[str, CodexFile]) -> list[Segment
     """
     segments = [Segment(file, read_head(file))]
     while len(segments) < MAX_FORKS:
-        head = segments[0].head
-        parent = None if head.forked_from is None else files.get(head.forked_from)
-        if parent is None:
+        forked = segments[0].head.forked_at
+        if forked is None or (parent := files.get(forked[0])) is None:
             break
         try:
-            segments.insert(0, Segment(parent, read_head(parent), head.forked_before))
+            segments.insert(0, Segment(parent, read_head(parent), forked[1]))
         except (NotACodexRollout, OSError):
             break
     return segments

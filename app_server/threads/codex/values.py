@@ -65,28 +65,23 @@ def duration_ms(value: Json) -> int | None:
 
 def settings_of(context: JsonObject, provider: str) -> Settings:
     """Read the settings of a `turn_context`; what makes no sense here becomes the safest value."""
-    effort = context.get("effort")
+    policy = context.get("approval_policy")
+    policy = "on-request" if policy == "on-failure" else policy
     return Settings(
         model=_text(context.get("model")) or "unknown",
         model_provider=_text(context.get("model_provider_id")) or provider,
         cwd=plain_path(context.get("cwd")),
-        approval_policy=_valid(
-            AskForApproval, _approval_policy(context.get("approval_policy")), "on-request"
-        ),
+        approval_policy=_valid(AskForApproval, policy, "on-request"),
         approvals_reviewer=_valid(ApprovalsReviewer, context.get("approvals_reviewer"), "user"),
         sandbox_policy=_valid(
             SandboxPolicy, _sandbox(context.get("sandbox_policy")), ReadOnlySandboxPolicy()
         ),
-        effort=_text(effort) or None,
+        effort=_text(context.get("effort")) or None,
     )
 
 
 def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _approval_policy(value: Json) -> Json:
-    return "on-request" if value == "on-failure" else value
 
 
 def _sandbox(value: Json) -> Json:

@@ -6,9 +6,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app_server.threads.index.sources import parent_of, source_kind
 from app_server.threads.log.state.thread import ThreadState
-from protocol.model import WireModel
+from protocol.model import Json, WireModel
+
+_SUB_AGENTS = {"review": "subAgentReview", "compact": "subAgentCompact"}
+SUB_AGENT_KINDS = (*_SUB_AGENTS.values(), "subAgentThreadSpawn", "subAgentOther")
+"""Source: the contract, ThreadSourceKind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,11 @@ class ThreadRow:
             effort=settings.effort,
             cwd=settings.cwd,
             source=to_json(created.source).decode(),
-            source_kind=source_kind(created.source),
+            source_kind=_source_kind(created.source),
             originator=created.originator,
             cli_version=created.cli_version,
             thread_source=created.thread_source,
-            parent_id=parent_of(created.source),
+            parent_id=_parent_of(created.source),
             project_id=metadata.project_id,
             section_id=metadata.section_id,
             section_rank=metadata.section_rank,
@@ -82,6 +85,28 @@ class ThreadRow:
 
 def _json(value: WireModel | None) -> str | None:
     return None if value is None else value.model_dump_json()
+
+
+def _source_kind(source: Json) -> str:
+    """Name the kind of program that created a thread."""
+    match source:
+        case str():
+            return source
+        case {"subAgent": {"thread_spawn": _}}:
+            return "subAgentThreadSpawn"
+        case {"subAgent": str(kind)}:
+            return _SUB_AGENTS.get(kind, "subAgentOther")
+        case {"subAgent": _}:
+            return "subAgentOther"
+    return "unknown"
+
+
+def _parent_of(source: Json) -> str | None:
+    """Return the thread whose agent started this one."""
+    match source:
+        case {"subAgent": {"thread_spawn": {"parent_thread_id": str(thread_id)}}}:
+            return thread_id
+    return None
 
 
 COLUMNS = [column.name for column in fields(ThreadRow)]

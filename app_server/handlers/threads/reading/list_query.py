@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 
 from app_server.threads.index.query import SortKey, ThreadQuery, Within
-from app_server.threads.index.sources import SUB_AGENT_KINDS
+from app_server.threads.index.rows import SUB_AGENT_KINDS
 from app_server.threads.organization.filing import FilingState
 from app_server.views.pages import page_size
 from protocol.errors import invalid_params, invalid_request
