@@ -33,11 +33,9 @@ def main(command: str, arguments: Sequence[str]) -> int:
     tree = importlib.import_module("protocol.export.tree")
     try:
         match command:
-            case "generate-json-schema":
-                files = tree.render_json(experimental=options.experimental)
-                tree.write_files(options.out, files)
-            case "generate-ts":
-                files = tree.render_ts(experimental=options.experimental)
+            case "generate-json-schema" | "generate-ts":
+                render = tree.render_ts if command == "generate-ts" else tree.render_json
+                files = render(experimental=options.experimental)
                 tree.write_files(options.out, files)
             case _ if options.check:
                 return _check(tree.differences(options.out, tree.render_bundles()), options.out)

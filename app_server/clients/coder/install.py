@@ -1,14 +1,15 @@
 """`coder install`: the receiver in the agent's config.toml, and the launcher on PATH.
 
-What is as it should be is not touched, so that a second run changes nothing. It starts no server
-and binds no port.
+What is as it should be is not touched, so that a second run changes nothing. It serves nothing and
+binds no port.
 Source: docs/receiver.md, "Install".
 """
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -16,6 +17,7 @@ from typing import Literal, TypeAlias
 import anyio
 import anyio.to_thread
 
+from app_server.clients.coder.plan import SERVER
 from app_server.clients.coder.receiver_entry import TABLE, NotOurs, Wanted, changes_for
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
@@ -24,6 +26,8 @@ from app_server.config.values import ConfigError
 from app_server.runtime.user_paths import expand_user
 
 LAUNCHER = "coder"
+HELP_S = 30.0
+"""For `app-server --help`."""
 
 Verdict: TypeAlias = Literal["ok", "new", "todo", "FAIL"]
 """As it should be; now as it should be; would be made so; cannot be made so."""
@@ -54,6 +58,31 @@ def homes(server_home: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
     own = expand_user(environ.get("CODEX_HOME") or "~/.codex").absolute()
     same = os.path.realpath(own) == os.path.realpath(server_home)
     return (own,) if same else (own, server_home)
+
+
+def check(agent: str) -> Iterator[tuple[bool, str]]:
+    """Give a verdict and a sentence for each thing that a session needs."""
+    path = shutil.which(agent)
+    yield path is not None, f"{agent}: {path or 'not found on PATH'}"
+    problem = _problem_of_server()
+    yield problem is None, f"app-server: {problem or 'listens on WebSockets'}"
+
+
+def _problem_of_server() -> str | None:
+    try:
+        shown = subprocess.run(
+            [*SERVER, "--help"],
+            capture_output=True,
+            text=True,
+            timeout=HELP_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return f"cannot be asked ({type(exc).__name__})"
+    if shown.returncode != 0:
+        return f"--help ended with exit status {shown.returncode}"
+    return None if "--listen" in shown.stdout else "--help does not name --listen"
 
 
 async def install(wanted: Installation, *, write: bool) -> AsyncIterator[tuple[Verdict, str]]:

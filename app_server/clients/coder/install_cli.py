@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app_server.clients.coder.install import Installation, homes, install
-from app_server.clients.coder.install_check import check
+from app_server.clients.coder.install import Installation, check, homes, install
 from app_server.clients.coder.options import AGENTS, spelled
 from app_server.clients.command_line import command_parser
 from app_server.clients.receiver.router.wire import KEY_VARIABLE, check_router_url

@@ -37,8 +37,8 @@ async def who_is_at(url: str, home: Path, token_file: Path | None = None) -> Occ
         return Occupant.NOBODY
     except NoAppServer:
         return Occupant.STRANGER
-    is_ours = " app-server/" in str(server["userAgent"])
-    return Occupant.OURS if is_ours and _is_home(server, home) else Occupant.STRANGER
+    is_ours = " app-server/" in str(server["userAgent"]) and server.get("codexHome") == str(home)
+    return Occupant.OURS if is_ours else Occupant.STRANGER
 
 
 async def is_app_server(url: str, token_file: Path | None = None) -> bool:
@@ -48,7 +48,3 @@ async def is_app_server(url: str, token_file: Path | None = None) -> bool:
     except (ConnectionRefusedError, NoAppServer):
         return False
     return True
-
-
-def _is_home(server: dict[str, object], home: Path) -> bool:
-    return server.get("codexHome") == str(home)

@@ -115,14 +115,15 @@ async def _running(
         except OSError as exc:
             raise NoServer(f"the server cannot be started: {exc.strerror}") from exc
         reaper.add(process.pid)
+        assert process.stderr is not None
         try:
             try:
                 with anyio.fail_after(START_S):
-                    await _until_ready(process)
+                    await _until_ready(process.stderr)
             except TimeoutError as exc:
                 raise NoServer(f"the server was not ready within {START_S:g} s") from exc
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_log, process)
+                tasks.start_soon(_log, process.stderr)
                 yield
                 tasks.cancel_scope.cancel()
         finally:
@@ -134,31 +135,33 @@ async def _running(
             await reaper.aclose()
 
 
-async def _until_ready(process: asyncio.subprocess.Process) -> None:
-    assert process.stderr is not None
-    while line := await _line_of(process.stderr):
-        logger.info("server: %s", line.decode(errors="replace").rstrip())
-        if line.startswith(b"listening on: "):
+async def _until_ready(log: asyncio.StreamReader) -> None:
+    async for line in _lines(log):
+        logger.info("server: %s", line)
+        if line.startswith("listening on: "):
             return
     raise _Ended
 
 
-async def _line_of(log: asyncio.StreamReader) -> bytes:
-    """Return the next line; of one that is too long only that there was one."""
-    try:
-        return await log.readline()
-    except ValueError:
-        return b"(a line that is too long)\n"
-
-
-async def _log(process: asyncio.subprocess.Process) -> None:
-    assert process.stderr is not None
+async def _log(log: asyncio.StreamReader) -> None:
     lines = 0
-    while line := await _line_of(process.stderr):
+    async for line in _lines(log):
         lines += 1
         if lines <= MAX_LOGGED_LINES:
-            logger.info("server: %s", line.decode(errors="replace").rstrip())
+            logger.info("server: %s", line)
     logger.warning("the server has closed its log")
+
+
+async def _lines(log: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Give each line; of one that is too long only that there was one."""
+    while True:
+        try:
+            line = await log.readline()
+        except ValueError:
+            line = b"(a line that is too long)\n"
+        if not line:
+            return
+        yield line.decode(errors="replace").rstrip()
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

@@ -8,7 +8,8 @@ Source: docs/inspector.md, "Access"; RFC 6454, section 7 (Origin).
 import hmac
 import secrets
 from collections.abc import Sequence
-from typing import Protocol
+
+from websockets.datastructures import Headers
 
 PROTOCOL = "app-server-inspector"
 """The WebSocket subprotocol of the page."""
@@ -21,13 +22,6 @@ TOKEN_BYTES = 32
 HOSTS = ("127.0.0.1", "localhost")
 
 
-class HeaderFields(Protocol):
-    """The header of a request: every value of a name, in any letter case."""
-
-    def get_all(self, key: str, /) -> Sequence[str]:
-        """Return the values of a name; none if it is not there."""
-
-
 class Access:
     """What the requests of one run of the inspector must have."""
 
@@ -36,19 +30,19 @@ class Access:
         """Made anew for each run, and known to whoever sees the address that is printed."""
         self._hosts = frozenset(f"{host}:{port}" for host in HOSTS)
 
-    def is_ours(self, header: HeaderFields) -> bool:
+    def is_ours(self, header: Headers) -> bool:
         """Whether a request names this machine as its host.
 
         The name of another site that was made to point at 127.0.0.1 is refused (DNS rebinding).
         """
         return self._one_of(header.get_all("Host"), self._hosts)
 
-    def may_connect(self, header: HeaderFields) -> bool:
+    def may_connect(self, header: Headers) -> bool:
         """Whether a WebSocket comes from our page, with our token."""
         origins = frozenset(f"http://{host}" for host in self._hosts)
         return self._one_of(header.get_all("Origin"), origins) and self._has_token(header)
 
-    def _has_token(self, header: HeaderFields) -> bool:
+    def _has_token(self, header: Headers) -> bool:
         offered = [
             name.strip()
             for value in header.get_all("Sec-WebSocket-Protocol")
