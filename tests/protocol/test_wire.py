@@ -68,6 +68,7 @@ def test_a_message_is_read_as_what_it_is(text: str, expected: object) -> None:
         ("[" * 5000, None, -32700, "Parse error: recursion limit exceeded at line 1 column 202"),
         ('{"a":NaN}', None, -32700, "Parse error: expected value at line 1 column 6"),
         ('{"a":[{"b":-1e999}]}', None, -32700, "Parse error: number out of range"),
+        (f'{{"a":1{"0" * 400}.0}}', None, -32700, "Parse error: number out of range"),
         ("5", None, -32600, "Invalid request: a message must be a JSON object"),
         ("null", None, -32600, "Invalid request: a message must be a JSON object"),
         ("[]", None, -32600, "Invalid request: a batch must hold at least one message"),
