@@ -13,6 +13,16 @@ REQUEST: ContextVar[RequestOrigin | None] = ContextVar("request", default=None)
 THREAD: ContextVar[str | None] = ContextVar("thread", default=None)
 TURN: ContextVar[str | None] = ContextVar("turn", default=None)
 
+
+def belong_to_request(request: RequestOrigin | None) -> None:
+    """Let what goes on now, whatever it was before, belong to a request alone, or to nothing."""
+    REQUEST.set(request)
+    if THREAD.get() is not None:
+        THREAD.set(None)
+    if TURN.get() is not None:
+        TURN.set(None)
+
+
 MAX_ID_CHARS = 128
 """Of an id that a client chose, in a line of the log."""
 

@@ -8,7 +8,7 @@ Source: docs/older_interface.md.
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
@@ -28,6 +28,7 @@ from app_server.older_interface.requests import (
     translate,
 )
 from app_server.older_interface.sandboxes import FirstSandboxes
+from app_server.rpc.message_stream import MessageStream
 from protocol.envelope import render_error, render_result
 from protocol.errors import RpcError, invalid_member, invalid_params
 from protocol.model import Json, JsonObject
@@ -57,23 +58,10 @@ _METHOD = re.compile(
 """The name of a method of the older interface, or of a member that today's wire lacks."""
 
 
-class Pipe(Protocol):
-    """A pipe of whole messages."""
-
-    async def receive(self) -> str:
-        """Return the next message; anyio.EndOfStream at the end."""
-
-    async def send(self, *texts: str) -> None:
-        """Send messages, in their order; anyio.BrokenResourceError once the client has gone."""
-
-    async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close the pipe."""
-
-
 class OlderInterface:
     """A MessageStream over another one."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: MessageStream) -> None:
         self._pipe = pipe
         self.aclose = pipe.aclose
         self._is_used = False

@@ -24,17 +24,18 @@ class ClientSession:
     jsonrpc: bool
     """Everything to this client carries `"jsonrpc":"2.0"`."""
     opted_out: frozenset[str] = field(default=frozenset())
+    experimental: bool = field(init=False)
+    """Whether experimental members may be used and shown."""
+
+    def __post_init__(self) -> None:
+        # Read for every request and every event: going through two objects would show there.
+        object.__setattr__(self, "experimental", self.capabilities.experimental_api)
 
     def has_extension(self, name: str) -> bool:
         """Whether the client declared an MCP extension."""
         if name == "openai/form" and self.capabilities.mcp_server_openai_form_elicitation:
             return True
         return name in (self.capabilities.extensions or {})
-
-    @property
-    def experimental(self) -> bool:
-        """Whether experimental members may be used and shown."""
-        return self.capabilities.experimental_api
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class RequestContext:
     """When the request was read, as `time.perf_counter` has it."""
     failure: str | None = None
     """The word of the error that it is answered with."""
-    _after: list[Callable[[], None]] = field(default_factory=list)
+    _after: tuple[Callable[[], None], ...] = ()
 
     @property
     def client(self) -> ClientSession:
@@ -66,13 +67,13 @@ class RequestContext:
         It runs too when the answer is an error or the client has gone.
         """
         # What it begins belongs to this request, whoever runs it.
-        self._after.append(partial(copy_context().run, action, *arguments))
+        self._after = *self._after, partial(copy_context().run, action, *arguments)
 
     def answered(self) -> None:
         """Run what was waiting for the answer."""
         for action in self._after:
             action()
-        self._after.clear()
+        self._after = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,13 @@ from jsonrpcserver.result import ErrorResult, SuccessResult
 from pydantic import TypeAdapter, ValidationError
 
 from app_server.logs.context import THREAD
-from app_server.rpc.context import Handler, LazyHandler, PreparedResult, RequestContext
+from app_server.rpc.context import (
+    ClientSession,
+    Handler,
+    LazyHandler,
+    PreparedResult,
+    RequestContext,
+)
 from app_server.runtime.loader import LoadFailed, load
 from app_server.telemetry.figures import ServerFigures
 from app_server.telemetry.spans import is_on, span
@@ -165,8 +171,20 @@ def adapt(method: str, spec: MethodSpec, served_by: Handler | LazyHandler) -> Me
     adapter: TypeAdapter[Any] | None = None
 
     async def call(context: RequestContext, params: Json) -> Result:
+        nonlocal handler, adapter
         try:
-            return Success(await answer(context, params))
+            if handler is None:
+                await load(spec.build)
+                adapter = type_adapter(spec.params)
+                handler = await _loaded(served_by)
+            try:
+                request = spec.parse_params(params, adapter)
+            except ParamsMissing as exc:
+                raise _missing_params() from exc
+            except ValidationError as exc:
+                raise first_problem(exc, params) from exc
+            _require_allowed(method, context.session, request)
+            return Success(await handler(context, request))
         except RpcError as exc:
             error = exc
         except LoadFailed as exc:
@@ -177,27 +195,23 @@ def adapt(method: str, spec: MethodSpec, served_by: Handler | LazyHandler) -> Me
         context.failure = kind_of(error)
         raise JsonRpcError(error.code, error.message, error.data)
 
-    async def answer(context: RequestContext, params: Json) -> WireModel | PreparedResult:
-        nonlocal handler, adapter
-        if handler is None:
-            await load(spec.build)
-            adapter = type_adapter(spec.params)
-            handler = await _loaded(served_by)
-        try:
-            request = spec.parse_params(params, adapter)
-        except ParamsMissing as exc:
-            raise _missing_params() from exc
-        except ValidationError as exc:
-            raise first_problem(exc, params) from exc
-        if context.session is not None and not context.session.experimental:
-            used = used_experimental(method, request)
-            if used is not None:
-                raise experimental_required(used)
-        if method not in CHOOSING and (refusal := _no_thread(request)) is not None:
-            raise refusal
-        return await handler(context, request)
-
     return call
+
+
+def _require_allowed(method: str, session: ClientSession | None, request: WireModel) -> None:
+    """Refuse members that need the opt-in, and ids that cannot be those of threads."""
+    if session is not None and not session.experimental:
+        used = used_experimental(method, request)
+        if used is not None:
+            raise experimental_required(used)
+    thread_id = request.__dict__.get("thread_id")
+    if thread_id is None or method in CHOOSING:
+        return
+    if not is_thread_id(thread_id):
+        raise invalid_request(
+            f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id
+        )
+    THREAD.set(thread_id)
 
 
 def kind_of(error: RpcError) -> str:
@@ -217,16 +231,6 @@ def load_failed(method: str, failure: LoadFailed) -> RpcError:
         method=method,
         detail=str(failure),
     )
-
-
-def _no_thread(request: WireModel) -> RpcError | None:
-    thread_id = request.__dict__.get("thread_id")
-    if thread_id is None:
-        return None
-    if is_thread_id(thread_id):
-        THREAD.set(thread_id)
-        return None
-    return invalid_request(f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id)
 
 
 def _missing_params() -> RpcError:

@@ -22,6 +22,9 @@ class _Joined:
     pieces: list[str]
     newest: Delta
 
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
     def render(self) -> str:
         return self.newest.render("".join(self.pieces))
 
@@ -31,6 +34,9 @@ class _Large:
     """An answer that has what the client has asked for by its size."""
 
     text: str
+
+    def __len__(self) -> int:
+        return len(self.text)
 
 
 class Outbox:
@@ -74,12 +80,12 @@ class Outbox:
         """Queue one message; `delta` is the same message in mergeable form."""
         if self.overflowed or self._closed:
             return
-        size = len(text)
         if delta is None or not self.is_full:
             self._waiting.append(text)
+            self.chars += len(text)
         else:
-            size = self._merge(delta)
-        self.chars += size
+            self._merge(delta)
+            self.chars += len(delta.piece)
         if self.chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
             self.overflowed = True
         self._added.set()
@@ -107,14 +113,13 @@ class Outbox:
         if self._waiting or self._closed:
             self._added.set()
 
-    def _merge(self, delta: Delta) -> int:
+    def _merge(self, delta: Delta) -> None:
         last = self._waiting[-1]
         if isinstance(last, _Joined) and last.newest.key == delta.key:
             last.pieces.append(delta.piece)
             last.newest = delta
         else:
             self._waiting.append(_Joined([delta.piece], delta))
-        return len(delta.piece)
 
     def give_up(self) -> None:
         """Take no more, as the client has missed what can no longer be sent."""
@@ -156,32 +161,28 @@ class Outbox:
         """
         texts: list[str] = []
         left = max_chars
-        while self._waiting and (left := left - _size(self._waiting[0])) >= 0:
+        while self._waiting and (left := left - len(self._waiting[0])) >= 0:
             texts.append(self._pop())
         return texts
 
     def _pop(self) -> str:
         entry = self._waiting.popleft()
-        if isinstance(entry, str):
-            self.chars -= len(entry)
-            return entry
         if isinstance(entry, _Large):
-            self._large_chars -= len(entry.text)
+            self._large_chars -= len(entry)
             return entry.text
-        self.chars -= _size(entry)
-        return entry.render()
+        self.chars -= len(entry)
+        return entry if isinstance(entry, str) else entry.render()
+
+    @property
+    def has_no_room(self) -> bool:
+        """Whether more than `merge_above` messages wait."""
+        return len(self._waiting) > self._limits.merge_above
 
     async def wait_for_room(self) -> None:
-        """Wait until no more than `merge_above` messages wait, or it does not matter any more."""
-        while len(self._waiting) > self._limits.merge_above:
+        """Wait until there is room, or it does not matter any more."""
+        while self.has_no_room:
             await self._next_taken()
 
     async def _next_taken(self) -> None:
         self._taken.clear()
         await self._taken.wait()
-
-
-def _size(entry: str | _Joined | _Large) -> int:
-    if isinstance(entry, str):
-        return len(entry)
-    return len(entry.text) if isinstance(entry, _Large) else sum(map(len, entry.pieces))

@@ -69,7 +69,7 @@ class Outgoing:
         self.event = event
         self.at_ms = at_ms
         self.seq = seq
-        self.is_delta = isinstance(event, DELTAS)
+        self.is_delta = type(event) in DELTAS
         """Whether this is a piece of a text."""
         self._key: Hashable = None
         self._piece: str | None = None

@@ -8,14 +8,16 @@ from protocol.envelope import Batch, Message, parse_message, refused
 from protocol.value_count import MAX_VALUES, PIECE_CHARS, ValueCount
 
 
-async def read_message(text: str) -> Message | Batch:
-    """Read one text; it is not parsed if it holds more than MAX_VALUES values.
+def is_short(text: str) -> bool:
+    """Whether a text can be parsed at once: a value takes two characters at least."""
+    return len(text) <= MAX_VALUES
+
+
+async def read_long(text: str) -> Message | Batch:
+    """Read a text that is not short; it is not parsed if it holds more than MAX_VALUES values.
 
     Once begun, this is not cancelled by a scope outside of it: what was received gets its answer.
     """
-    # A value takes two characters at least.
-    if len(text) <= MAX_VALUES:
-        return parse_message(text)
     count = ValueCount()
     with anyio.CancelScope(shield=True):
         for start in range(0, len(text), PIECE_CHARS):

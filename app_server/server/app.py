@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app_server.extension.registry import ExtensionRegistry
     from app_server.handlers.apps.port import AppsPort
     from app_server.handlers.services import Services
-    from app_server.rpc.connection import MessageStream
+    from app_server.rpc.message_stream import MessageStream
     from app_server.server.core import Core
     from app_server.transport.auth.gate import TokenGate
     from app_server.transport.guards import ListenerGuards

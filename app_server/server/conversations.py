@@ -4,14 +4,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from app_server.rpc.connection import (
-    ConnectionLoad,
-    MessageStream,
-    RpcConnection,
-)
+from app_server.rpc.connection import ConnectionLoad, RpcConnection
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.message_stream import MessageStream
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import anyio.abc
 from app_server.handlers.lazy import LazyHandlers
 from app_server.handlers.services import Services
 from app_server.handlers.table import TABLE
-from app_server.rpc.connection import MessageStream
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub.hub import Hub
+from app_server.rpc.message_stream import MessageStream
 from app_server.runtime.blocking_context import in_worker
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import Lazy, load

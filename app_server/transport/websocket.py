@@ -27,19 +27,18 @@ from websockets.typing import Subprotocol
 
 from app_server.http.backlog import ASKED_BACKLOG, lengthen_backlogs
 from app_server.http.loopback_address import is_loopback_address
-from app_server.rpc.client_gone import ClientGone
+from app_server.rpc.message_stream import ClientGone, MessageStream
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
 from app_server.transport.admission import Admission
 from app_server.transport.peer_user.own_user import OwnUser
 from app_server.transport.stepped_connection import SteppedConnection
 
 if TYPE_CHECKING:
-    from app_server.rpc.connection import MessageStream
     from app_server.transport.auth.gate import TokenGate
 
 logger = logging.getLogger(__name__)
 
-Conversation: TypeAlias = "Callable[[MessageStream], Awaitable[None]]"
+Conversation: TypeAlias = Callable[[MessageStream], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

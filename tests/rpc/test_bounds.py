@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ from protocol.errors import (
 )
 from protocol.methods import METHODS
 from protocol.value_count import MAX_VALUES, ValueCount
-from tests.support.harness import claim, serve
+from tests.support.harness import WAIT_S, claim, serve
 from tests.support.wire.conversations import Work, conversation, request, session
 from tests.support.wire.hostile_frames import (
     AFTER_INITIALIZE,
@@ -193,10 +194,14 @@ async def test_a_batch_whose_ids_fill_the_array_is_refused_and_not_begun() -> No
 
 async def test_others_run_while_a_batch_is_taken() -> None:
     work = Work()
-    async with conversation(work) as (stream, _, _):
+    async with conversation(work) as (stream, connection, _):
         stream.client_send([request(number, thread=None) for number in range(BATCH_STEP * 2)])
-        # The second step begins only after the requests of the first have begun.
-        await work.until_started(*range(BATCH_STEP))
+        taken = [0]
+        with anyio.fail_after(WAIT_S):
+            while taken[-1] < BATCH_STEP * 2:
+                await asyncio.sleep(0)
+                taken.append(connection.load.in_flight)
+        assert BATCH_STEP in taken
         work.let(*range(BATCH_STEP * 2))
         assert len((await stream.client_receive())[0]) == BATCH_STEP * 2
 

@@ -14,7 +14,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app_server.rpc.connection import MessageStream
+from app_server.rpc.message_stream import MessageStream
 from app_server.transport.address import (
     Address,
     StdioAddress,

@@ -29,7 +29,7 @@ from app_server.clients.mcp_front.questions import (
 )
 from app_server.clients.mcp_front.run import Runs, ToolRun
 from app_server.clients.mcp_front.tools import TOOLS, BadToolCall, ToolResult, parse_call
-from app_server.rpc.connection import MessageStream
+from app_server.rpc.message_stream import MessageStream
 from protocol.envelope import (
     Answer,
     Batch,

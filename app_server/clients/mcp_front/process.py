@@ -8,7 +8,7 @@ import anyio
 from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.conversation import Conversation, FrontLimits
 from app_server.clients.mcp_front.pipe import open_pipe
-from app_server.rpc.connection import MessageStream
+from app_server.rpc.message_stream import MessageStream
 from app_server.server.app import AppServer, serve_until_signalled
 from app_server.server.settings import VERSION, Settings
 from app_server.transport.stdio import open_stdio
