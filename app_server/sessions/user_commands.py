@@ -18,8 +18,11 @@ from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.starter import TurnStarter
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.user_shell import UserCommand, UserShell
+from app_server.tools.environments import NoEnvironment
+from app_server.turns.model.interface import ModelFailure
 from app_server.turns.run import TurnRun
 from protocol.model import JsonObject
+from protocol.turns import ErrorNotification, TurnError
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +60,14 @@ class UserCommands:
         """Do what a turn of its own does.
 
         Raises:
+            ModelFailure: the thread has no environment; clients were notified.
             OSError: the log cannot be written.
         """
-        running = await self.shell.begin(command, self.parts.recorder(turn_id))
+        try:
+            running = await self.shell.begin(command, self.parts.recorder(turn_id))
+        except NoEnvironment as exc:
+            self._refuse(turn_id, exc)
+            raise ModelFailure(str(exc), None) from exc
         await self.given.inject([await self.shell.finish(command, running)])
 
     async def _beside(self, command: UserCommand, turn: TurnRun) -> None:
@@ -73,10 +81,17 @@ class UserCommands:
                 tasks.cancel_scope.cancel()
             if output is not None:
                 await self.given.inject([output])
+        except NoEnvironment as exc:
+            self._refuse(turn.id, exc)
         except (OSError, SessionClosed, SessionUnloading) as exc:
             logger.warning(
                 "a command of the user in thread %s failed: %s", self.parts.thread.id, exc
             )
+
+    def _refuse(self, turn_id: str, reason: NoEnvironment) -> None:
+        recorder = self.parts.recorder(turn_id)
+        error = TurnError(message=str(reason))
+        recorder.emit(ErrorNotification(**recorder.ids, error=error, will_retry=False))
 
     async def _finished(self, command: UserCommand, running: CommandRun) -> JsonObject | None:
         """Wait for a command; None if its end cannot be written."""

@@ -13,13 +13,7 @@ from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.terminals import CommandPlace, Terminals
 from app_server.tools.elsewhere import UNCONFINED_WORK
-from protocol.rollout import LOCAL, Settings, WorkingFolder
-
-
-def folder_of_user(settings: Settings) -> WorkingFolder:
-    """Return the folder; of a thread without an environment it is one of this machine."""
-    first = next(iter(settings.working_folders), None)
-    return first or WorkingFolder(LOCAL, settings.cwd, settings.roots)
+from protocol.rollout import LOCAL, WorkingFolder
 
 
 async def shell_of_user(place: CommandPlace, folder: WorkingFolder) -> str | None:

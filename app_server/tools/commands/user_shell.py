@@ -15,13 +15,17 @@ from app_server.permissions.shell.parse import ScriptReader
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.tools.commands.text import cut_to
-from app_server.tools.commands.user_places import folder_of_user, shell_of_user, start_of_user
+from app_server.tools.commands.user_places import shell_of_user, start_of_user
+from app_server.tools.environments import NoEnvironment
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import CommandExecutionThreadItem
 from protocol.model import JsonObject
 
 DEFAULT_S = 3600.0
 """For a command whose client named no time."""
+
+NO_SHELL = "shell is unavailable in this session"
+"""In the words of Codex."""
 
 TIMED_OUT = 124
 """The exit code of what took too long, as timeout(1) has it."""
@@ -48,10 +52,13 @@ class UserShell:
         """Announce the item of a command, and start it; what cannot be started is complete then.
 
         Raises:
+            NoEnvironment: the thread has none; nothing was announced.
             OSError: the log cannot be written.
         """
         settings, place = recorder.thread.state.in_force, self._terminals.place
-        folder = folder_of_user(settings)
+        if not settings.working_folders:
+            raise NoEnvironment(NO_SHELL)
+        folder = settings.working_folders[0]
         shell = await shell_of_user(place, folder)
         login = place.settings.allow_login_shell
         script = await read_command(self._scripts, command.line)

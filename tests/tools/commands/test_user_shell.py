@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import claim
+from tests.support.harness import Gate, claim, says
 from tests.support.host.elsewhere import add, desk_there
 from tests.support.host.exec_conversations import listening
 from tests.support.turn_tools.turn_commands import Desk, command, desk
+from tests.support.turns import start_turn
 
 SHELL = "thread/shellCommand"
 
@@ -191,3 +192,42 @@ async def test_it_runs_in_the_first_environment(tmp_path: Path) -> None:
             -1,
             "environment `there` is out of reach",
         )
+
+
+@claim("commands:of-user")
+async def test_without_an_environment_nothing_runs_and_the_turn_fails(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        await at.client.call(
+            "thread/settings/update", {"threadId": at.thread_id, "environments": []}
+        )
+        await shell(at, "touch made")
+        at.messages = await at.client.until("turn/completed")
+        told = [one["params"] for one in at.messages if one["method"] == "error"]
+        error = {
+            "message": "shell is unavailable in this session",
+            **dict.fromkeys(("codexErrorInfo", "additionalDetails", "misalignment")),
+        }
+        turn = at.messages[-1]["params"]["turn"]
+        assert [(one["error"], one["willRetry"]) for one in told] == [(error, False)]
+        assert (turn["status"], turn["error"]) == ("failed", error)
+        assert at.items("item/started") == []
+        assert list(at.folder.iterdir()) == []
+
+
+@claim("commands:of-user")
+async def test_without_an_environment_a_running_turn_goes_on(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        gate = Gate()
+        at.served.model.scripts.append([gate, *says("done")])
+        turn_id = await start_turn(at.client, at.thread_id, "go", environments=[])
+        await gate.wait_until_reached()
+        await shell(at, "touch made")
+        told = await at.client.wait_for("error")
+        gate.opened.set()
+        ended = await at.client.wait_for("turn/completed")
+        assert (told["params"]["turnId"], told["params"]["error"]["message"]) == (
+            turn_id,
+            "shell is unavailable in this session",
+        )
+        assert ended["params"]["turn"]["status"] == "completed"
+        assert list(at.folder.iterdir()) == []
