@@ -13,8 +13,8 @@ from typing import TypeAlias
 import anyio
 
 from app_server.extension.hooks import Hooks, TurnHooks
-from app_server.extension.installs import InstallCheck
 from app_server.extension.metadata import ApprovalPersistence
+from app_server.extension.plugins import InstallCheck
 from app_server.extension.registration import ContributionContext, Contributor, Registration
 
 logger = logging.getLogger(__name__)

@@ -74,6 +74,7 @@ TABLE: Sequence[Row] = (
     _row("turns.turns:TurnHandlers", "turn/interrupt", "turn/start", "turn/steer", at_start=True),
     _row(
         "mcp.servers:McpHandlers",
+        "config/mcpServer/reload",
         "mcpServer/event/stream/start",
         "mcpServer/event/stream/stop",
         "mcpServer/resource/read",
@@ -116,9 +117,7 @@ TABLE: Sequence[Row] = (
         "thread/queue/start",
         "thread/queue/update",
     ),
-    _row("turns.compaction:CompactionHandlers", "thread/compact/start"),
     _row("turns.goals:GoalHandlers", "thread/goal/clear", "thread/goal/get", "thread/goal/set"),
-    _row("turns.user_commands:UserCommandHandlers", "thread/shellCommand"),
     _row(
         "turns.background_terminals:BackgroundTerminalHandlers",
         "thread/backgroundTerminals/clean",
@@ -157,7 +156,6 @@ TABLE: Sequence[Row] = (
         "signal/read",
         "signal/recall",
     ),
-    _row("mcp.reload:McpReloadHandlers", "config/mcpServer/reload"),
     _row("mcp.oauth:OAuthHandlers", "mcpServer/oauth/login"),
     _row("apps.list:AppListHandlers", "app/list"),
     _row("apps.read:AppReadHandlers", "app/installed", "app/read"),
@@ -182,7 +180,12 @@ TABLE: Sequence[Row] = (
         "skills/list",
     ),
     _row("settings.models:ModelHandlers", "model/list"),
-    _row("settings.config:ConfigHandlers", "config/read", "configRequirements/read"),
+    _row(
+        "settings.config:ConfigHandlers",
+        "config/read",
+        "configRequirements/read",
+        "permissionProfile/list",
+    ),
     _row("settings.write:ConfigWriteHandlers", "config/batchWrite", "config/value/write"),
     _row(
         "settings.features:FeatureHandlers",
@@ -191,13 +194,17 @@ TABLE: Sequence[Row] = (
         "experimentalFeature/list",
     ),
     _row("settings.hooks:HookHandlers", "hooks/list"),
-    _row("settings.permission_profiles:PermissionProfileHandlers", "permissionProfile/list"),
     _row(
         "turns.elicitations:ElicitationHandlers",
         "thread/decrement_elicitation",
         "thread/increment_elicitation",
     ),
-    _row("turns.reviews:ReviewHandlers", "review/start"),
+    _row(
+        "turns.special_turns:SpecialTurnHandlers",
+        "review/start",
+        "thread/compact/start",
+        "thread/shellCommand",
+    ),
     _row("turns.plans:PlanHandlers", "thread/prepareApprovedPlan"),
     _row(
         "server.environments:EnvironmentHandlers",
@@ -214,6 +221,8 @@ TABLE: Sequence[Row] = (
         "fs/readDirectory",
         "fs/readFile",
         "fs/remove",
+        "fs/unwatch",
+        "fs/watch",
         "fs/writeFile",
     ),
     _row("server.feedback:FeedbackHandlers", "feedback/save"),
@@ -223,7 +232,6 @@ TABLE: Sequence[Row] = (
         "modelProvider/config/write",
         "modelProvider/list",
     ),
-    _row("host.watch:WatchHandlers", "fs/unwatch", "fs/watch"),
     _row(
         "host.search:SearchFilesHandlers",
         "fuzzyFileSearch",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app_server.extension.mentions import PLUGIN_SCHEME, NamedPlugin
+from app_server.extension.plugins import PLUGIN_SCHEME, NamedPlugin
 from app_server.extension.registration import ContributionContext
 from app_server.plugins.contributor import Active, Plugins
 from app_server.skills.switches import is_enabled

@@ -8,9 +8,7 @@ from typing import Any, TypeAlias
 
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
-from app_server.extension.installs import PluginOffers
-from app_server.extension.mentions import PluginMentions
-from app_server.extension.plugin_switches import PluginSwitches
+from app_server.extension.plugins import PluginMentions, PluginOffers, PluginSwitches
 from app_server.extension.registry import ExtensionRegistry
 from app_server.hooks.plugins import HookedPlugin
 from app_server.hooks.running import HookRunner

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from app_server.config.editing.errors import NotRecorded
-from app_server.extension.installs import PluginOffers
+from app_server.extension.plugins import PluginOffers
 from app_server.extension.registration import ContributionContext
 from app_server.turns.approval.approvals import ELICITATION
 from app_server.turns.model.catalogue.features import ModelFeatures

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app_server.extension.hooks import Hooks
-from app_server.extension.installs import PluginOffers
+from app_server.extension.plugins import PluginOffers
 from app_server.extension.registration import ContributionContext
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.declare import deferred_lines, deferred_note

@@ -6,7 +6,7 @@ Source: docs/mcp.md, "Connections"; docs/plugins.md, "In turns".
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app_server.extension.mentions import NamedPlugin
+from app_server.extension.plugins import NamedPlugin
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.skills.instructions import SkillNames
 

@@ -7,7 +7,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from app_server.extension.mentions import NamedPlugin
+from app_server.extension.plugins import NamedPlugin
 from app_server.extension.registration import ContributionContext
 from app_server.plugins.contributor import Plugins, Root
 from app_server.plugins.mentions import MAX_NAMED, Mentions

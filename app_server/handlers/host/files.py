@@ -1,21 +1,23 @@
-"""fs/*: files of this machine, by absolute paths.
+"""fs/*: files of this machine by absolute paths, and their changes.
 
 Source: docs/tools.md, "Host methods".
 """
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from app_server.handlers.host.failures import as_path, file_failures
 from app_server.handlers.services import Services
 from app_server.host.files import reading, trees, writing
+from app_server.host.files.watching import FileWatches
 from app_server.host.files.work import Slots, Stop
 from app_server.rpc.context import Handler, PreparedResult, RequestContext
 from protocol.errors import invalid_request
 from protocol.host import (
+    FsChangedNotification,
     FsCopyParams,
     FsCopyResponse,
     FsCreateDirectoryParams,
@@ -28,6 +30,10 @@ from protocol.host import (
     FsReadFileParams,
     FsRemoveParams,
     FsRemoveResponse,
+    FsUnwatchParams,
+    FsUnwatchResponse,
+    FsWatchParams,
+    FsWatchResponse,
     FsWriteFileParams,
     FsWriteFileResponse,
 )
@@ -39,11 +45,13 @@ MAX_READS = 4
 
 
 class FileHandlers:
-    """The fs/ methods, but for those that watch."""
+    """The fs/ methods."""
 
     def __init__(self, services: Services) -> None:
         self._work = services.file_work
         self._reads = Slots(MAX_READS)
+        self._hub = services.hub
+        self._watches = FileWatches(services.tasks)
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -55,6 +63,8 @@ class FileHandlers:
             "fs/readDirectory": self.read_directory,
             "fs/readFile": self.read_file,
             "fs/remove": self.remove,
+            "fs/unwatch": self.unwatch,
+            "fs/watch": self.watch,
             "fs/writeFile": self.write_file,
         }
 
@@ -146,6 +156,24 @@ class FileHandlers:
 
         await self._run(work)
         return FsWriteFileResponse()
+
+    async def watch(self, context: RequestContext, params: FsWatchParams) -> FsWatchResponse:
+        """Begin to report changes; the first may come right after the answer."""
+        client, watch_id, path = context.connection_id, params.watch_id, as_path(params.path)
+
+        def changed(paths: Sequence[str]) -> None:
+            event = FsChangedNotification(watch_id=watch_id, changed_paths=list(paths))
+            self._hub.notify(client, event)
+
+        with file_failures():
+            await self._watches.add(client, watch_id, path, changed)
+        self._hub.connections.when_gone(client, self._watches.remove_all)
+        return FsWatchResponse(path=str(path))
+
+    async def unwatch(self, context: RequestContext, params: FsUnwatchParams) -> FsUnwatchResponse:
+        """Report no more changes; a watch that is not there is no failure."""
+        self._watches.remove(context.connection_id, params.watch_id)
+        return FsUnwatchResponse()
 
     async def _run(self, work: Callable[[Stop], T]) -> T:
         with file_failures():

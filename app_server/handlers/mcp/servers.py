@@ -1,6 +1,7 @@
-"""mcpServerStatus/list, direct calls to MCP servers, and streams of their events."""
+"""MCP servers: their status, direct calls, streams of their events, and taking over settings."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -10,7 +11,12 @@ from pydantic_core import to_json
 
 from app_server.config.values import Config
 from app_server.handlers.apps.servers import RESOURCES, AppViews, is_of_apps
-from app_server.handlers.errors import config_failures, loaded_thread, mcp_failures
+from app_server.handlers.errors import (
+    config_failures,
+    loaded_thread,
+    mcp_failures,
+    settings_failures,
+)
 from app_server.handlers.services import Services
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.catalog import ServerCatalog
@@ -39,17 +45,19 @@ from protocol.mcp import (
     McpServerEventStreamStartResponse,
     McpServerEventStreamStopParams,
     McpServerEventStreamStopResponse,
+    McpServerRefreshResponse,
     McpServerStatus,
     McpServerToolCallParams,
     McpServerToolCallResponse,
 )
 from protocol.model import Json, JsonObject
+from protocol.specs import NoParams
 
 Answer = TypeVar("Answer")
 
 
 class McpHandlers:
-    """The mcpServer*/ methods."""
+    """The methods about MCP servers, but for signing in."""
 
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
@@ -63,6 +71,7 @@ class McpHandlers:
     def routes(self) -> Mapping[str, Handler]:
         """Method to handler."""
         return {
+            "config/mcpServer/reload": self.reload,
             "mcpServerStatus/list": self.list_status,
             "mcpServer/tool/call": self.call_tool,
             "mcpServer/resource/read": self.read_resource,
@@ -83,34 +92,31 @@ class McpHandlers:
             config, settings = await self._resolve(prepare=self._apps is not None)
             views = _views(settings.servers, config)
         groups = views.groups()
-        names = _names(groups, params.server_name)
-        page, offset = _page(names, params)
-        chosen = [name for shown in page for name in groups[shown]]
-        if params.thread_id is not None:
-            reports = await report(servers, chosen, self._probe, resources=resources)
+        names = sorted(name for name in groups if params.server_name in (None, name))
+        asked, _ = page(names, params.cursor, params.limit, "MCP servers")
+        chosen = [name for shown in asked for name in groups[shown]]
+        ask = partial(report, names=chosen, probe=self._probe, resources=resources)
+        of_thread = params.thread_id is not None
+        if of_thread:
+            reports = without_left_out(await ask(servers), servers.tools())
         elif not chosen:
             reports = []
         else:
-            reports = await self._ask_trial(
-                McpSettings({name: settings.servers[name] for name in chosen}),
-                lambda servers: report(servers, chosen, self._probe, resources=resources),
-            )
-        of_thread = params.thread_id is not None
-        if of_thread:
-            reports = without_left_out(reports, servers.tools())
+            trial = McpSettings({name: settings.servers[name] for name in chosen})
+            reports = await self._ask_trial(trial, ask)
 
         def render() -> tuple[list[McpServerStatus], int]:
             statuses = {entry.config.name: row(entry, of_thread=of_thread) for entry in reports}
             return page_of(
-                page,
+                asked,
                 lambda shown: views.folded(
                     shown, [statuses[name] for name in groups[shown] if name in statuses]
                 ),
             )
 
         # Nothing to validate is no work for a worker thread.
-        data, count = await anyio.to_thread.run_sync(render) if reports else ([], len(page))
-        end = offset + count
+        data, count = await anyio.to_thread.run_sync(render) if reports else ([], len(asked))
+        end = offset(names, params.cursor, "MCP servers") + count
         return ListMcpServerStatusResponse(
             data=data, next_cursor=str(end) if end < len(names) else None
         )
@@ -182,6 +188,15 @@ class McpHandlers:
         """Agree that the stream has ended: none was ever begun."""
         return McpServerEventStreamStopResponse()
 
+    async def reload(self, context: RequestContext, params: NoParams) -> McpServerRefreshResponse:
+        """Reconcile every loaded thread with the file, once the caller has been answered."""
+        with settings_failures("failed to refresh MCP servers"):
+            base = await self._configuration.read()
+            read_mcp_settings(base)
+        await self._sessions.refresh_extensions(base)
+        context.after_answer(self._sessions.reload_servers, base)
+        return McpServerRefreshResponse()
+
     async def _resolve(self, *, prepare: bool) -> tuple[Config, McpSettings]:
         """Read which servers there are; `prepare` waits until those of apps are there."""
         with config_failures():
@@ -220,15 +235,6 @@ def _configs(servers: ServerSet) -> Mapping[str, ServerConfig]:
 def _views(configs: Mapping[str, ServerConfig], config: Config) -> AppViews:
     with config_failures():
         return AppViews.read(configs, config)
-
-
-def _names(servers: Mapping[str, object], only: str | None) -> list[str]:
-    return sorted(name for name in servers if only is None or name == only)
-
-
-def _page(names: Sequence[str], params: ListMcpServerStatusParams) -> tuple[Sequence[str], int]:
-    shown, _ = page(names, params.cursor, params.limit, "MCP servers")
-    return shown, offset(names, params.cursor, "MCP servers")
 
 
 def _request_meta(meta: Json, doing: str) -> JsonObject:

@@ -1,4 +1,7 @@
-"""config/*: the settings in force."""
+"""config/read, configRequirements/read, permissionProfile/list: the settings, and what may be set.
+
+Source: docs/config.md, "Layers", "Requirements", "Permission profiles".
+"""
 
 from collections.abc import Mapping
 from typing import cast
@@ -17,21 +20,28 @@ from app_server.handlers.settings.layers import (
     shown_layer,
     user_layers,
 )
+from app_server.permissions.profiles import profile_names, read_profile
 from app_server.permissions.project_config import read_project_layers, with_projects
 from app_server.rpc.context import Handler, RequestContext
+from app_server.sessions.settings import PERMISSION_PROFILES
+from app_server.views.pages import page
 from protocol.config import (
     ConfigReadParams,
     ConfigReadResponse,
     ConfigRequirements,
     ConfigRequirementsReadResponse,
     NetworkRequirements,
+    PermissionProfileListParams,
+    PermissionProfileListResponse,
+    PermissionProfileSummary,
 )
-from protocol.policy import SandboxMode
+from protocol.policy import ReadOnlySandboxPolicy, SandboxMode
+from protocol.rollout import StoredProfile
 from protocol.specs import NoParams
 
 
 class ConfigHandlers:
-    """The config/* methods."""
+    """The methods that show settings."""
 
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
@@ -42,6 +52,7 @@ class ConfigHandlers:
         return {
             "config/read": self.read,
             "configRequirements/read": self.read_requirements,
+            "permissionProfile/list": self.list_profiles,
         }
 
     async def read(self, context: RequestContext, params: ConfigReadParams) -> ConfigReadResponse:
@@ -62,6 +73,24 @@ class ConfigHandlers:
         return ConfigRequirementsReadResponse(
             requirements=_shown(demanded) if demanded.demands_anything else None
         )
+
+    async def list_profiles(
+        self, context: RequestContext, params: PermissionProfileListParams
+    ) -> PermissionProfileListResponse:
+        """List the profiles, and whether an administrator lets them be chosen."""
+        with settings_failures("failed to read configuration layers"):
+            allowed = (await self._configuration.requirements()).sandbox_modes
+        with config_failures():
+            config = await self._configuration.read()
+            own = [(name, read_profile(config, name, "/")) for name in profile_names(config)]
+        modes: list[tuple[str, str]] = [*PERMISSION_PROFILES.items()]
+        modes += [(name, _mode(profile)) for name, profile in own]
+        profiles = [
+            PermissionProfileSummary(id=name, allowed=allowed is None or mode in allowed)
+            for name, mode in modes
+        ]
+        data, next_cursor = page(profiles, params.cursor, params.limit, "permission profiles")
+        return PermissionProfileListResponse(data=data, next_cursor=next_cursor)
 
 
 def _read(
@@ -101,3 +130,9 @@ def _shown_network(demanded: NetworkDemand) -> NetworkRequirements:
         denied_domains=[name for name, said in domains if said == "deny"],
         allow_local_binding=demanded.allow_local_binding,
     )
+
+
+def _mode(profile: StoredProfile) -> str:
+    """Return the sandbox mode that says most of it."""
+    reads_only = isinstance(profile.sandbox_policy, ReadOnlySandboxPolicy)
+    return "read-only" if reads_only else "workspace-write"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import anyio
 
-from app_server.extension.mentions import NamedPlugin, PluginMentions
 from app_server.extension.metadata import RuntimeMetadata
+from app_server.extension.plugins import NamedPlugin, PluginMentions
 from app_server.mcp.servers import skills as server_skills
 from app_server.mcp.tools.skill_resources import ServerSkill
 from app_server.mcp_wire.errors import McpError

@@ -5,7 +5,7 @@ Source: docs/plugins.md, "In turns".
 
 from collections.abc import Sequence
 
-from app_server.extension.mentions import NamedPlugin
+from app_server.extension.plugins import NamedPlugin
 
 MAX_NAMESPACES = 64
 """Of one plugin; of more it is only said how many."""

@@ -1,4 +1,7 @@
-"""review/start. Source: docs/tools.md, "Reviews"."""
+"""Turns that begin without a message: compaction, a review of code, a command of the user.
+
+Source: docs/compaction.md; docs/tools.md, "Reviews", "Commands of the user".
+"""
 
 from collections.abc import Mapping
 
@@ -6,10 +9,14 @@ from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.errors import TurnActive
+from app_server.tools.commands.arguments import MAX_LINE_CHARS
+from app_server.tools.commands.user_shell import DEFAULT_S, UserCommand
 from app_server.turns.code_review.texts import hint
 from app_server.views.turns import started_turn
 from protocol.errors import invalid_member, invalid_request
+from protocol.host import ThreadShellCommandParams, ThreadShellCommandResponse
 from protocol.items import TextUserInput, UserMessageThreadItem
+from protocol.planning import ThreadCompactStartParams, ThreadCompactStartResponse
 from protocol.turns import (
     BaseBranchReviewTarget,
     CommitReviewTarget,
@@ -24,8 +31,8 @@ MAX_NAME_CHARS = 1_024
 MAX_INSTRUCTIONS_CHARS = 256 * 1024
 
 
-class ReviewHandlers:
-    """The methods about reviews of code."""
+class SpecialTurnHandlers:
+    """The methods that begin a turn of a kind of its own."""
 
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
@@ -33,9 +40,13 @@ class ReviewHandlers:
     @property
     def routes(self) -> Mapping[str, Handler]:
         """Method to handler."""
-        return {"review/start": self.start}
+        return {
+            "review/start": self.review,
+            "thread/compact/start": self.compact,
+            "thread/shellCommand": self.run_command,
+        }
 
-    async def start(
+    async def review(
         self, context: RequestContext, params: ReviewStartParams
     ) -> ReviewStartResponse:
         """Have code reviewed in a turn of its own."""
@@ -55,6 +66,40 @@ class ReviewHandlers:
         )
         turn = started_turn(turn_id).model_copy(update={"items": [asked]})
         return ReviewStartResponse(turn=turn, review_thread_id=session.thread.id)
+
+    async def compact(
+        self, context: RequestContext, params: ThreadCompactStartParams
+    ) -> ThreadCompactStartResponse:
+        """Sum a thread up in a turn of its own, in the place of one that runs."""
+        with thread_failures(params.thread_id):
+            begin = await self._sessions.get(params.thread_id).compaction.start()
+        context.after_answer(begin)
+        return ThreadCompactStartResponse()
+
+    async def run_command(
+        self, context: RequestContext, params: ThreadShellCommandParams
+    ) -> ThreadShellCommandResponse:
+        """Run a line, unconfined, in the turn that runs or in one of its own."""
+        line, timeout_ms = params.command.strip(), params.timeout_ms
+        if not line:
+            raise invalid_request("command must not be empty", "invalidCommand")
+        if len(line) > MAX_LINE_CHARS or "\0" in line:
+            raise invalid_request(
+                f"command must have at most {MAX_LINE_CHARS} characters, and no NUL",
+                "invalidCommand",
+            )
+        if timeout_ms is not None and timeout_ms < 0:
+            raise invalid_request("timeoutMs must not be negative", "invalidTimeout")
+        with thread_failures(params.thread_id):
+            session = self._sessions.get(params.thread_id)
+            command = UserCommand(
+                line=line,
+                timeout_s=DEFAULT_S if timeout_ms is None else timeout_ms / 1000,
+                output_limit_bytes=session.output_limit_bytes,
+            )
+            begin = await session.user_commands.start(command)
+        context.after_answer(begin)
+        return ThreadShellCommandResponse()
 
 
 def _check(target: ReviewTarget) -> None:

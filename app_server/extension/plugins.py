@@ -1,15 +1,50 @@
-"""Plugins that a model may suggest, and who says whether an install is complete.
+"""What threads ask of whoever knows the plugins: which a user names, may install, or goes without.
 
-Source: docs/plugins.md, "Suggestions of the model".
+Source: docs/plugins.md, "In turns", "Plugins of a thread", "Suggestions of the model".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app_server.extension.registration import ContributionContext
+from protocol.items import UserInput
 
 if TYPE_CHECKING:
     from protocol.plugin_suggestions import SuggestedPlugin
+
+PLUGIN_SCHEME = "plugin://"
+"""Before the id of a plugin, in the path of a mention and in a link."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPlugin:
+    """A plugin of the thread that the user named."""
+
+    id: str
+    display_name: str
+    skills_prefix: str | None
+    """What the names of its skills begin with, before a colon; None: it has none that is on."""
+
+
+class PluginMentions(Protocol):
+    """Knows which plugins there are."""
+
+    def named(
+        self, content: Sequence[UserInput], context: ContributionContext
+    ) -> Sequence[NamedPlugin]:
+        """Return the plugins in force that a message names, each once; never waits."""
+
+
+class PluginSwitches(Protocol):
+    """Knows which plugins threads have."""
+
+    def switch_off(self, thread_id: str, ids: Collection[str]) -> None:
+        """Have a thread go without these plugins, and with all others; never waits.
+
+        Its servers follow before its next model request. Without `ids` nothing is remembered of
+        the thread.
+        """
 
 
 class PluginOffers(Protocol):
