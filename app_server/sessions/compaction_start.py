@@ -40,7 +40,7 @@ class CompactionStart:
             run = self.slot.run
             if run is None:
                 return await self.starter.start_compaction()
-            return already_begun if run.is_compaction else partial(self._stop, run)
+            return already_begun if run.kind == "compact" else partial(self._stop, run)
 
     def _stop(self, run: TurnRun) -> None:
         self._is_due = True

@@ -6,6 +6,7 @@ Source: docs/wire.md, "Turns".
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import anyio
 
@@ -60,10 +61,7 @@ class TurnRun:
         tools: ToolTable,
         options: TurnOptions,
         settings: SessionSettings,
-        *,
-        compacts: bool = False,
     ) -> None:
-        """`compacts` makes it a turn that begins with a compaction."""
         self.options = options
         self.scope = anyio.CancelScope()
         """Cancelled by an interrupt."""
@@ -82,12 +80,10 @@ class TurnRun:
         """What the skills of that input need, until it has been offered to the user."""
         self.named: NamedByInput = NOTHING_NAMED
         """What that input names, until the model has been shown it."""
-        self.is_compaction = compacts
-        """Whether the turn does nothing but compact, so far."""
-        self.review: Callable[[], Awaitable[AgentMessageThreadItem]] | None = None
-        """The review of code that the turn begins with, until that is done."""
-        self.user_command: Callable[[], Awaitable[None]] | None = None
-        """The command of the user that the turn begins with, until that is done."""
+        self.work: Callable[[], Awaitable[None]] | None = None
+        """What the turn does before it asks its model, until that is done."""
+        self.kind: Literal["compact", "review"] | None = None
+        """What that is, if the turn takes no directions meanwhile."""
         self._recorder = recorder
         self._tools = tools
         self._model = model
@@ -121,13 +117,12 @@ class TurnRun:
         self.scope.cancel()
 
     async def compact(self) -> None:
-        """Do what a turn of compaction begins with; from then on it is a turn like others.
+        """Do what a turn of compaction begins with.
 
         Raises:
             ModelFailure, OSError: see `ask`.
         """
         await self._compactor.compact_all()
-        self.is_compaction = False
 
     async def ask(self) -> ResponseReader:
         """Get one whole answer of the model, after making room for it.

@@ -82,10 +82,8 @@ class ClientInput:
             if run is not None and expected_turn_id != run.id:
                 raise TurnIdMismatch(expected_turn_id, run.id)
             run = self.parts.slot.require_active(expected_turn_id)
-            if run.is_compaction:
-                raise TurnNotSteerable("compact")
-            if run.review is not None:
-                raise TurnNotSteerable("review")
+            if run.kind is not None:
+                raise TurnNotSteerable(run.kind)
             await self._queue(run, user_input, mcp_meta)
             run.options.client_metadata = client_metadata(run.options.client_metadata)
 

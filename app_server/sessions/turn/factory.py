@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from app_server.runtime.held_clocks import HeldClocks
 from app_server.sessions.goals.tool import GoalTool
+from app_server.sessions.settings import of_turn
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.tools.registry import ThreadTools, review_table, tool_table
 from app_server.turns.code_review.recorder import ReviewRecorder
@@ -39,12 +40,12 @@ class TurnFactory:
         """The model that reviews code; None: the thread's own."""
         return self.settings.review_model
 
-    def make(self, turn_id: str, options: TurnOptions, *, compacts: bool = False) -> TurnRun:
-        """Make a turn that is in the log; `compacts` makes it begin with a compaction."""
+    def make(self, turn_id: str, options: TurnOptions) -> TurnRun:
+        """Make a turn that is in the log."""
         recorder = self.parts.recorder(turn_id)
         turn = self._context(recorder, options)
         table = tool_table(turn, self.tools(), GoalTool(self.parts.goals, turn_id))
-        return self._run(recorder, table, options, compacts=compacts)
+        return self._run(recorder, table, options)
 
     def make_review(
         self, turn_id: str, target: ReviewTarget, surroundings: Sequence[JsonObject]
@@ -58,7 +59,15 @@ class TurnFactory:
         review_recorder = ReviewRecorder(parts.thread, turn_id, parts.clients, parts.clock)
         table = review_table(self._context(review_recorder, options), self.tools())
         reviewer = self._run(review_recorder, table, options)
-        run.review = CodeReview(target, recorder, review_recorder, reviewer, surroundings).run
+        review = CodeReview(target, recorder, review_recorder, reviewer, surroundings)
+
+        async def work() -> None:
+            run.last_message = await review.run()
+            # What was queued meanwhile is for the thread's own model.
+            state = parts.thread.state
+            state.turn_settings = of_turn(state.settings)
+
+        run.work, run.kind = work, "review"
         return run
 
     def _context(self, recorder: TurnRecorder, options: TurnOptions) -> TurnContext:
@@ -75,23 +84,8 @@ class TurnFactory:
             clocks=self.clocks,
         )
 
-    def _run(
-        self,
-        recorder: TurnRecorder,
-        table: ToolTable,
-        options: TurnOptions,
-        *,
-        compacts: bool = False,
-    ) -> TurnRun:
-        return TurnRun(
-            recorder,
-            self.port,
-            self.model,
-            table,
-            options,
-            self.settings,
-            compacts=compacts,
-        )
+    def _run(self, recorder: TurnRecorder, table: ToolTable, options: TurnOptions) -> TurnRun:
+        return TurnRun(recorder, self.port, self.model, table, options, self.settings)
 
     def _turn_metadata(self) -> JsonObject:
         run = self.parts.slot.run

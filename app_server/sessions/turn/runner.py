@@ -13,7 +13,6 @@ import anyio
 
 from app_server.logs.context import REQUEST, THREAD, TURN
 from app_server.sessions.publisher import TurnEnd
-from app_server.sessions.settings import of_turn
 from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.hooks import TurnHooks
 from app_server.sessions.turn.parts import ThreadParts
@@ -105,20 +104,9 @@ class TurnRunner:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
-        if run.is_compaction:
-            await run.compact()
-            if await self._complete(run):
-                return
-        if run.review is not None:
-            run.last_message = await run.review()
-            run.review = None
-            # What was queued meanwhile is for the thread's own model.
-            self.parts.thread.state.turn_settings = of_turn(self.parts.thread.state.settings)
-            if await self._complete(run):
-                return
-        if run.user_command is not None:
-            await run.user_command()
-            run.user_command = None
+        if run.work is not None:
+            await run.work()
+            run.work = run.kind = None
             if await self._complete(run):
                 return
         if run.needed_servers:

@@ -82,7 +82,8 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was begun.
         """
-        run = self.factory.make(await self._silent(), TurnOptions(), compacts=True)
+        run = self.factory.make(await self._silent(), TurnOptions())
+        run.work, run.kind = run.compact, "compact"
         return self._occupy(run, None)
 
     async def start_review(
@@ -114,7 +115,7 @@ class TurnStarter:
         """
         turn_id = await self._silent()
         run = self.factory.make(turn_id, TurnOptions())
-        run.user_command = partial(work, turn_id)
+        run.work = partial(work, turn_id)
         return self._occupy(run, None)
 
     async def _silent(self) -> str:

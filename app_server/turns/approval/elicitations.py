@@ -4,6 +4,7 @@ Source: docs/mcp.md, "Questions of servers".
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from pydantic import ValidationError
@@ -34,17 +35,17 @@ from protocol.rollout import Settings
 Wire: TypeAlias = FormElicitation | OpenaiFormElicitation | UrlElicitation
 
 
+@dataclass(frozen=True, slots=True)
 class ElicitationGate:
     """The questions of one thread's servers."""
 
-    def __init__(self, asker: Asker, metadata_of: Callable[[str], RuntimeMetadata]) -> None:
-        """`metadata_of` gives what is said of a server, by its name."""
-        self._asker = asker
-        self._metadata_of = metadata_of
+    asker: Asker
+    metadata_of: Callable[[str], RuntimeMetadata]
+    """Gives what is said of a server, by its name."""
 
     async def elicit(self, question: ServerQuestion) -> JsonObject:
         """Answer a question, asking the user unless policy decides; see ElicitationPort."""
-        thread, clients = self._asker.thread, self._asker.clients
+        thread, clients = self.asker.thread, self.asker.clients
         wire = _wire_question(thread.id, question)
         settings = thread.state.in_force
         if _is_empty_form(wire) and settings.approval_policy == "never" and writes_freely(settings):
@@ -55,7 +56,7 @@ class ElicitationGate:
             return await self._review(question.caller, wire)
         if wire.needs_extension and not clients.can_ask(thread.id, ELICITATION, wire):
             raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
-        with self._asker.open.asked_in(question.caller) as scope, self._asker.waiting():
+        with self.asker.open.asked_in(question.caller) as scope, self.asker.waiting():
             answer = await clients.ask(thread.id, ELICITATION, wire)
         if scope.cancelled_caught:
             return CANCELLED
@@ -65,18 +66,18 @@ class ElicitationGate:
         return {name: value for name, value in members.items() if value is not None}
 
     def _is_for_reviewer(self, wire: Wire, settings: Settings) -> bool:
-        metadata = self._metadata_of(wire.server_name)
+        metadata = self.metadata_of(wire.server_name)
         return asks_for_approval(wire.meta) and is_reviewed(metadata, settings)
 
     async def _review(self, turn_id: str, wire: Wire) -> JsonObject:
         planned = None
         if isinstance(wire, FormElicitation):
-            planned = planned_by_server(turn_id, wire, self._metadata_of(wire.server_name))
+            planned = planned_by_server(turn_id, wire, self.metadata_of(wire.server_name))
         if planned is None:
             return declined()
-        with self._asker.open.asked_in(turn_id):
+        with self.asker.open.asked_in(turn_id):
             try:
-                await self._asker.reviewer.review(planned)
+                await self.asker.reviewer.review(planned)
             except ApprovalRefused as exc:
                 return declined(str(exc))
             return accepted()

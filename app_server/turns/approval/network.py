@@ -33,13 +33,13 @@ be asked."""
 Word: TypeAlias = Literal["accept", "decline"]
 
 
+@dataclass(slots=True)
 class _Pending:
     """A question that connections to one target wait for."""
 
-    def __init__(self) -> None:
-        self.settled = anyio.Event()
-        self.is_allowed: bool | None = None
-        """None after it is settled: whoever asked has gone, and others may ask."""
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    is_allowed: bool | None = None
+    """None after it is settled: whoever asked has gone, and others may ask."""
 
 
 @dataclass(slots=True)
@@ -149,26 +149,19 @@ class NetworkGate:
         return is_allowed
 
 
+@dataclass(slots=True)
 class CommandConnections:
     """Decides about the connections of one command: the gate of its proxy."""
 
-    def __init__(
-        self,
-        gate: NetworkGate,
-        policy: NetworkPolicy,
-        turn_id: str,
-        item_id: str,
-        note: Callable[[str], None],
-    ) -> None:
-        self.policy = policy
-        """What settings say."""
-        self._gate = gate
-        self._turn_id = turn_id
-        self._item_id = item_id
-        self._note = note
-        self._written: dict[Target, set[Word]] = {}
-        self._accepted: set[Target] = set()
-        """What somebody allowed this once: for this command."""
+    gate: NetworkGate
+    policy: NetworkPolicy
+    """What settings say."""
+    turn_id: str
+    item_id: str
+    note: Callable[[str], None]
+    _written: dict[Target, set[Word]] = field(default_factory=dict, init=False)
+    _accepted: set[Target] = field(default_factory=set, init=False)
+    """What somebody allowed this once: for this command."""
 
     async def decide(self, target: Target) -> Refusal | None:
         """Say whether a connection may be made, None if it may; asks if nothing else decides.
@@ -176,13 +169,13 @@ class CommandConnections:
         Raises:
             OSError: the decision cannot be written down; it must not be made then.
         """
-        verdict = verdict_on(target, self.policy, await self._gate.known())
+        verdict = verdict_on(target, self.policy, await self.gate.known())
         if verdict == "ask" and target in self._accepted:
             return None
-        if verdict == "ask" and self._gate.is_remembered(target):
+        if verdict == "ask" and self.gate.is_remembered(target):
             verdict = "allow"
         if verdict == "ask" and self._may_be_asked(target):
-            if await self._gate.ask(target):
+            if await self.gate.ask(target):
                 self._accepted.add(target)
                 return None
             verdict = "not_allowed"
@@ -196,7 +189,7 @@ class CommandConnections:
     async def refused(self, target: Target, why: Refusal) -> None:
         """Write a refusal down, and note it for the model, once for each target."""
         if "decline" not in self._written.get(target, ()):
-            self._note(f"Network access to {target.shown()} was refused: {REASONS[why]}")
+            self.note(f"Network access to {target.shown()} was refused: {REASONS[why]}")
         await self._write(target, "decline")
 
     def _may_be_asked(self, target: Target) -> bool:
@@ -213,11 +206,11 @@ class CommandConnections:
             said.add(word)
             decided = Asked(
                 action="network",
-                turn_id=self._turn_id,
-                item_id=self._item_id,
+                turn_id=self.turn_id,
+                item_id=self.item_id,
                 subject=target.shown(),
             )
-            await self._gate.asker.decisions.write(decided, word, "policy")
+            await self.gate.asker.decisions.write(decided, word, "policy")
 
 
 def _check(answer: CommandExecutionRequestApprovalResponse) -> None:

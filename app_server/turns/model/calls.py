@@ -86,16 +86,16 @@ class ModelCalls:
             last=usage,
             model_context_window=self.model.context_window,
         )
-        record = TokensUsed(at_ms=self.recorder.now_ms(), usage=account)
-        await self.recorder.thread.append(record, sync=False)
-        self.emit_usage(account)
+        await self._write(account)
 
     async def recount(self, last: TokenUsageBreakdown | None) -> None:
         """Write what the thread's context took last, after calls with a history of their own."""
         used = self.recorder.thread.state.usage
         if used is None or used.last == last:
             return
-        account = used.model_copy(update={"last": last or _tokens(0)})
+        await self._write(used.model_copy(update={"last": last or _tokens(0)}))
+
+    async def _write(self, account: ThreadTokenUsage) -> None:
         record = TokensUsed(at_ms=self.recorder.now_ms(), usage=account)
         await self.recorder.thread.append(record, sync=False)
         self.emit_usage(account)

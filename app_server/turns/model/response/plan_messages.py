@@ -4,6 +4,8 @@ An item is announced with its first text, so that a message which is nothing but
 Source: docs/tools.md, "Plan mode".
 """
 
+from dataclasses import dataclass, field
+
 from app_server.turns.model.response.proposed_plan import Piece, PlanSplitter, split_plan
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import (
@@ -33,19 +35,17 @@ class TurnPlans:
         return PlanThreadItem(id=f"{self._recorder.turn_id}-plan{suffix}", text="")
 
 
+@dataclass(slots=True)
 class PlanMessage:
     """One message, while it arrives."""
 
-    def __init__(
-        self, plans: TurnPlans, recorder: TurnRecorder, message: AgentMessageThreadItem
-    ) -> None:
-        self._plans = plans
-        self._recorder = recorder
-        self._message = message
-        self._plan: PlanThreadItem | None = None
-        self._splitter = PlanSplitter()
-        self._blank = ""
-        """Of the message, before anything that is to be seen."""
+    plans: TurnPlans
+    recorder: TurnRecorder
+    message: AgentMessageThreadItem
+    _plan: PlanThreadItem | None = None
+    _splitter: PlanSplitter = field(default_factory=PlanSplitter)
+    _blank: str = ""
+    """Of the message, before anything that is to be seen."""
 
     def take(self, delta: str) -> None:
         """Take more text."""
@@ -65,43 +65,43 @@ class PlanMessage:
         if planned is not None:
             plan = self._began_plan()
             plan.text = planned
-            await self._recorder.completed(plan, history)
+            await self.recorder.completed(plan, history)
             history = []
         elif self._plan is not None:
-            self._recorder.abandoned(self._plan.id)
+            self.recorder.abandoned(self._plan.id)
         if not said.strip() and planned is not None:
             return None
         message = self._began_message()
         message.text = said
-        await self._recorder.completed(message, history)
+        await self.recorder.completed(message, history)
         return message
 
     def abandon(self) -> None:
         """Let go of what will not be finished."""
-        for item in (self._message, self._plan):
+        for item in (self.message, self._plan):
             if item is not None and item.started_at_ms is not None:
-                self._recorder.abandoned(item.id)
+                self.recorder.abandoned(item.id)
 
     def _emit(self, piece: Piece) -> None:
-        ids = self._recorder.ids
+        ids = self.recorder.ids
         if piece.part == "plan":
             plan = self._began_plan()
-            self._recorder.emit(PlanDeltaNotification(**ids, item_id=plan.id, delta=piece.text))
+            self.recorder.emit(PlanDeltaNotification(**ids, item_id=plan.id, delta=piece.text))
             return
         text, self._blank = self._blank + piece.text, ""
-        if self._message.started_at_ms is None and not text.strip():
+        if self.message.started_at_ms is None and not text.strip():
             self._blank = text
             return
         message = self._began_message()
-        self._recorder.emit(AgentMessageDeltaNotification(**ids, item_id=message.id, delta=text))
+        self.recorder.emit(AgentMessageDeltaNotification(**ids, item_id=message.id, delta=text))
 
     def _began_message(self) -> AgentMessageThreadItem:
-        if self._message.started_at_ms is None:
-            self._recorder.started(self._message)
-        return self._message
+        if self.message.started_at_ms is None:
+            self.recorder.started(self.message)
+        return self.message
 
     def _began_plan(self) -> PlanThreadItem:
         if self._plan is None:
-            self._plan = self._plans.new_plan()
-            self._recorder.started(self._plan)
+            self._plan = self.plans.new_plan()
+            self.recorder.started(self._plan)
         return self._plan
