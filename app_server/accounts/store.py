@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.accounts.errors import AccountError
 from app_server.accounts.record import AuthRecord
+from app_server.config.unchanged import ABSENT, Stamp, stamp_of
 from app_server.runtime.secret_files import (
     StoreFailed,
     delete_private,
@@ -40,10 +41,6 @@ LOCK_WAIT_S = 45.0
 StoreKind: TypeAlias = Literal["file", "keyring", "auto", "ephemeral"]
 
 
-Stamp: TypeAlias = tuple[int, ...] | None
-"""What tells two states of the file apart; None without one."""
-
-
 class AuthStore:
     """The credentials of one home directory."""
 
@@ -53,7 +50,7 @@ class AuthStore:
         self._kind = kind
         self._file = home / FILE_NAME
         self._kept: AuthRecord | None = None
-        self._seen: Stamp = None
+        self._seen: Stamp | None = None
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -102,7 +99,7 @@ class AuthStore:
 
     async def is_there(self) -> bool:
         """Whether there is a file, whatever is in it."""
-        return await anyio.to_thread.run_sync(lambda: self._stamp() is not None)
+        return await anyio.to_thread.run_sync(lambda: self._stamp() not in (None, ABSENT))
 
     async def save(self, record: AuthRecord) -> None:
         """Keep a document; when this returns it is on disk, or in the keyring.
@@ -174,16 +171,10 @@ class AuthStore:
         if self._file.exists():
             with self._written_alone():
                 delete_private(self._file)
-        self._seen = None
+        self._seen = ABSENT
 
-    def _stamp(self) -> Stamp:
-        if self._kind == "ephemeral":
-            return None
-        try:
-            found = self._file.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    def _stamp(self) -> Stamp | None:
+        return None if self._kind == "ephemeral" else stamp_of(self._file)
 
     def _written_alone(self) -> AbstractContextManager[None]:
         return lock_held(self._home / f"{FILE_NAME}.lock", WRITE_WAIT_S)

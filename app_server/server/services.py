@@ -30,10 +30,9 @@ from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.hooks import hooked_plugins
-from app_server.plugins.mentions import Mentions
 from app_server.plugins.offers import Offers
 from app_server.plugins.store import PluginStore
-from app_server.plugins.turn_hooks import PluginHooks
+from app_server.plugins.turns import Mentions, PluginHooks
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock

@@ -156,7 +156,7 @@ class LogFiles:
         if not path.exists():
             if self._codex.has(thread_id):
                 raise ThreadOfCodex(thread_id)
-            if index.lists.find(thread_id) is None:
+            if index.find(thread_id) is None:
                 raise ThreadNotFound(thread_id)
         else:
             _require_not_newer(path, thread_id)

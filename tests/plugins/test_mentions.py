@@ -10,9 +10,8 @@ import pytest
 from app_server.extension.plugins import NamedPlugin
 from app_server.extension.registration import ContributionContext
 from app_server.plugins.contributor import Plugins, Root
-from app_server.plugins.mentions import MAX_NAMED, Mentions
 from app_server.plugins.store import PluginStore
-from app_server.plugins.turn_hooks import INSTRUCTIONS
+from app_server.plugins.turns import INSTRUCTIONS, MAX_NAMED, Mentions
 from app_server.turns.model.prompt.plugins import MAX_NAMESPACES, plugin_text
 from protocol.items import MentionUserInput, TextUserInput, UserInput
 from tests.support.files.plugins import server, write, write_plugin

@@ -139,7 +139,7 @@ async def test_a_crash_in_the_middle_of_a_deletion_leaves_no_row(
         monkeypatch.undo()
         assert store._follower.index.open_ids() == [thread.id]
     async with open_store(tmp_path) as store:
-        assert store._follower.index.lists.rows_of([thread.id]) == {}
+        assert store._follower.index.rows_of([thread.id]) == {}
 
 
 async def test_a_thread_of_another_process_is_not_deleted(tmp_path: Path) -> None:

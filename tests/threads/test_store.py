@@ -107,7 +107,7 @@ async def test_the_index_follows_by_itself(tmp_path: Path, monkeypatch: pytest.M
                 await asyncio.sleep(0)
             async with store._follower.flushing:
                 pass
-        assert store._follower.index.lists.page(QUERY).rows[0].name == "named"
+        assert store._follower.index.page(QUERY).rows[0].name == "named"
         await store.unload(thread)
 
 

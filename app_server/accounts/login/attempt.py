@@ -24,6 +24,18 @@ Keep: TypeAlias = Callable[[Tokens, Issuer], Awaitable[None]]
 """Signs in with tokens; raises AccountError."""
 
 
+@dataclass(frozen=True, slots=True)
+class BrowserWishes:
+    """What one sign-in is asked to be like."""
+
+    originator: str
+    """Who wants it, for the issuer."""
+    workspaces: tuple[str, ...] = ()
+    """Workspaces that may be signed in to; none means any."""
+    hosted_page: str | None = None
+    """Brand of the page of the service that the browser ends on; None: a page of ours."""
+
+
 class Flow(Protocol):
     """One way to sign in that waits for the user."""
 

@@ -1,5 +1,6 @@
 """Signing in with a browser on this machine: authorization code with PKCE, and a loopback port.
 
+Importing this module imports httpx; nobody does before somebody signs in.
 Source: RFC 6749, section 4.1; RFC 7636; RFC 8252, section 7.3; docs/accounts.md, "Browser".
 """
 
@@ -8,18 +9,25 @@ import errno
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TypeAlias
 from urllib.parse import urlencode
 
 import anyio
 
 from app_server.accounts.errors import AccountError, LoginFailed
+from app_server.accounts.grants import exchange_code
 from app_server.accounts.issuer import Issuer
+from app_server.accounts.login.attempt import BrowserWishes, Keep
+from app_server.accounts.record import Tokens
+from app_server.accounts.web import open_issuer_web
 from app_server.http.callback_port import LoopbackListener, Page, Visit
-from protocol.account import SIGN_IN_SCOPE
+from protocol.account import (
+    SIGN_IN_SCOPE,
+    ChatgptLoginAccountResponse,
+    LoginAccountResponse,
+)
+from protocol.errors import internal_error
 
 PORTS = (1455, 1457)
 """Ports that the issuer sends browsers back to."""
@@ -45,21 +53,6 @@ NOT_ENTITLED = (
 MAX_DETAIL = 300
 """Characters of what the issuer says that are shown."""
 
-Receive: TypeAlias = Callable[[str, str, str], Awaitable[None]]
-"""Takes code, redirect URI and verifier, and returns when somebody is signed in."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrowserWishes:
-    """What one sign-in is asked to be like."""
-
-    originator: str
-    """Who wants it, for the issuer."""
-    workspaces: tuple[str, ...] = ()
-    """Workspaces that may be signed in to; none means any."""
-    hosted_page: str | None = None
-    """Brand of the page of the service that the browser ends on; None: a page of ours."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
@@ -74,14 +67,17 @@ class _Proof:
 
 
 class BrowserLogin:
-    """One sign-in; `url` is where the browser begins."""
+    """A Flow with a browser on this machine; `url` is where that begins."""
+
+    prefix = "Login server error: "
 
     def __init__(self, issuer: Issuer, wishes: BrowserWishes, listener: LoopbackListener) -> None:
+        self._issuer = issuer
         self._wishes = wishes
         self._listener = listener
         self._proof = _Proof.make()
         self._state = secrets.token_urlsafe(32)
-        self._receive: Receive | None = None
+        self._keep: Keep | None = None
         self._busy = False
         self._settled = anyio.Event()
         self._failure: AccountError | None = None
@@ -102,22 +98,29 @@ class BrowserLogin:
         self.url = f"{issuer.authorize_url}?{urlencode(query)}"
 
     @classmethod
-    async def open(cls, issuer: Issuer, wishes: BrowserWishes) -> "BrowserLogin":
+    async def open(cls, wishes: BrowserWishes) -> "BrowserLogin":
         """Listen for the browser.
 
         Raises:
-            LoginFailed: no port is free.
+            RpcError: no port is free.
         """
-        return cls(issuer, wishes, await _listen())
+        try:
+            return cls(Issuer.for_sign_in(), wishes, await _listen())
+        except LoginFailed as exc:
+            raise internal_error(f"failed to start login server: {exc}", "loginFailed") from exc
 
-    async def run(self, receive: Receive) -> None:
-        """Wait for the browser; returns when `receive` has.
+    def response(self, login_id: str) -> LoginAccountResponse:
+        """Name the address for the browser."""
+        return ChatgptLoginAccountResponse(login_id=login_id, auth_url=self.url)
+
+    async def run(self, keep: Keep) -> None:
+        """Wait for the browser and sign in.
 
         Raises:
             LoginFailed: the user or the issuer refused, or MAX_WAIT_S went by.
-            AccountError: what `receive` raised.
+            AccountError: what `keep` raised.
         """
-        self._receive = receive
+        self._keep = keep
         try:
             with anyio.fail_after(MAX_WAIT_S):
                 async with anyio.create_task_group() as tasks:
@@ -154,9 +157,9 @@ class BrowserLogin:
         return await self._sign_in(code)
 
     async def _sign_in(self, code: str) -> Page:
-        assert self._receive is not None
+        assert self._keep is not None
         try:
-            await self._receive(code, self._redirect_uri, self._proof.verifier)
+            await self._keep(await self._exchange(code), self._issuer)
         except AccountError as exc:
             return self._refuse(exc)
         brand = self._wishes.hosted_page
@@ -164,6 +167,14 @@ class BrowserLogin:
             return Page(HTTPStatus.OK, "You are signed in.", then=self._settled.set)
         there = f"{HOSTED_PAGE}?{urlencode({'source': 'login', 'app_brand': brand})}"
         return Page(HTTPStatus.FOUND, "You are signed in.", there, self._settled.set)
+
+    async def _exchange(self, code: str) -> Tokens:
+        place, verifier = self._redirect_uri, self._proof.verifier
+        try:
+            async with open_issuer_web() as web:
+                return await exchange_code(web, self._issuer, code, place, verifier)
+        except AccountError as exc:
+            raise LoginFailed(f"Token exchange failed: {exc}") from exc
 
     def _refuse(self, failure: AccountError) -> Page:
         return self._fail(failure, "Sign-in could not be completed.")

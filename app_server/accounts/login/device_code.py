@@ -1,17 +1,24 @@
-"""Signing in with a code that the user enters in a browser on any machine."""
+"""Signing in with a code that the user enters in a browser on any machine.
+
+Importing this module imports httpx; nobody does before somebody signs in.
+"""
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
-from app_server.accounts.errors import DeviceCodeNotOffered, LoginFailed
+from app_server.accounts.errors import AccountError, DeviceCodeNotOffered, LoginFailed
 from app_server.accounts.grants import exchange_code
 from app_server.accounts.issuer import Issuer
+from app_server.accounts.login.attempt import Keep
 from app_server.accounts.record import Tokens
-from app_server.accounts.web import IssuerWeb
+from app_server.accounts.web import IssuerWeb, open_issuer_web
+from protocol.account import ChatgptDeviceCodeLoginAccountResponse, LoginAccountResponse
+from protocol.errors import internal_error, invalid_request
 
 MAX_WAIT_S = 15 * 60.0
 """How long the user may take."""
@@ -101,3 +108,53 @@ def _interval_s(value: Any) -> float:
     if math.isnan(wanted):
         wanted = DEFAULT_INTERVAL_S
     return min(max(wanted, MIN_INTERVAL_S), MAX_INTERVAL_S)
+
+
+class DeviceLogin:
+    """A Flow with a browser on any machine."""
+
+    prefix = ""
+
+    def __init__(
+        self, issuer: Issuer, web: IssuerWeb, code: DeviceCode, stack: AsyncExitStack
+    ) -> None:
+        self._issuer = issuer
+        self._web = web
+        self._code = code
+        self._stack = stack
+
+    @classmethod
+    async def open(cls) -> "DeviceLogin":
+        """Ask for a code.
+
+        Raises:
+            RpcError: there is none.
+        """
+        issuer = Issuer.for_sign_in()
+        async with AsyncExitStack() as stack:
+            web = await stack.enter_async_context(open_issuer_web())
+            try:
+                code = await request_device_code(web, issuer)
+            except DeviceCodeNotOffered as exc:
+                raise invalid_request(str(exc), "loginNotOffered") from exc
+            except AccountError as exc:
+                raise internal_error(
+                    f"failed to request device code: {exc}", "loginFailed"
+                ) from exc
+            return cls(issuer, web, code, stack.pop_all())
+
+    def response(self, login_id: str) -> LoginAccountResponse:
+        """Name the address and the code."""
+        return ChatgptDeviceCodeLoginAccountResponse(
+            login_id=login_id,
+            verification_url=self._issuer.device_url,
+            user_code=self._code.user_code,
+        )
+
+    async def run(self, keep: Keep) -> None:
+        """Wait until the code was entered and sign in."""
+        await keep(await await_tokens(self._web, self._issuer, self._code), self._issuer)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._stack.aclose()

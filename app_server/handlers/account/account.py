@@ -25,8 +25,7 @@ from app_server.accounts.credentials import (
 )
 from app_server.accounts.errors import AccountError, IssuerUnavailable
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.login.attempt import Flow, LoginAttempts
-from app_server.accounts.login.browser import BrowserWishes
+from app_server.accounts.login.attempt import BrowserWishes, Flow, LoginAttempts
 from app_server.accounts.record import Tokens, external_credentials
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.handlers.errors import config_failures
@@ -54,7 +53,8 @@ from protocol.errors import internal_error, invalid_request
 from protocol.specs import NoParams
 
 if TYPE_CHECKING:
-    from app_server.accounts.login.flows import BrowserFlow, DeviceFlow
+    from app_server.accounts.login.browser import BrowserLogin
+    from app_server.accounts.login.device_code import DeviceLogin
 
 logger = logging.getLogger(__name__)
 
@@ -289,7 +289,8 @@ def _news(state: AuthState) -> tuple[str | None, ...]:
     return found.kind, found.account_id, found.chatgpt_user_id, found.plan
 
 
-def _login_flows() -> "tuple[type[BrowserFlow], type[DeviceFlow]]":
-    from app_server.accounts.login.flows import BrowserFlow, DeviceFlow
+def _login_flows() -> "tuple[type[BrowserLogin], type[DeviceLogin]]":
+    from app_server.accounts.login.browser import BrowserLogin
+    from app_server.accounts.login.device_code import DeviceLogin
 
-    return BrowserFlow, DeviceFlow
+    return BrowserLogin, DeviceLogin

@@ -8,11 +8,9 @@ Source: docs/architecture.md, "Threads on disk".
 from collections.abc import Iterable
 from dataclasses import astuple
 from itertools import chain, islice
-from pathlib import Path
 from sqlite3 import Connection
 
 from app_server.threads.codex.threads import Seen
-from app_server.threads.index.file import IndexFile
 from app_server.threads.index.lists import ThreadLists
 from app_server.threads.index.rows import COLUMN_NAMES, COLUMNS, ThreadRow
 from app_server.threads.log.state.thread import ThreadState
@@ -27,17 +25,8 @@ _REPLACE = f"ON CONFLICT (id) DO UPDATE SET {_ASSIGNMENTS}"
 _KEEP = "ON CONFLICT (id) DO NOTHING"
 
 
-class ThreadIndex(IndexFile):
+class ThreadIndex(ThreadLists):
     """The rows of all threads; safe to call from any worker thread."""
-
-    def __init__(self, path: Path) -> None:
-        """Open the index, or make it; see IndexFile.
-
-        Raises:
-            IndexUnusable, OSError
-        """
-        super().__init__(path)
-        self.lists = ThreadLists(self)
 
     def put(self, rows: Iterable[ThreadRow], *, is_open: bool) -> None:
         """Insert or replace rows, all or none; `is_open` says that a writer holds their threads."""

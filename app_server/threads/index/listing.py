@@ -41,7 +41,7 @@ class Listing:
 
     def _find(self, index: ThreadIndex, thread_id: str) -> ThreadRow | None:
         self._look_at_codex(index)
-        return index.lists.find(thread_id)
+        return index.find(thread_id)
 
     async def page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of rows.
@@ -61,7 +61,7 @@ class Listing:
 
     def _page(self, index: ThreadIndex, query: ThreadQuery) -> ThreadPage:
         self._look_at_codex(index)
-        return index.lists.page(query)
+        return index.page(query)
 
     async def refresh(self) -> None:
         """Bring the rows up to date, those of Codex too."""
@@ -70,7 +70,7 @@ class Listing:
 
     async def rows_of(self, ids: Sequence[str]) -> Mapping[str, ThreadRow]:
         """Return rows by their ids, as far as they are there; as of the last `refresh`."""
-        return await anyio.to_thread.run_sync(self._follower.index.lists.rows_of, ids)
+        return await anyio.to_thread.run_sync(self._follower.index.rows_of, ids)
 
     def close(self) -> None:
         """Forget the pages that were read, and close what watches the index."""

@@ -16,15 +16,12 @@ from app_server.threads.index.rows import COLUMN_NAMES, ThreadRow, row_of
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 
 
-class ThreadLists:
-    """Reads rows of one index; safe to call from any worker thread."""
-
-    def __init__(self, file: IndexFile) -> None:
-        self._file = file
+class ThreadLists(IndexFile):
+    """Reads rows of an index; safe to call from any worker thread."""
 
     def find(self, thread_id: str) -> ThreadRow | None:
         """Return one row, or None."""
-        with self._file.reading() as database:
+        with self.reading() as database:
             statement = f"SELECT {COLUMN_NAMES} FROM threads WHERE id = ?"
             found = database.execute(statement, (thread_id,)).fetchone()
         return None if found is None else row_of(found)
@@ -43,7 +40,7 @@ class ThreadLists:
         )
         # One row of JSON, as each row that is fetched waits for the interpreter's lock once more.
         at_once = f"SELECT json_group_array(json_array({COLUMN_NAMES})) FROM ({statement})"
-        with self._file.reading() as database:
+        with self.reading() as database:
             (text,) = database.execute(at_once, (*values, query.limit + 1)).fetchone()
         found = from_json(text)
         rows = [row_of(values) for values in found[: query.limit]]
@@ -57,7 +54,7 @@ class ThreadLists:
         """Return rows by their ids, as far as they are there."""
         marks = ", ".join("?" * len(ids))
         statement = f"SELECT {COLUMN_NAMES} FROM threads WHERE id IN ({marks})"
-        with self._file.reading() as database:
+        with self.reading() as database:
             found = database.execute(statement, tuple(ids)).fetchall()
         return {row.id: row for row in map(row_of, found)}
 

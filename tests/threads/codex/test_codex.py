@@ -321,7 +321,7 @@ def test_no_rollout_breaks_a_list_or_a_read(
     index = ThreadIndex(home / "index" / "threads")
     threads = CodexThreads(home, lambda thread_id: False)
     threads.look(index)
-    seen = index.lists.page(ThreadQuery(limit=5)).rows
+    seen = index.page(ThreadQuery(limit=5)).rows
     index.close()
     shown = [thread_of_row(row, NotLoadedThreadStatus(), str(path)) for row in seen]
     try:

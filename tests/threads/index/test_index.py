@@ -25,7 +25,7 @@ def ids(index: ThreadIndex, **changes: Any) -> list[str]:
     query = replace(QUERY, **changes)
     found: list[str] = []
     while True:
-        page = index.lists.page(query)
+        page = index.page(query)
         found.extend(row.id for row in page.rows)
         if page.next_cursor is None:
             return found
@@ -40,9 +40,9 @@ def test_pages_cover_everything_once_in_both_directions(index: ThreadIndex) -> N
     assert ids(index, ascending=True) == newest_first[::-1]
     index.put([row(2, updated_at_ms=99)], is_open=False)
     assert ids(index, sort_key="updated_at_ms")[0] == "id0002"
-    page = index.lists.page(QUERY)
+    page = index.page(QUERY)
     index.put([row(9)], is_open=False)
-    back = index.lists.page(replace(QUERY, cursor=page.backwards_cursor, ascending=True))
+    back = index.page(replace(QUERY, cursor=page.backwards_cursor, ascending=True))
     assert [row.id for row in back.rows] == ["id0009"]
 
 
@@ -85,14 +85,14 @@ def test_filters_combine(index: ThreadIndex) -> None:
 )
 def test_a_cursor_of_nobody_is_refused(index: ThreadIndex, cursor: str) -> None:
     with pytest.raises(InvalidCursor):
-        index.lists.page(replace(QUERY, cursor=cursor))
+        index.page(replace(QUERY, cursor=cursor))
 
 
 def test_a_cursor_of_another_order_is_refused(index: ThreadIndex) -> None:
     index.put([row(1), row(2), row(3)], is_open=False)
-    cursor = index.lists.page(QUERY).next_cursor
+    cursor = index.page(QUERY).next_cursor
     with pytest.raises(InvalidCursor):
-        index.lists.page(replace(QUERY, cursor=cursor, sort_key="updated_at_ms"))
+        index.page(replace(QUERY, cursor=cursor, sort_key="updated_at_ms"))
 
 
 @pytest.mark.parametrize("damage", ["other version", "no database"])

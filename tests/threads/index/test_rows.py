@@ -22,8 +22,8 @@ def test_rows_come_back_as_they_were_put(tmp_path: Path) -> None:
     index = ThreadIndex(tmp_path / "threads.sqlite3")
     try:
         index.put(rows, is_open=False)
-        assert list(index.lists.page(ThreadQuery(limit=10)).rows) == rows
-        assert [index.lists.find(row.id) for row in rows] == rows
+        assert list(index.page(ThreadQuery(limit=10)).rows) == rows
+        assert [index.find(row.id) for row in rows] == rows
     finally:
         index.close()
 
@@ -40,10 +40,10 @@ def test_many_rows_are_written_by_few_statements(tmp_path: Path) -> None:
         assert [text.split()[0] for text in statements] == ["BEGIN", *["INSERT"] * 3, "COMMIT"]
         renamed = [replace(row, name="new") for row in rows]
         index.add(renamed)
-        page = index.lists.page(ThreadQuery(limit=number, ascending=True))
+        page = index.page(ThreadQuery(limit=number, ascending=True))
         assert list(page.rows) == rows
         index.put([*renamed, renamed[0]], is_open=False)
-        page = index.lists.page(ThreadQuery(limit=number, ascending=True))
+        page = index.page(ThreadQuery(limit=number, ascending=True))
         assert list(page.rows) == renamed
         assert index.open_ids() == []
     finally:

@@ -25,7 +25,7 @@ from tests.support.threads.stores import QUERY, created, listed, open_store, row
 
 
 def ids(index: ThreadIndex) -> list[str]:
-    return sorted(found.id for found in index.lists.page(replace(QUERY, limit=100)).rows)
+    return sorted(found.id for found in index.page(replace(QUERY, limit=100)).rows)
 
 
 @claim("threads:index-one-maker")
@@ -42,7 +42,7 @@ def test_one_process_makes_the_index_and_the_others_wait_for_it(tmp_path: Path) 
     assert other.look_again()
     assert not other.is_new
     assert ids(other) == ["id0001", "id0002"]
-    assert [found.name for found in other.lists.page(QUERY).rows] == [None, "newer"]
+    assert [found.name for found in other.page(QUERY).rows] == [None, "newer"]
     maker.close()
     other.close()
 

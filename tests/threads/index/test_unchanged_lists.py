@@ -33,7 +33,7 @@ def page_of(index: ThreadIndex, pages: RecentPages, query: ThreadQuery = QUERY) 
     page = pages.find(query)
     if page is None:
         version = pages.version()
-        page = index.lists.page(query)
+        page = index.page(query)
         pages.keep(query, page, version)
     return [row.id for row in page.rows]
 
@@ -95,7 +95,7 @@ def test_a_page_that_was_read_before_a_change_is_not_kept_as_one_of_after_it(
     pages = RecentPages(tmp_path / "index" / "threads.sqlite3")
     try:
         version = pages.version()
-        page = index.lists.page(QUERY)
+        page = index.page(QUERY)
         index.put([a_row("a")], is_open=False)
         pages.keep(QUERY, page, version)
         assert pages.find(QUERY) is None
@@ -123,7 +123,7 @@ def test_an_index_that_cannot_be_looked_at_is_read_each_time(tmp_path: Path) -> 
     assert pages.version() is None
     index = ThreadIndex(tmp_path / "index" / "threads.sqlite3")
     try:
-        pages.keep(QUERY, index.lists.page(QUERY), pages.version())
+        pages.keep(QUERY, index.page(QUERY), pages.version())
         assert pages.find(QUERY) is None
         assert not (tmp_path / "none.sqlite3").exists()
     finally:
