@@ -28,8 +28,7 @@ from app_server.sessions.input.idempotency import InputIdTaken
 from app_server.sessions.managed_policy import SettingNotAllowed
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
-from app_server.threads.log.live import LogClosed
-from app_server.threads.store import (
+from app_server.threads.failures import (
     InvalidThreadId,
     ThreadArchived,
     ThreadBusy,
@@ -38,6 +37,7 @@ from app_server.threads.store import (
     ThreadOfCodex,
     ThreadTooNew,
 )
+from app_server.threads.log.live import LogClosed
 from app_server.turns.model.catalogue.providers import ProviderNotFound
 from protocol.cursors import InvalidCursor
 from protocol.errors import (

@@ -18,10 +18,10 @@ from app_server.sessions.loaded.loading import ThreadLoading
 from app_server.sessions.loaded.threads import LoadedThreads
 from app_server.sessions.loaded.unloading import QuietUnloading
 from app_server.sessions.ports import SessionPorts
+from app_server.threads.failures import ThreadArchived, ThreadNotFound
 from app_server.threads.log.live import LogClosed
 from app_server.threads.log.state.queue import Plan, Result
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadArchived, ThreadNotFound
 from protocol.rollout import (
     ArchivedChanged,
     Record,

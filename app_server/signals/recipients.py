@@ -5,8 +5,9 @@ from pathlib import PurePath
 from typing import Literal, TypeAlias
 
 from app_server.sessions.registry import Sessions
+from app_server.threads.failures import ThreadNotFound
 from app_server.threads.index.query import ThreadQuery
-from app_server.threads.store import ThreadNotFound, ThreadStore
+from app_server.threads.store import ThreadStore
 from protocol.signals import (
     DirectorySignalTarget,
     NameSignalTarget,

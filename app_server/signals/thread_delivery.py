@@ -18,14 +18,14 @@ from app_server.signals.ledger import Entry
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.schedule import Schedule
-from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import (
+from app_server.threads.failures import (
     ThreadArchived,
     ThreadBusy,
     ThreadDamaged,
     ThreadNotFound,
     ThreadTooNew,
 )
+from app_server.threads.log.state.thread import ThreadState
 from protocol.rollout import Settings, SignalMark
 
 logger = logging.getLogger(__name__)

@@ -20,13 +20,7 @@ from app_server.threads.codex.copies import CodexCopies
 from app_server.threads.codex.threads import CodexThreads
 from app_server.threads.failures import (
     InvalidThreadId,
-    ThreadArchived,
     ThreadBusy,
-    ThreadDamaged,
-    ThreadExists,
-    ThreadNotFound,
-    ThreadOfCodex,
-    ThreadTooNew,
 )
 from app_server.threads.history.history import ThreadHistory
 from app_server.threads.index.follower import IndexFollower
@@ -41,18 +35,6 @@ from app_server.threads.organization.organization import Organization
 from protocol.rollout import Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
-
-__all__ = [
-    "InvalidThreadId",
-    "ThreadArchived",
-    "ThreadBusy",
-    "ThreadDamaged",
-    "ThreadExists",
-    "ThreadNotFound",
-    "ThreadOfCodex",
-    "ThreadStore",
-    "ThreadTooNew",
-]
 
 
 class ThreadStore:

@@ -5,7 +5,7 @@ import pytest
 from app_server.config.values import ConfigError
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.thread_delivery import LASTING, failure_of
-from app_server.threads.store import ThreadArchived, ThreadDamaged, ThreadNotFound, ThreadTooNew
+from app_server.threads.failures import ThreadArchived, ThreadDamaged, ThreadNotFound, ThreadTooNew
 
 NEWER = "a newer version of this server wrote the thread"
 DAMAGED = "the log of the thread is damaged in its first line"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app_server.threads.failures import ThreadBusy
 from app_server.threads.log.file.lines import scan_lines
 from app_server.threads.log.forking import (
     ForkPoint,
@@ -19,7 +20,6 @@ from app_server.threads.log.forking import (
 )
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadBusy
 from app_server.turns.model.prompt.request import INTERRUPTED
 from protocol.rollout import (
     HistoryAppended,

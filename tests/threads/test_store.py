@@ -12,13 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from app_server.threads.failures import InvalidThreadId, ThreadBusy, ThreadDamaged, ThreadNotFound
 from app_server.threads.log.file.rollout import RolloutWriter
-from app_server.threads.store import (
-    InvalidThreadId,
-    ThreadBusy,
-    ThreadDamaged,
-    ThreadNotFound,
-)
 from protocol.rollout import (
     ItemCompleted,
     NameChanged,

@@ -13,9 +13,7 @@ from app_server.config.values import Config
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.state.thread import ThreadState, begin
-from app_server.threads.store import (
-    ThreadStore,
-)
+from app_server.threads.store import ThreadStore
 from app_server.views.turns import MAX_TURNS_CHARS, turns_of_state
 from protocol.items import AgentMessageThreadItem
 from protocol.rollout import (

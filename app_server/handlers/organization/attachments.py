@@ -10,8 +10,8 @@ from pydantic_core import to_json
 from app_server.handlers.errors import cursor_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
+from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadNotFound
 from app_server.views.pages import fitting, page_size
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.errors import RpcError, invalid_params, invalid_request

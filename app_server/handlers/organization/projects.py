@@ -14,9 +14,9 @@ from app_server.handlers.organization.project_pages import project_page
 from app_server.handlers.organization.sections import filing_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import Handler, RequestContext
+from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
-from app_server.threads.store import InvalidThreadId
 from protocol.errors import RpcError, invalid_params, invalid_request
 from protocol.filing_records import (
     FiledProject,

@@ -20,9 +20,9 @@ from app_server.handlers.threads.shown import (
 )
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.session import ThreadSession
+from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadArchived
 from app_server.views.first_pages import first_pages
 from protocol.errors import RpcError, invalid_request
 from protocol.lifecycle import PROTOCOL_VERSION

@@ -9,10 +9,10 @@ from app_server.handlers.errors import loaded_thread, no_rollout, not_loaded
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
+from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.metadata import initial_read_state, new_revision
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
-from app_server.threads.store import ThreadNotFound
 from protocol.errors import invalid_request
 from protocol.history import (
     ThreadReadStateUpdateParams,

@@ -30,8 +30,8 @@ from app_server.sessions.loaded.loading import Start
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import initial_settings
+from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadArchived
 from app_server.tools.dynamic.specs import BadSpec, checked_specs
 from app_server.views.first_pages import first_pages
 from protocol.errors import invalid_member, invalid_request

@@ -6,8 +6,8 @@ from app_server.handlers.errors import no_rollout, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import Handler, RequestContext
+from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadNotFound
 from app_server.turns.model.prompt.response_items import first_problem
 from protocol.errors import invalid_params, invalid_request
 from protocol.rollout import ArchivedChanged, NameChanged, Record

@@ -10,6 +10,7 @@ from app_server.handlers.threads.changes import not_for_ephemeral
 from app_server.handlers.turns.turns import check_length
 from app_server.rpc.context import Handler, RequestContext
 from app_server.sessions.session import ThreadSession
+from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.state.queue import (
     MAX_ENTRY_BYTES,
     Plan,
@@ -21,7 +22,6 @@ from app_server.threads.log.state.queue import (
     removing,
     reordering,
 )
-from app_server.threads.store import ThreadArchived
 from app_server.views.pages import fitting
 from app_server.views.turns import started_turn
 from protocol.cursors import InvalidCursor, parse_offset

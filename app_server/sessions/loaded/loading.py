@@ -19,10 +19,10 @@ from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded.threads import LoadedThreads
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.session_settings import read_session_settings
+from app_server.threads.failures import ThreadArchived, ThreadExists
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.store import ThreadArchived, ThreadExists
 from app_server.turns.model.prompt.request import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.session_settings import SessionSettings
 from protocol.items import CommandExecutionThreadItem, FileChangeThreadItem

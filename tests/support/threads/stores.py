@@ -17,9 +17,7 @@ from app_server.sessions.registry import Sessions
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state.thread import begin
-from app_server.threads.store import (
-    ThreadStore,
-)
+from app_server.threads.store import ThreadStore
 from app_server.turns.model.interface import ModelRequest
 from protocol.items import AgentMessageThreadItem, TextUserInput, UserInput, UserMessageThreadItem
 from protocol.metadata_records import (
