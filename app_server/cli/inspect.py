@@ -60,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
-        upstream = _upstream(options)
+        server = server_address(options.url, options.home, options.token_file, "app-server inspect")
+        upstream = parse_upstream(server.url, server.token_file)
     except ValueError as exc:
         parser.error(str(exc))
     except NoOneServer as exc:
@@ -100,16 +101,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
     parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     return parser
-
-
-def _upstream(options: argparse.Namespace) -> ServerAddress:
-    """Return the server that the options name, or the one that runs.
-
-    Raises:
-        ValueError, NoOneServer, OSError
-    """
-    server = server_address(options.url, options.home, options.token_file, "app-server inspect")
-    return parse_upstream(server.url, server.token_file)
 
 
 async def _run(upstream: ServerAddress, port: int, *, opens: bool) -> None:

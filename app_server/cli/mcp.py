@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,8 @@ from app_server.plugins.store import PluginStore
 from app_server.runtime.loader import LoadFailed, load
 
 if TYPE_CHECKING:
-    from app_server.mcp.oauth.login import Login
+    from app_server.mcp.oauth.login import Login, LoginWishes
+    from app_server.mcp.oauth.target import SignInTarget
 
 TABLE = "mcp_servers"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -181,22 +182,18 @@ async def _login(options: argparse.Namespace, server: ServerConfig) -> None:
         if not options.no_browser:
             webbrowser.open(url)
 
-    login = await load(_login_of)
-    await login(server.name, transport, store, scopes).run(show)
+    login, wishes, target = await load(_login_parts)
+    signs_in = login(target(server.name, transport), store, wishes(scopes=scopes))
+    await signs_in.run(show)
     print(f"Signed in to MCP server `{server.name}`.")
 
 
-def _login_of() -> "Callable[..., Login]":
+def _login_parts() -> "tuple[type[Login], type[LoginWishes], type[SignInTarget]]":
     # It takes the MCP SDK, two thirds of what a command would import that only reads settings.
     from app_server.mcp.oauth.login import Login, LoginWishes
     from app_server.mcp.oauth.target import SignInTarget
 
-    def make(
-        name: str, transport: HttpTransport, store: CredentialStore, scopes: list[str] | None
-    ) -> Login:
-        return Login(SignInTarget(name, transport), store, LoginWishes(scopes=scopes))
-
-    return make
+    return Login, LoginWishes, SignInTarget
 
 
 async def _logout(server: ServerConfig) -> None:
@@ -269,7 +266,7 @@ def _print_one(server: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(server, indent=2))
         return
-    members = {**{key: value for key, value in server.items() if key != "transport"}}
+    members = {key: value for key, value in server.items() if key != "transport"}
     for key, value in ({"name": members.pop("name")} | server["transport"] | members).items():
         if value not in (None, [], {}):
             shown = " ".join(value) if isinstance(value, list) else value

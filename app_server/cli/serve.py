@@ -24,16 +24,8 @@ from app_server.server.settings import Settings
 from app_server.transport.address import Address, parse_address
 
 DEFAULT_LISTEN = "stdio://"
-LAZY_COMMANDS = {
-    "bench": "app_server.cli.bench",
-    "doctor": "app_server.cli.doctor",
-    "exec-server": "app_server.cli.exec_server",
-    "inspect": "app_server.cli.inspect",
-    "mcp": "app_server.cli.mcp",
-    "signal": "app_server.cli.signal",
-    "status": "app_server.cli.status",
-}
-"""Commands of their own, imported late: a server has no use for them."""
+LAZY_COMMANDS = ("bench", "doctor", "exec-server", "inspect", "mcp", "signal", "status")
+"""Commands of their own, each in its module, imported late: a server has no use for them."""
 SYSTEMD_STATES = {"serving": "READY=1", "stopping": "STOPPING=1"}
 GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")
 """Those of app_server/cli/schema.py, which launchers put behind options."""
@@ -69,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [kind for kind in DEMOS if getattr(options, kind)]
         if len(chosen) > 1:
             parser.error("demo shows one thing at a time: " + " or ".join(f"--{d}" for d in DEMOS))
-        return _demo(chosen[0] if chosen else "story")
+        return _demo(f"{chosen[0]}_story" if chosen else "story")
     is_mcp_server = options.command == MCP_SERVER
     if is_mcp_server and options.listen:
         parser.error("mcp-server speaks MCP on stdio and listens nowhere else: leave out --listen")
@@ -78,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = Settings(
             home=home,
             listen=listen,
-            overrides=_overrides(options.config),
+            overrides=dict(parse_override(text) for text in options.config),
             profile=_profile(options.profile, home),
             is_strict=options.strict_config,
             drain_s=options.drain_seconds,
@@ -100,10 +92,10 @@ def _lazy_command(words: Sequence[str]) -> int | None:
     """Run one of LAZY_COMMANDS, which have options of their own; None for other words."""
     # Launchers put the name of the program in front.
     at = 1 if words[:1] == [PROGRAM] else 0
-    module = LAZY_COMMANDS.get(words[at]) if len(words) > at else None
-    if module is None:
+    if len(words) <= at or words[at] not in LAZY_COMMANDS:
         return None
     quiet_libraries()
+    module = f"app_server.cli.{words[at].replace('-', '_')}"
     status: int = importlib.import_module(module).main(words[at + 1 :])
     return status
 
@@ -202,10 +194,6 @@ def _addresses(texts: Sequence[str], home: Path) -> list[Address]:
     return [address for address in addresses if address is not None]
 
 
-def _overrides(texts: Sequence[str]) -> dict[str, Any]:
-    return dict(parse_override(text) for text in texts)
-
-
 def _profile(name: str | None, home: Path) -> str | None:
     if name is not None and not (file := profile_file(home, name)).exists():
         logging.getLogger(__name__).warning("the profile changes nothing: there is no %s", file)
@@ -236,20 +224,12 @@ def _print_addresses(urls: Sequence[str]) -> None:
         print(f"listening on: {url}", file=sys.stderr, flush=True)
 
 
-def _demo(kind: str) -> int:
+def _demo(story: str) -> int:
     # A server has no use for the demos.
     from app_server.clients.demo.transcript import run_demo
 
-    match kind:
-        case "apps":
-            from app_server.clients.demo.apps_story import run
-        case "signals":
-            from app_server.clients.demo.signals_story import run
-        case "tools":
-            from app_server.clients.demo.tools_story import run
-        case _:
-            from app_server.clients.demo.story import run
-    return _run(partial(run_demo, run))
+    module = importlib.import_module(f"app_server.clients.demo.{story}")
+    return _run(partial(run_demo, module.run))
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, int | None]], listen: Sequence[str] = ()) -> int:

@@ -57,14 +57,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.command == "send" and options.steer and not options.wake:
         parser.error("--steer is for signals that wake: give --wake too")
+    command, status = f"app-server signal {options.command}", 1
     try:
-        server = server_address(
-            options.url,
-            options.home,
-            options.token_file,
-            f"app-server signal {options.command}",
-            "--url",
-        )
+        server = server_address(options.url, options.home, options.token_file, command, "--url")
     except NoOneServer as exc:
         print(f"app-server signal: {exc}", file=sys.stderr)
         return exc.exit_status
@@ -74,22 +69,21 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return asyncio.run(_run(options, server))
     except RpcError as exc:
-        print(f"app-server signal: {exc.message}", file=sys.stderr)
+        problem = exc.message
     except (NoToken, TokenWanted) as exc:
-        print(f"app-server signal: {exc}", file=sys.stderr)
+        problem = str(exc)
     except (OSError, anyio.EndOfStream) as exc:
         reason = str(exc) or "the connection ended"
-        print(
-            f"app-server signal: no server answers at {server.url}: {reason}\n"
-            "Start one with `app-server --listen ws://127.0.0.1:4500`, or name it with --url.",
-            file=sys.stderr,
+        problem = (
+            f"no server answers at {server.url}: {reason}\n"
+            "Start one with `app-server --listen ws://127.0.0.1:4500`, or name it with --url."
         )
     except ValueError as exc:
-        print(f"app-server signal: {exc}", file=sys.stderr)
-        return 2
+        problem, status = str(exc), 2
     except KeyboardInterrupt:
         return 130
-    return 1
+    print(f"app-server signal: {problem}", file=sys.stderr)
+    return status
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -4,7 +4,7 @@ import sys
 
 from app_server.doctor.machine import Machine
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.proof import prove
+from app_server.host.sandbox.proof import Proof, prove
 from app_server.threads.repair.doctor import Check
 
 
@@ -18,9 +18,7 @@ def check_sandbox(machine: Machine) -> Check:
         check.advise("until then commands run only in threads with full access")
         return check
     check.message = f"{proof.program}: {len(proof.refused)} ways out were tried and refused"
-    for name in proof.escaped:
-        check.add("error", f"a confined command can {name}")
-        check.advise("do not rely on the sandbox of this machine, and report this")
+    _judge(proof, "a confined command", check)
     _check_proxied(machine, check)
     if proof.limit is None:
         check.add("warning", "the processes of a command have no bound")
@@ -41,6 +39,10 @@ def _check_proxied(machine: Machine, check: Check) -> None:
             check.advise("until then commands have no network where that is to be the proxy")
         return
     check.message += f"; with the proxy as the only network {len(proof.refused)}"
+    _judge(proof, "a command whose network is the proxy", check)
+
+
+def _judge(proof: Proof, who: str, check: Check) -> None:
     for name in proof.escaped:
-        check.add("error", f"a command whose network is the proxy can {name}")
+        check.add("error", f"{who} can {name}")
         check.advise("do not rely on the sandbox of this machine, and report this")

@@ -39,6 +39,8 @@ BEGIN: list[dict[str, Any]] = [
     {"type": "response.created", "response": {"id": "resp_1"}},
     {"type": "response.output_item.added", "item": {**MESSAGE, "content": []}},
 ]
+USAGE = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+END = {"type": "response.completed", "response": {"id": "resp_1", "usage": USAGE}}
 
 
 def delta(text: str) -> dict[str, Any]:
@@ -49,13 +51,12 @@ def delta(text: str) -> dict[str, Any]:
 def events_of(deltas: Iterable[str]) -> list[bytes]:
     """Render the events of one response."""
     pieces = list(deltas)
-    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
     content = [{"type": "output_text", "text": "".join(pieces)}]
     events: list[dict[str, Any]] = [
         *BEGIN,
         *map(delta, pieces),
         {"type": "response.output_item.done", "item": {**MESSAGE, "content": content}},
-        {"type": "response.completed", "response": {"id": "resp_1", "usage": usage}},
+        END,
     ]
     return [rendered(event) for event in events]
 
@@ -89,12 +90,7 @@ def call_of(line: str) -> bytes:
         "name": "exec_command",
         "arguments": json.dumps({"cmd": line, "yield_time_ms": 30_000}),
     }
-    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-    events: list[dict[str, Any]] = [
-        BEGIN[0],
-        {"type": "response.output_item.done", "item": item},
-        {"type": "response.completed", "response": {"id": "resp_1", "usage": usage}},
-    ]
+    events = [BEGIN[0], {"type": "response.output_item.done", "item": item}, END]
     return HEAD + chunk(b"".join(map(rendered, events))) + chunk(b"")
 
 

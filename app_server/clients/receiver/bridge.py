@@ -15,7 +15,7 @@ import anyio
 from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy
 from app_server.clients.receiver.agent.surface import CodexSurface
 from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.ledger.entries import Entry, LedgerBroken, LedgerFull, Shown
+from app_server.clients.receiver.ledger.entries import LedgerBroken, LedgerFull, Shown
 from app_server.clients.receiver.ledger.ledger import Ledger
 from app_server.clients.receiver.router.envelope import BadEnvelope, Mode, parse_envelope
 from protocol.model import Json
@@ -44,7 +44,7 @@ class Bridge:
         modes: Mapping[str, Mode],
     ) -> None:
         """`now` gives Unix seconds. `modes` are those of types, whatever their envelope says."""
-        self._ledger = ledger
+        self.ledger = ledger
         self._surface = surface
         self._backoff = backoff
         self._now = now
@@ -59,10 +59,10 @@ class Bridge:
         except BadEnvelope as exc:
             # Its content may be anything; it is in the dead letters, for people alone.
             logger.warning("a signal makes no sense: %s", exc)
-            keep = partial(self._ledger.dead_letters.add, str(exc), raw, self._now())
+            keep = partial(self.ledger.dead_letters.add, str(exc), raw, self._now())
             await self._when_possible(keep)
             return
-        if await self._when_possible(partial(self._ledger.take, envelope)):
+        if await self._when_possible(partial(self.ledger.take, envelope)):
             self._news.set()
 
     async def _when_possible(self, write: Callable[[], Awaitable[Result]]) -> Result:
@@ -82,15 +82,15 @@ class Bridge:
 
     async def cursor(self) -> str | None:
         """Return how far the router was answered."""
-        return await self._when_possible(self._ledger.cursor.read)
+        return await self._when_possible(self.ledger.cursor.read)
 
     async def move_cursor(self, cursor: str) -> None:
         """Note how far the router was answered."""
-        await self._when_possible(partial(self._ledger.cursor.move, cursor))
+        await self._when_possible(partial(self.ledger.cursor.move, cursor))
 
     async def carry(self) -> None:
         """Inject what is in the ledger and what comes into it, until cancelled."""
-        await self._when_possible(self._ledger.recover)
+        await self._when_possible(self.ledger.recover)
         while True:
             self._news = anyio.Event()
             try:
@@ -107,8 +107,8 @@ class Bridge:
 
     async def drain(self) -> bool:
         """Try to inject all that waits; False if some of it has to be tried again later."""
-        await self._ledger.expire(self._now())
-        due = await self._ledger.due()
+        await self.ledger.expire(self._now())
+        due = await self.ledger.due()
         while due:
             await self._surface.refresh()
             for entry in due:
@@ -118,37 +118,25 @@ class Bridge:
                 await strategy.deliver(entry.envelope)
                 self._room.set()
             tried = {entry.envelope.id for entry in due}
-            due = await self._ledger.due()
+            due = await self.ledger.due()
             if any(entry.envelope.id in tried for entry in due):
                 return False
         return True
 
     async def show(self) -> Shown:
         """Return the waiting signals for a tool result, once it is clear what the thread has."""
-        await self._ledger.expire(self._now())
-        for entry in await self._ledger.uncertain():
+        await self.ledger.expire(self._now())
+        for entry in await self.ledger.uncertain():
             await self._surface.settle(entry)
-        return await self._ledger.show(MAX_SHOWN, MAX_SHOWN_BYTES)
+        return await self.ledger.show(MAX_SHOWN, MAX_SHOWN_BYTES)
 
     async def show_new(self) -> Shown:
         """Return what waits and nobody has seen, for the result of a tool that was not asked."""
-        await self._ledger.expire(self._now())
-        return await self._ledger.show_new(MAX_SHOWN, MAX_ADDED_BYTES)
+        await self.ledger.expire(self._now())
+        return await self.ledger.show_new(MAX_SHOWN, MAX_ADDED_BYTES)
 
     async def ack(self, signal_ids: list[str]) -> list[str]:
         """Settle signals that a tool result has shown; returns those that were."""
-        acked = list(await self._ledger.ack(signal_ids))
+        acked = list(await self.ledger.ack(signal_ids))
         self._room.set()
         return acked
-
-    async def read(self, signal_id: str) -> Entry | None:
-        """Return a signal, also one that is in the thread, for as long as the ledger has it."""
-        return await self._ledger.entry(signal_id)
-
-    async def pending(self) -> int:
-        """Count what waits for `show`."""
-        return await self._ledger.pending()
-
-    async def dead_letters(self) -> int:
-        """Count what came and was no signal, as far as it is kept."""
-        return len(await self._ledger.dead_letters.all())

@@ -55,19 +55,14 @@ async def serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> Non
     """Serve the agent on stdin and stdout until it has gone, or SIGTERM or SIGINT."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_agent_has_gone, settings, ledger, version, tasks.cancel_scope)
-            async for _ in signals:
-                tasks.cancel_scope.cancel()
-                break
 
+            async def end_when_signalled() -> None:
+                async for _ in signals:
+                    tasks.cancel_scope.cancel()
 
-async def _until_agent_has_gone(
-    settings: ReceiverSettings, ledger: Ledger, version: str, over: anyio.CancelScope
-) -> None:
-    try:
-        await _serve(settings, ledger, version)
-    finally:
-        over.cancel()
+            tasks.start_soon(end_when_signalled)
+            await _serve(settings, ledger, version)
+            tasks.cancel_scope.cancel()
 
 
 async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> None:

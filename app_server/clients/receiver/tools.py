@@ -148,7 +148,7 @@ class Tools:
     async def _waiting(self, tool: str) -> JsonObject:
         """Return what every result has: what waits, and how many there are of it."""
         if tool == PENDING:
-            return {"pending_signals": await self._bridge.pending()}
+            return {"pending_signals": await self._bridge.ledger.pending()}
         shown = await self._bridge.show_new()
         pending = {"pending_signals": len(shown.entries) + shown.more}
         if not shown.entries:
@@ -163,24 +163,19 @@ class Tools:
             raise BadToolArguments("`ack` must be a list of ids")
         acked = await self._bridge.ack(ack)
         signal_id = arguments.get("id")
-        if signal_id is not None:
-            if not isinstance(signal_id, str):
-                raise BadToolArguments("`id` must be the id of a signal")
-            entry = await self._bridge.read(signal_id)
+        if signal_id is None:
+            shown = await self._bridge.show()
+            reached("shown")
+            entries, pending = shown.entries, len(shown.entries) + shown.more
+        elif isinstance(signal_id, str):
+            entry = await self._bridge.ledger.entry(signal_id)
             if entry is None:
                 raise BadToolArguments("no signal with this `id` is here, or not any more")
-            return {
-                "signals": [_shown(entry)],
-                "acked": acked,
-                "pending_signals": await self._bridge.pending(),
-            }
-        shown = await self._bridge.show()
-        reached("shown")
-        return {
-            "signals": [_shown(entry) for entry in shown.entries],
-            "acked": acked,
-            "pending_signals": len(shown.entries) + shown.more,
-        }
+            entries, pending = [entry], await self._bridge.ledger.pending()
+        else:
+            raise BadToolArguments("`id` must be the id of a signal")
+        signals = [_shown(entry) for entry in entries]
+        return {"signals": signals, "acked": acked, "pending_signals": pending}
 
     async def _signal(self, arguments: JsonObject) -> JsonObject:
         _allow(arguments, "to", "signal_type", "payload", "delivery_class", "signal_id")
@@ -202,7 +197,8 @@ class Tools:
 
     async def _status(self, arguments: JsonObject) -> JsonObject:
         _allow(arguments)
-        return {**self._session.status(), "dead_letters": await self._bridge.dead_letters()}
+        dead = await self._bridge.ledger.dead_letters.all()
+        return {**self._session.status(), "dead_letters": len(dead)}
 
 
 async def serve(lines: Lines, tools: Tools, version: str) -> None:

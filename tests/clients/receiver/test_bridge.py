@@ -355,7 +355,7 @@ async def test_a_signal_that_the_server_always_refuses_does_not_hold_up_the_othe
         assert rounds == [False, False, False, False, True, True]
         delivered = [p["signal"]["id"] for m, p in server.requests if m == "signal/deliver"]
         assert delivered == ["bad", "good", "bad", "bad", "bad", "bad"]
-        assert await made.bridge.pending() == 1
+        assert await made.ledger.pending() == 1
 
 
 async def test_a_server_that_comes_back_is_used_again_for_the_next_signal(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ async def test_a_server_that_comes_back_is_used_again_for_the_next_signal(tmp_pa
             assert await made.bridge.drain()
 
         assert fake.ids() == ["s1", "s2"]
-        assert await made.bridge.pending() == 0
+        assert await made.ledger.pending() == 0
 
 
 async def test_a_signal_whose_time_is_over_is_neither_injected_nor_shown(tmp_path: Path) -> None:

@@ -111,18 +111,18 @@ class CodexSurface:
     async def refresh(self) -> None:
         """Connect if there is no connection, and find the thread anew; no failure gets out."""
         async with self._changing:
-            url = await self._url()
-            if url is None or self._context is None:
+            context = self._context
+            url = None if context is None else await self._url(context)
+            if context is None or url is None:
                 return
             try:
                 with anyio.fail_after(CONNECT_S):
                     if not self.is_connected:
-                        token_file = chosen_token_file(None, self._context.environ)
+                        token_file = chosen_token_file(None, context.environ)
                         self._link = await self._connect(url, token_file)
                     assert self._link is not None
-                    self._recipient = await self._link.find(
-                        self._context.environ.get(THREAD_VARIABLE) or None, self._context.cwd
-                    )
+                    named = context.environ.get(THREAD_VARIABLE) or None
+                    self._recipient = await self._link.find(named, context.cwd)
                 if self._recipient is None:
                     self._log_reason("no loaded thread of this folder")
                 else:
@@ -176,11 +176,9 @@ class CodexSurface:
         if link is not None:
             await link.aclose()
 
-    async def _url(self) -> str | None:
+    async def _url(self, context: SurfaceContext) -> str | None:
         """Return where the server is; None: nowhere, or it is not to be used."""
-        if self._context is None:
-            return None
-        environ = self._context.environ
+        environ = context.environ
         if environ.get(SURFACE_VARIABLE, SURFACE) != SURFACE:
             return None
         mode = environ.get(MODE_VARIABLE) or "auto"
@@ -189,16 +187,13 @@ class CodexSurface:
             return None
         if mode == "off":
             return None
-        url = environ.get(URL_VARIABLE)
-        try:
-            return check_url(url) if url else await self._discovered()
-        except ValueError as exc:
-            self._log_reason(f"{URL_VARIABLE}: {exc}")
-            return None
-
-    async def _discovered(self) -> str | None:
-        assert self._context is not None
-        path = self._context.home / "app-server.sock"
+        if url := environ.get(URL_VARIABLE):
+            try:
+                return check_url(url)
+            except ValueError as exc:
+                self._log_reason(f"{URL_VARIABLE}: {exc}")
+                return None
+        path = context.home / "app-server.sock"
         found = await anyio.to_thread.run_sync(path.is_socket)
         return f"unix://{path}" if found else None
 
