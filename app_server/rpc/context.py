@@ -53,7 +53,7 @@ class RequestContext:
     """When the request was read, as `time.perf_counter` has it."""
     failure: str | None = None
     """The word of the error that it is answered with."""
-    _after: tuple[Callable[[], None], ...] = ()
+    _after: tuple[Callable[[], object], ...] = ()
 
     @property
     def client(self) -> ClientSession:
@@ -61,7 +61,7 @@ class RequestContext:
         assert self.session is not None, f"{self.method} ran before initialize"
         return self.session
 
-    def after_answer(self, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
+    def after_answer(self, action: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
         """Call `action(*arguments)` once the answer is on its way, before anything else is sent.
 
         It runs too when the answer is an error or the client has gone.

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.directory import installed_apps
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.measured import READ, measured
@@ -16,7 +15,7 @@ from protocol.apps import (
     AppsReadParams,
     AppsReadResponse,
 )
-from protocol.errors import internal_error, invalid_params
+from protocol.errors import invalid_params
 
 MAX_IDS = 100
 """Of one app/read, repeated ones included."""
@@ -49,11 +48,8 @@ class AppReadHandlers:
         if terms.backend is None:
             return AppsReadResponse(apps=[], missing_app_ids=ids)
         with measured(READ) as measurement:
-            try:
+            with apps_failures("failed to read app metadata"):
                 found = await apps.backend.details(terms.backend, ids, tools=params.include_tools)
-            except AppsUnavailable as exc:
-                text = f"failed to read app metadata: {exc}"
-                raise internal_error(text, "appsUnavailable") from exc
             measurement.tags |= {"apps": str(len(ids)), "found": str(len(found))}
         return AppsReadResponse(
             apps=[
@@ -85,10 +81,8 @@ class AppReadHandlers:
 
 
 async def _fetched(apps: AppsPort, terms: AppTerms) -> Sequence[Connector]:
-    try:
+    with apps_failures("failed to refresh apps"):
         snapshot = await apps.refresh_snapshot(terms.config)
-    except AppsUnavailable as exc:
-        raise internal_error(f"failed to refresh apps: {exc}", "appsUnavailable") from exc
     if snapshot is None:
         return ()
     try:

@@ -29,12 +29,13 @@ class AppTerms:
 
 
 @contextmanager
-def apps_failures() -> Iterator[None]:
-    """Translate that apps cannot be had now."""
+def apps_failures(doing: str | None = None) -> Iterator[None]:
+    """Translate that apps cannot be had now, while something is done that the text may name."""
     try:
         yield
     except AppsUnavailable as exc:
-        raise internal_error(str(exc), "appsUnavailable") from exc
+        text = str(exc) if doing is None else f"{doing}: {exc}"
+        raise internal_error(text, "appsUnavailable") from exc
 
 
 async def read_terms(services: Services, apps: AppsPort, thread_id: str | None) -> AppTerms:

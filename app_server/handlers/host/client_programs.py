@@ -4,18 +4,29 @@ Source: docs/tools.md, "Host methods".
 """
 
 import base64
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Protocol
 
 from app_server.handlers.host.program_params import Size as GivenSize
-from app_server.handlers.host.program_params import checked_size, program_failures
+from app_server.handlers.host.program_params import (
+    checked_command,
+    checked_size,
+    program_environment,
+    terminal_size,
+)
 from app_server.host.commands.command import Stream
+from app_server.host.commands.launch import CommandLaunch
 from app_server.host.programs.outlet import Outlet
-from app_server.host.programs.program import Program
+from app_server.host.programs.program import Program, ProgramOrder, ProgramRefused
 from app_server.host.programs.programs import Programs
+from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
+from protocol.errors import internal_error, invalid_request
+from protocol.host import CommandExecParams, ProcessSpawnParams
 from protocol.model import WireModel
 
 
@@ -29,19 +40,71 @@ class OutputEvent(Protocol):
 class ClientPrograms:
     """The programs of one kind; those of a client end with its connection."""
 
-    def __init__(self, hub: Hub, kind: str, name_of_id: str, noun: str) -> None:
-        """`kind`, `name_of_id` and `noun` are what errors call programs, their ids, and a spawn."""
+    def __init__(
+        self, hub: Hub, method: str, kind: str, name_of_id: str, *, noun: str, max_kept: int
+    ) -> None:
+        """`kind`, `name_of_id` and `noun` are what errors call programs, their ids, and a spawn.
+
+        `method` runs them. `max_kept`: bytes of a stream that is not sent in events.
+        """
         self._hub = hub
         self._running = Programs(kind, name_of_id)
+        self._method = method
         self._kind = kind
         self._noun = noun
+        self._max_kept = max_kept
 
-    def failures(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def failures(self) -> Iterator[None]:
         """Translate why a program is not started, or does not do what it is asked for."""
-        return program_failures(self._noun)
+        try:
+            yield
+        except ProgramRefused as exc:
+            raise invalid_request(str(exc), "programRefused") from exc
+        except SandboxUnavailable as exc:
+            raise internal_error(str(exc), "sandboxUnavailable") from exc
+        except OSError as exc:
+            number = exc.errno or 0
+            words = f"{os.strerror(number)} (os error {number})" if number else str(exc)
+            raise internal_error(f"failed to spawn {self._noun}: {words}", "spawnFailed") from exc
 
-    def outlet(self, client: ConnectionId, cap: int | None, event: OutputEvent | None) -> Outlet:
-        """Make an outlet that sends events to a client, or keeps all; `cap`: bytes of a stream."""
+    def make(
+        self,
+        client: ConnectionId,
+        params: CommandExecParams | ProcessSpawnParams,
+        event: OutputEvent,
+        *,
+        cwd: str,
+        cap: int | None,
+        timeout_s: float | None,
+    ) -> Program:
+        """Make a program as a client wants it, without starting it; `cap`: bytes of a stream.
+
+        Raises:
+            RpcError: its command, its environment or its terminal makes no sense.
+        """
+        streams = params.stream_stdout_stderr or params.tty
+        if not streams:
+            cap = min(self._max_kept, self._max_kept if cap is None else cap)
+        order = ProgramOrder(
+            kind=self._kind,
+            launch=CommandLaunch(
+                argv=checked_command(params.command),
+                env=program_environment(params.env),
+                cwd=cwd,
+                terminal=terminal_size(
+                    params.size, tty=params.tty, method=self._method, of=self._kind
+                ),
+                has_stdin=params.stream_stdin,
+                merges_stderr=False,
+            ),
+            takes_input=params.stream_stdin or params.tty,
+            timeout_s=timeout_s,
+        )
+        return Program(order, self._outlet(client, cap, event if streams else None))
+
+    def _outlet(self, client: ConnectionId, cap: int | None, event: OutputEvent | None) -> Outlet:
+        """Make an outlet that sends events to a client, or keeps all."""
 
         def send(made: OutputEvent, stream: Stream, piece: bytes, cap_reached: bool) -> None:
             encoded = base64.b64encode(piece).decode("ascii")

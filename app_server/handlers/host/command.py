@@ -15,8 +15,6 @@ from app_server.handlers.host import program_params as given
 from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.configured import config_for
-from app_server.host.commands.launch import CommandLaunch
-from app_server.host.programs.program import Program, ProgramOrder
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.confinement.confining import confinement_of
 from app_server.permissions.confinement.places import configured_places
@@ -56,7 +54,9 @@ class CommandExecHandlers:
         self._places = services.places
         self._configuration = services.configuration
         self._commands = services.commands
-        self._programs = ClientPrograms(services.hub, METHOD, "process id", "command")
+        self._programs = ClientPrograms(
+            services.hub, METHOD, METHOD, "process id", noun="command", max_kept=MAX_KEPT
+        )
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -74,36 +74,23 @@ class CommandExecHandlers:
         """Run a program to its end."""
         client = context.connection_id
         _check(params)
-        streams = params.stream_stdout_stderr or params.tty
-        event = partial(CommandExecOutputDeltaNotification, process_id=params.process_id or "")
-        cap = _cap(params, streams=streams)
-        outlet = self._programs.outlet(client, cap, event if streams else None)
         cwd = self._configuration.resolve(params.cwd)
-        launch = CommandLaunch(
-            argv=given.checked_command(params.command),
-            env=given.program_environment(params.env),
+        program = self._programs.make(
+            client,
+            params,
+            partial(CommandExecOutputDeltaNotification, process_id=params.process_id or ""),
             cwd=cwd,
-            terminal=given.terminal_size(params.size, tty=params.tty, method=METHOD, of=METHOD),
-            has_stdin=params.stream_stdin,
-            merges_stderr=False,
-        )
-        order = ProgramOrder(
-            kind=METHOD,
-            launch=launch,
-            takes_input=params.stream_stdin or params.tty,
+            cap=_cap(params),
             timeout_s=_timeout(params),
         )
-        program = Program(order, outlet)
-        with (
-            self._programs.failures(),
-            self._programs.entered(client, params.process_id, program),
-        ):
+        entered = self._programs.entered(client, params.process_id, program)
+        with self._programs.failures(), entered:
             await program.start(self._commands, await self._confinement(params, cwd))
             ended = await program.run()
         return CommandExecResponse(
             exit_code=ended.exit_code,
-            stdout=outlet.kept("stdout"),
-            stderr=outlet.kept("stderr"),
+            stdout=program.outlet.kept("stdout"),
+            stderr=program.outlet.kept("stderr"),
         )
 
     async def write(
@@ -180,13 +167,10 @@ def _both(one: str, other: str) -> Exception:
     return invalid_params(f"command/exec cannot set both {one} and {other}", field=one)
 
 
-def _cap(params: CommandExecParams, *, streams: bool) -> int | None:
-    cap: int | None = given.DEFAULT_CAP
+def _cap(params: CommandExecParams) -> int | None:
     if params.disable_output_cap:
-        cap = None
-    elif params.output_bytes_cap is not None:
-        cap = params.output_bytes_cap
-    return cap if streams else min(MAX_KEPT, MAX_KEPT if cap is None else cap)
+        return None
+    return given.DEFAULT_CAP if params.output_bytes_cap is None else params.output_bytes_cap
 
 
 def _timeout(params: CommandExecParams) -> float | None:

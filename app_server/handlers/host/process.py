@@ -12,10 +12,10 @@ import anyio.abc
 
 from app_server.handlers.host import program_params as given
 from app_server.handlers.host.client_programs import ClientPrograms
+from app_server.handlers.host.failures import as_path
 from app_server.handlers.services import Services
-from app_server.host.commands.launch import CommandLaunch
 from app_server.host.programs.outlet import Outlet
-from app_server.host.programs.program import Ended, Program, ProgramOrder
+from app_server.host.programs.program import Ended, Program
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.rpc.context import ConnectionId, Handler, RequestContext
 from protocol.errors import invalid_request
@@ -47,7 +47,9 @@ class ProcessHandlers:
         self._hub = services.hub
         self._commands = services.commands
         self._tasks: anyio.abc.TaskGroup = services.tasks
-        self._programs = ClientPrograms(services.hub, "process", "process handle", "process")
+        self._programs = ClientPrograms(
+            services.hub, METHOD, "process", "process handle", noun="process", max_kept=MAX_KEPT
+        )
 
     @property
     def routes(self) -> Mapping[str, Handler]:
@@ -66,35 +68,21 @@ class ProcessHandlers:
         client, handle = context.connection_id, params.process_handle
         if not handle:
             raise invalid_request("processHandle must not be empty", "invalidCommand")
-        streams = params.stream_stdout_stderr or params.tty
-        event = partial(ProcessOutputDeltaNotification, process_handle=handle)
-        cap = _cap(params, streams=streams)
-        outlet = self._programs.outlet(client, cap, event if streams else None)
-        order = ProgramOrder(
-            kind="process",
-            launch=CommandLaunch(
-                argv=given.checked_command(params.command),
-                env=given.program_environment(params.env),
-                cwd=given.working_folder(params.cwd),
-                terminal=given.terminal_size(
-                    params.size, tty=params.tty, method=METHOD, of="process"
-                ),
-                has_stdin=params.stream_stdin,
-                merges_stderr=False,
-            ),
-            takes_input=params.stream_stdin or params.tty,
+        has_cap = "output_bytes_cap" in params.model_fields_set
+        program = self._programs.make(
+            client,
+            params,
+            partial(ProcessOutputDeltaNotification, process_handle=handle),
+            cwd=str(as_path(params.cwd)),
+            cap=params.output_bytes_cap if has_cap else given.DEFAULT_CAP,
             timeout_s=_timeout(params),
         )
-        program = Program(order, outlet)
         with ExitStack() as entered, self._programs.failures():
             entered.enter_context(self._programs.entered(client, handle, program))
             await program.start(self._commands, UNCONFINED)
             running = entered.pop_all()
-
-        def begin() -> None:
-            self._tasks.start_soon(self._run, client, handle, program, running)
-
-        context.after_answer(begin)
+        start_soon = self._tasks.start_soon
+        context.after_answer(start_soon, self._run, client, handle, program, running)
         return ProcessSpawnResponse()
 
     async def write(
@@ -144,13 +132,6 @@ def _exited(handle: str, ended: Ended, outlet: Outlet) -> ProcessExitedNotificat
         stderr=outlet.kept("stderr"),
         stderr_cap_reached=outlet.cap_reached("stderr"),
     )
-
-
-def _cap(params: ProcessSpawnParams, *, streams: bool) -> int | None:
-    cap = params.output_bytes_cap
-    if "output_bytes_cap" not in params.model_fields_set:
-        cap = given.DEFAULT_CAP
-    return cap if streams else min(MAX_KEPT, MAX_KEPT if cap is None else cap)
 
 
 def _timeout(params: ProcessSpawnParams) -> float | None:

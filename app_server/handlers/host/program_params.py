@@ -6,16 +6,12 @@ Source: docs/tools.md, "Host methods".
 import base64
 import binascii
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Protocol
 
-from app_server.handlers.host.failures import as_path
 from app_server.host.commands.launch import TerminalSize
-from app_server.host.programs.program import ProgramRefused
-from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.permissions.environment import CREDENTIALS
-from protocol.errors import RpcError, internal_error, invalid_params, invalid_request
+from protocol.errors import RpcError, invalid_params, invalid_request
 
 DEFAULT_TIMEOUT_S = 10.0
 DEFAULT_CAP = 1024 * 1024
@@ -112,30 +108,6 @@ def input_bytes(delta_base64: str | None, *, close: bool, method: str) -> bytes:
         return base64.b64decode(delta_base64 or "", validate=True)
     except (ValueError, binascii.Error) as exc:
         raise invalid_params(f"invalid deltaBase64: {exc}", field="deltaBase64") from exc
-
-
-@contextmanager
-def program_failures(what: str) -> Iterator[None]:
-    """Translate why a program is not started, or does not do what it is asked for."""
-    try:
-        yield
-    except ProgramRefused as exc:
-        raise invalid_request(str(exc), "programRefused") from exc
-    except SandboxUnavailable as exc:
-        raise internal_error(str(exc), "sandboxUnavailable") from exc
-    except OSError as exc:
-        number = exc.errno or 0
-        words = f"{os.strerror(number)} (os error {number})" if number else str(exc)
-        raise internal_error(f"failed to spawn {what}: {words}", "spawnFailed") from exc
-
-
-def working_folder(path: str) -> str:
-    """Return an absolute folder of a client.
-
-    Raises:
-        RpcError: no folder can have this path.
-    """
-    return str(as_path(path))
 
 
 def _wrong(field: str, rule: str) -> RpcError:

@@ -3,22 +3,20 @@
 Source: docs/skills.md.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from app_server.config.editing.errors import NotRecorded
-from app_server.config.editing.file import ChangedMeanwhile
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import Config
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
+from app_server.handlers.settings.file_changes import change_config
 from app_server.rpc.context import Handler, RequestContext
 from app_server.skills.catalog import MAX_EXTRA_ROOTS
 from app_server.skills.folders import Found, Skills
 from app_server.skills.switches import MAX_ENTRIES, switched
-from protocol.errors import internal_error, invalid_params
+from protocol.errors import invalid_params
 from protocol.skills import (
     SkillErrorInfo,
     SkillMetadata,
@@ -105,22 +103,8 @@ class SkillHandlers:
                 return str(edit.set_value(found.text, path, entries))
             return str(edit.remove(found.text, path))
 
-        try:
-            with anyio.CancelScope(shield=True):
-                await self._change(changed)
-        except ConfigError as exc:
-            text = f"failed to load configuration: {exc}"
-            raise internal_error(text, "configInvalid", detail=str(exc)) from exc
-        except NotRecorded as exc:
-            raise internal_error(f"failed to write config.toml: {exc}", "storageFailed") from exc
+        await change_config(self._file, changed)
         return SkillsConfigWriteResponse(effective_enabled=params.enabled)
-
-    async def _change(self, changed: Callable[[Any, Config], str]) -> None:
-        try:
-            await self._file.change(changed)
-        except ChangedMeanwhile:
-            # An editor saved the file between the reading and the writing.
-            await self._file.change(changed)
 
 
 def _entry(name: str, skills: Skills, settings: Mapping[str, Any]) -> SkillsListEntry:

@@ -68,15 +68,14 @@ class DiagnosticsHandlers:
     ) -> ServerDiagnosticsResponse:
         """Measure now."""
         services = self._services
-        resident, files = await anyio.to_thread.run_sync(_measure_process)
+        resident = await anyio.to_thread.run_sync(_resident_bytes)
+        files = await anyio.to_thread.run_sync(open_files)
         gauges = await self._gauges()
         signals = await self._signals()
         sessions = list(self._sessions)
         return ServerDiagnosticsResponse(
             process=ServerDiagnosticsProcess(id=os.getpid(), resident_memory_bytes=resident),
-            gauges=[
-                ServerDiagnosticsGauge(name=name, value=value) for name, value in gauges.items()
-            ],
+            gauges=_gauges(gauges),
             server=ServerDiagnosticsServer(
                 version=services.version,
                 protocol_version=PROTOCOL_VERSION,
@@ -89,7 +88,10 @@ class DiagnosticsHandlers:
             mcp_servers=_mcp_servers(sessions),
             methods=_methods(services.figures),
             signals=signals,
-            failures=_failures(services.figures),
+            failures=[
+                ServerDiagnosticsFailure.model_validate(failure, from_attributes=True)
+                for failure in services.figures.failures
+            ],
             analytics=_analytics(services.use_counts),
         )
 
@@ -131,10 +133,11 @@ class DiagnosticsHandlers:
 def _analytics(counts: UseCounts | None) -> list[ServerDiagnosticsGauge] | None:
     if counts is None:
         return None
-    return [
-        ServerDiagnosticsGauge(name=name, value=value)
-        for name, value in sorted(counts.read().items())
-    ]
+    return _gauges(dict(sorted(counts.read().items())))
+
+
+def _gauges(values: Mapping[str, int]) -> list[ServerDiagnosticsGauge]:
+    return [ServerDiagnosticsGauge(name=name, value=value) for name, value in values.items()]
 
 
 def _connections(loads: Sequence[ConnectionLoad]) -> list[ServerDiagnosticsConnection]:
@@ -197,23 +200,6 @@ def _methods(figures: ServerFigures) -> list[ServerDiagnosticsMethod]:
         )
         for method, each in sorted(figures.methods.items())
     ]
-
-
-def _failures(figures: ServerFigures) -> list[ServerDiagnosticsFailure]:
-    return [
-        ServerDiagnosticsFailure(
-            source=failure.source,
-            kind=failure.kind,
-            count=failure.count,
-            last_at_ms=failure.last_at_ms,
-            last_method=failure.last_method,
-        )
-        for failure in figures.failures
-    ]
-
-
-def _measure_process() -> tuple[int | None, int | None]:
-    return _resident_bytes(), open_files()
 
 
 def _resident_bytes() -> int | None:

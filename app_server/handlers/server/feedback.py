@@ -8,7 +8,6 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ MAX_TEXT_CHARS = 64 * 1024
 
 class NotSaved(Exception):
     """A report cannot be saved; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Attachment:
-    name: str
-    path: Path
 
 
 class FeedbackHandlers:
@@ -69,13 +62,13 @@ class FeedbackHandlers:
             raise _refusal("reason", f"holds, with the tags, over {MAX_TEXT_CHARS} characters")
         thread_id = params.thread_id or f"no-active-thread-{self._clock.new_id()}"
         attachments = [
-            _Attachment(f"files/{number}-{Path(name).name}", Path(name))
+            (f"files/{number}-{Path(name).name}", Path(name))
             for number, name in enumerate(extra, start=1)
         ]
         if params.include_logs and params.thread_id is not None:
             log = Path(self._store.shown_path(params.thread_id))
             if await self._store.exists(params.thread_id):
-                attachments.append(_Attachment("thread.jsonl", log))
+                attachments.append(("thread.jsonl", log))
         report = {
             "message": params.reason,
             "timestampMs": self._clock.now_ms(),
@@ -93,7 +86,8 @@ class FeedbackHandlers:
         return FeedbackSaveResponse(saved_path=params.save_path, thread_id=thread_id)
 
 
-def _save(target: Path, report: Mapping[str, Any], attachments: Sequence[_Attachment]) -> None:
+def _save(target: Path, report: Mapping[str, Any], attachments: Sequence[tuple[str, Path]]) -> None:
+    """Write a report; attachments are names in it, and files."""
     try:
         # For its owner alone: it may hold a conversation.
         number, name = tempfile.mkstemp(dir=target.parent, prefix=".feedback-")
@@ -105,12 +99,12 @@ def _save(target: Path, report: Mapping[str, Any], attachments: Sequence[_Attach
             zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as out,
         ):
             out.writestr("report.json", json.dumps(report))
-            out.writestr("manifest.json", json.dumps([each.name for each in attachments]))
+            out.writestr("manifest.json", json.dumps([shown for shown, _ in attachments]))
             left = MAX_REPORT_BYTES
-            for attachment in attachments:
-                content = _read(attachment.path, min(left, MAX_FILE_BYTES))
+            for shown, path in attachments:
+                content = _read(path, min(left, MAX_FILE_BYTES))
                 left -= len(content)
-                out.writestr(attachment.name, content)
+                out.writestr(shown, content)
         os.link(name, target)
     except FileExistsError as exc:
         raise NotSaved(f"{target} is there already") from exc

@@ -11,15 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app_server.config.default_provider import OFFLINE, OPENAI, default_provider_id
-from app_server.config.editing.errors import NotRecorded
-from app_server.config.editing.file import ChangedMeanwhile
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import Config
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
+from app_server.handlers.settings.file_changes import change_config
 from app_server.rpc.context import Handler, RequestContext
 from app_server.turns.model.catalogue.providers import read_providers
 from app_server.turns.model.provider import Provider
-from protocol.errors import INVALID_REQUEST, RpcError, internal_error
+from protocol.errors import INVALID_REQUEST, RpcError
 from protocol.models import (
     CustomGatewayProviderSettings,
     CustomGatewayProviderSettingsPatch,
@@ -114,17 +113,7 @@ class ProviderHandlers:
             written.append(read_providers(Config(tomllib.loads(text)))[provider_id])
             return str(text)
 
-        try:
-            try:
-                await self._file.change(changed)
-            except ChangedMeanwhile:
-                # An editor saved the file between the reading and the writing.
-                await self._file.change(changed)
-        except ConfigError as exc:
-            text = f"failed to load configuration: {exc}"
-            raise internal_error(text, "configInvalid", detail=str(exc)) from exc
-        except NotRecorded as exc:
-            raise internal_error(f"failed to write config.toml: {exc}", "storageFailed") from exc
+        await change_config(self._file, changed)
         return ModelProviderConfigWriteResponse(provider=_shown(written[-1]))
 
 

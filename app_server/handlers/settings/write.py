@@ -24,6 +24,7 @@ from app_server.config.editing.keys import (
 )
 from app_server.config.key_check.unknown_keys import refuse_unknown_overrides
 from app_server.config.values import Config, ConfigError, Document
+from app_server.handlers.errors import settings_failures
 from app_server.handlers.services import Services
 from app_server.handlers.settings.check import check_settings
 from app_server.handlers.settings.hook_trust import with_parts
@@ -115,12 +116,8 @@ class ConfigWriteHandlers:
             edits = with_parts(edits)
         except BadEdit as exc:
             raise _refusal("configValidationError", str(exc)) from exc
-        try:
+        with settings_failures("failed to load configuration"):
             around = await self._configuration.read()
-        except ConfigError as exc:
-            raise internal_error(
-                f"failed to load configuration: {exc}", "configInvalid", detail=str(exc)
-            ) from exc
         result: list[ConfigWriteResponse] = []
 
         def changed(edit: Any, found: Config) -> str:
@@ -134,11 +131,8 @@ class ConfigWriteHandlers:
             return text
 
         try:
-            await file.change(changed)
-        except ConfigError as exc:
-            raise internal_error(
-                f"failed to load configuration: {exc}", "configInvalid", detail=str(exc)
-            ) from exc
+            with settings_failures("failed to load configuration"):
+                await file.change(changed)
         except ChangedMeanwhile as exc:
             raise _refusal("configVersionConflict", CONFLICT) from exc
         except NotRecorded as exc:

@@ -1,0 +1,29 @@
+"""How requests change config.toml, but for those that name the state they saw."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ChangedMeanwhile, ConfigFile
+from app_server.config.values import Config
+from app_server.handlers.errors import settings_failures
+from protocol.errors import internal_error
+
+
+async def change_config(file: ConfigFile, changed: Callable[[Any, Config], str]) -> None:
+    """Put the text in place that `changed` makes, which is called again if the file has changed.
+
+    Raises:
+        RpcError: the file cannot be read or written, or `changed` refuses.
+    """
+    try:
+        with settings_failures("failed to load configuration"), anyio.CancelScope(shield=True):
+            try:
+                await file.change(changed)
+            except ChangedMeanwhile:
+                # An editor saved the file between the reading and the writing.
+                await file.change(changed)
+    except NotRecorded as exc:
+        raise internal_error(f"failed to write config.toml: {exc}", "storageFailed") from exc
