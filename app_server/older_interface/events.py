@@ -3,9 +3,10 @@
 Source: docs/older_interface.md, "Events".
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from pydantic.alias_generators import to_snake
 
 from app_server.older_interface.history import begun, completed, output_delta
 from protocol.model import JsonObject
@@ -66,10 +67,7 @@ def _plan(params: Mapping[str, Any]) -> JsonObject:
 
 
 def _snake(usage: Mapping[str, Any]) -> JsonObject:
-    return {
-        re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): count
-        for name, count in usage.items()
-    }
+    return {to_snake(name): count for name, count in usage.items()}
 
 
 def _delta(kind: str) -> Callable[[Mapping[str, Any]], JsonObject]:

@@ -4,10 +4,11 @@ Source: docs/older_interface.md, "Events".
 """
 
 import base64
-import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
+
+from pydantic.alias_generators import to_snake
 
 from protocol.model import Json, JsonObject
 
@@ -104,13 +105,12 @@ def words(command: str) -> list[str]:
 
 def parsed(action: JsonObject) -> JsonObject:
     """Render one thing that a command does."""
-    kind = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", action["type"])
     members = {
         "cmd" if name == "command" else name: value
         for name, value in action.items()
         if name != "type"
     }
-    return {"type": kind, **members}
+    return {"type": to_snake(action["type"]), **members}
 
 
 def changes(given: Sequence[Any]) -> JsonObject:

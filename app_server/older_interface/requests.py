@@ -92,20 +92,25 @@ def _thread(params: Params) -> JsonObject:
     for member, tool in _TOOLS.items():
         if params.get(member) is not None:
             config[f"tools.{tool}.enabled"] = params[member]
+    return _given(
+        params,
+        *("model", "modelProvider", "cwd", "baseInstructions", "developerInstructions", "profile"),
+        approvalPolicy=_approval_policy(params),
+        sandbox=None if _first_sandbox(params) is not None else params.get("sandbox"),
+        config=config or None,
+    )
+
+
+def _given(params: Params, *names: str, **translated: Json) -> JsonObject:
+    """Take members of a request as they are, and others translated; without those that are null."""
+    members = {**{name: params.get(name) for name in names}, **translated}
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _approval_policy(params: Params) -> Json:
     policy = params.get("approvalPolicy")
-    given = {
-        "model": params.get("model"),
-        "modelProvider": params.get("modelProvider"),
-        "cwd": params.get("cwd"),
-        # What the older policy asked about, today's asks about before it is tried.
-        "approvalPolicy": "on-request" if policy == "on-failure" else policy,
-        "sandbox": None if _first_sandbox(params) is not None else params.get("sandbox"),
-        "baseInstructions": params.get("baseInstructions"),
-        "developerInstructions": params.get("developerInstructions"),
-        "profile": params.get("profile"),
-        "config": config or None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    # What the older policy asked about, today's asks about before it is tried.
+    return "on-request" if policy == "on-failure" else policy
 
 
 def _first_sandbox(params: Params) -> Json:
@@ -135,19 +140,13 @@ def _send_message(params: Params) -> Translated:
 
 
 def _send_turn(params: Params) -> Translated:
-    policy = params.get("approvalPolicy")
-    chosen = {
-        "cwd": params.get("cwd"),
-        "approvalPolicy": "on-request" if policy == "on-failure" else policy,
-        "sandboxPolicy": sandbox_policy(params.get("sandboxPolicy")),
-        "model": params.get("model"),
-        "effort": params.get("effort"),
-        "summary": params.get("summary"),
-        "personality": params.get("personality"),
-        "outputSchema": params.get("outputSchema"),
-    }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    return Translated("turn/start", {**_turn(params), **given}, _nothing)
+    chosen = _given(
+        params,
+        *("cwd", "model", "effort", "summary", "personality", "outputSchema"),
+        approvalPolicy=_approval_policy(params),
+        sandboxPolicy=sandbox_policy(params.get("sandboxPolicy")),
+    )
+    return Translated("turn/start", {**_turn(params), **chosen}, _nothing)
 
 
 def _turn(params: Params) -> JsonObject:
@@ -194,12 +193,7 @@ def _interrupt(params: Params) -> Translated:
 
 
 def _list(params: Params) -> Translated:
-    given = {
-        "limit": params.get(PAGE_SIZE),
-        "cursor": params.get("cursor"),
-        "modelProviders": params.get("modelProviders"),
-    }
-    request = {name: value for name, value in given.items() if value is not None}
+    request = _given(params, "cursor", "modelProviders", limit=params.get(PAGE_SIZE))
 
     def result(page: Any) -> JsonObject:
         items = [_summary(thread) for thread in page["data"]]
@@ -209,16 +203,13 @@ def _list(params: Params) -> Translated:
 
 
 def _summary(thread: JsonObject) -> JsonObject:
+    same = ("preview", "modelProvider", "cwd", "cliVersion", "source")
     return {
         "conversationId": thread["id"],
         "path": thread.get("path"),
-        "preview": thread["preview"],
         "timestamp": datetime.fromtimestamp(thread["createdAt"], UTC).isoformat(),
-        "modelProvider": thread["modelProvider"],
-        "cwd": thread["cwd"],
-        "cliVersion": thread["cliVersion"],
-        "source": thread["source"],
         "gitInfo": thread.get("gitInfo"),
+        **{name: thread[name] for name in same},
     }
 
 
@@ -233,31 +224,29 @@ def _archive(params: Params) -> Translated:
     return Translated("thread/archive", {"threadId": _conversation(params)}, _nothing)
 
 
+_SAVED = {
+    "approvalPolicy": "approval_policy",
+    "sandboxMode": "sandbox_mode",
+    "sandboxSettings": "sandbox_workspace_write",
+    "model": "model",
+    "modelReasoningEffort": "model_reasoning_effort",
+    "modelReasoningSummary": "model_reasoning_summary",
+    "modelVerbosity": "model_verbosity",
+}
+
+
 def _saved_config(params: Params) -> Translated:
     def result(answer: Any) -> JsonObject:
-        config = answer["config"]
-        shown = {
-            "approvalPolicy": config.get("approval_policy"),
-            "sandboxMode": config.get("sandbox_mode"),
-            "sandboxSettings": config.get("sandbox_workspace_write"),
-            "model": config.get("model"),
-            "modelReasoningEffort": config.get("model_reasoning_effort"),
-            "modelReasoningSummary": config.get("model_reasoning_summary"),
-            "modelVerbosity": config.get("model_verbosity"),
-        }
+        shown = {name: answer["config"].get(key) for name, key in _SAVED.items()}
         return {"config": {**shown, "tools": None, "profile": None, "profiles": {}}}
 
     return Translated("config/read", {}, result)
 
 
 def _default_model(params: Params) -> Translated:
-    wanted = {
-        "model": params.get("model"),
-        "model_reasoning_effort": params.get("reasoningEffort"),
-    }
     edits = [
-        {"keyPath": key, "value": value, "mergeStrategy": "replace"}
-        for key, value in wanted.items()
+        {"keyPath": key, "value": params.get(name), "mergeStrategy": "replace"}
+        for key, name in (("model", "model"), ("model_reasoning_effort", "reasoningEffort"))
     ]
     return Translated("config/batchWrite", {"edits": edits}, _nothing)
 
@@ -271,13 +260,8 @@ def _user_info(params: Params) -> Translated:
 
 
 def _execute(params: Params) -> Translated:
-    given = {
-        "command": params.get("command"),
-        "timeoutMs": params.get("timeoutMs"),
-        "cwd": params.get("cwd"),
-        "sandboxPolicy": sandbox_policy(params.get("sandboxPolicy")),
-    }
-    request = {name: value for name, value in given.items() if value is not None}
+    policy = sandbox_policy(params.get("sandboxPolicy"))
+    request = _given(params, "command", "timeoutMs", "cwd", sandboxPolicy=policy)
     return Translated("command/exec", request, dict)
 
 
