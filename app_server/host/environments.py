@@ -7,7 +7,7 @@ Source: docs/environments.md.
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import uuid4
 
 import anyio
@@ -18,7 +18,6 @@ from app_server.host.exec.client.command import RemoteCommand
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.starts import (
     CommandOrder,
-    Start,
     command_start,
     connection_open,
     patch_start,
@@ -30,6 +29,10 @@ from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
 from protocol.exec_files import FileProfile
 from protocol.exec_server import WorkPolicy
+
+if TYPE_CHECKING:
+    # It brings the WebSocket client, which is imported with the first of them.
+    from app_server.host.exec.client.environment import RemoteEnvironment
 
 LOCAL = "local"
 
@@ -54,44 +57,7 @@ class NotAdded(Exception):
     """An environment cannot be added; the text says why."""
 
 
-class RemotePlace(Protocol):
-    """An environment elsewhere."""
-
-    status: Status
-    error: str | None
-    """Why it is disconnected."""
-
-    async def connect(self) -> None:
-        """Connect, and leave it at that if it does not work."""
-
-    async def info(self) -> tuple[EnvironmentShellInfo, str]:
-        """Ask for shell and working folder; connects if need be.
-
-        Raises:
-            OSError: it is out of reach.
-        """
-
-    def start(self, start: Start) -> AbstractAsyncContextManager[RemoteProcess]:
-        """Run something there for as long as the context lasts; connects if need be.
-
-        Raises:
-            ConnectionError: on entering; it is out of reach.
-            OSError: on entering; it cannot be started there.
-        """
-
-    def open_file(
-        self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
-    ) -> AbstractAsyncContextManager[RemoteProcess]:
-        """Read a file there, see Environments.open_file; connects if need be."""
-
-    async def wait_until_reachable(self) -> None:
-        """Wait for a connection, or until this has been replaced; tries to connect meanwhile."""
-
-    def replace(self) -> None:
-        """End the connection, and with it whatever runs there."""
-
-
-MakePlace: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[bool], None]], RemotePlace]
+MakePlace: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[bool], None]], "RemoteEnvironment"]
 """Takes who owns its connection, and who hears when there is one and when not any more."""
 
 
@@ -102,7 +68,7 @@ class Environments:
         """`tasks` owns the connections."""
         self._tasks = tasks
         self._local = LocalProcesses()
-        self._remote: dict[str, RemotePlace] = {}
+        self._remote: dict[str, RemoteEnvironment] = {}
         self._instances = {LOCAL: uuid4().hex}
         self.on_connection: ConnectionCallback = lambda environment_id, connected: None
 
@@ -136,7 +102,7 @@ class Environments:
         """Return an id that is another one after `add`; None for an unknown environment."""
         return self._instances.get(environment_id)
 
-    def instance(self, environment_id: str, instance_id: str) -> RemotePlace | None:
+    def instance(self, environment_id: str, instance_id: str) -> "RemoteEnvironment | None":
         """Return an environment that is not this machine; None if it is another instance now.
 
         It stays the same one: when it is replaced, it is out of reach.
@@ -245,7 +211,7 @@ class Environments:
         """
         if environment_id == LOCAL:
             return
-        place: RemotePlace | None = None
+        place: RemoteEnvironment | None = None
         while place is not (found := self._find(environment_id)):
             place = found
             await place.wait_until_reachable()
@@ -256,7 +222,7 @@ class Environments:
             place.replace()
         await self._local.aclose()
 
-    def _find(self, environment_id: str) -> RemotePlace:
+    def _find(self, environment_id: str) -> "RemoteEnvironment":
         try:
             return self._remote[environment_id]
         except KeyError:

@@ -6,16 +6,14 @@ Source: docs/tools.md, "Commands", "Approvals and rules".
 import os.path
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
 import anyio
 import anyio.to_thread
 
-from app_server.host.commands.launch import CommandLaunch, TerminalSize
-from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
-from app_server.host.exec.client.starts import CommandOrder
+from app_server.host.commands.shell import UnknownShell, find_shell, shown_line
 from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.patch.in_command import may_be_patch
@@ -26,7 +24,7 @@ from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.arguments import EXEC_COMMAND, ExecArguments, exec_declaration
 from app_server.tools.commands.denials import looks_denied
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
-from app_server.tools.commands.terminals import Terminals
+from app_server.tools.commands.terminals import ShellLine, Terminals
 from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
 from app_server.tools.elsewhere import UNCONFINED_WORK, work_policy
 from app_server.tools.environments import (
@@ -52,8 +50,7 @@ class _Planned:
 
     arguments: ExecArguments
     request: CommandRequest
-    launch: CommandLaunch | CommandOrder
-    """An order for another machine, which the request names."""
+    line: ShellLine
 
 
 class ExecCommand:
@@ -169,25 +166,16 @@ class ExecCommand:
             confinement=self._environments.confinement(found),
             environment_id=found.id,
         )
-        launch: CommandLaunch | CommandOrder
-        if found.is_here:
-            launch = CommandLaunch(
-                shell_command(shell, arguments.cmd, login=login),
-                self._terminals.environment(self._turn.thread_id, call_id),
-                cwd,
-                TerminalSize() if arguments.tty else None,
-            )
-        else:
-            launch = CommandOrder(
-                line=arguments.cmd,
-                shell=arguments.shell,
-                login=login,
-                cwd=cwd,
-                tty=arguments.tty,
-                variables=self._terminals.variables(self._turn.thread_id, call_id),
-                policy=work_policy(self._environments, found),
-            )
-        return _Planned(arguments=arguments, request=request, launch=launch)
+        line = ShellLine(
+            environment_id=found.id,
+            cwd=cwd,
+            shell=shell,
+            named_shell=arguments.shell,
+            login=login,
+            tty=arguments.tty,
+            policy=UNCONFINED_WORK if found.is_here else work_policy(self._environments, found),
+        )
+        return _Planned(arguments=arguments, request=request, line=line)
 
     @staticmethod
     async def _shell(arguments: ExecArguments, found: FoundEnvironment) -> str:
@@ -195,18 +183,6 @@ class ExecCommand:
         if found.shell is not None:
             return arguments.shell or found.shell
         return await anyio.to_thread.run_sync(find_shell, arguments.shell)
-
-    async def _start(self, run: CommandRun, planned: _Planned, confinement: Confinement) -> None:
-        match planned.launch:
-            case CommandLaunch() as launch:
-                await self._terminals.start(
-                    run, launch, confinement, self._connections(run, confinement)
-                )
-            case CommandOrder() as order:
-                if not confinement.is_confined:
-                    order = replace(order, policy=UNCONFINED_WORK)
-                where = planned.request.environment_id
-                await self._terminals.start_elsewhere(run, where, order)
 
     def _connections(self, run: CommandRun, confinement: Confinement) -> Gate | None:
         """Return what decides about the command's connections; None where nothing has to."""
@@ -235,7 +211,8 @@ class ExecCommand:
     ) -> str:
         began_s = time.perf_counter()
         try:
-            await self._start(run, planned, confinement)
+            gate = self._connections(run, confinement)
+            await self._terminals.start(run, planned.line, confinement, gate)
         except SandboxUnavailable as exc:
             await run.decline()
             return _failed(str(exc))

@@ -1,13 +1,14 @@
 """Compares a few letters with many texts: by rapidfuzz, and without it while it is imported.
 
-Source: docs/tools.md, "Host methods"; https://rapidfuzz.github.io/RapidFuzz/.
+Source: docs/tools.md, "Host methods"; docs/architecture.md, "What is loaded late"; https://rapidfuzz.github.io/RapidFuzz/.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from app_server.host.search.worker_import import WorkerImport
+from app_server.runtime.loader import IMPORTER, LoadFailed, load_from_worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,6 @@ def with_rapidfuzz() -> Comparing:
     return Comparing(having, nearest)
 
 
-def until_made(comparing: WorkerImport[Comparing]) -> Comparing:
-    """Compare without rapidfuzz while it is not imported, and wait for it to choose the nearest."""
-
-    def nearest(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:
-        return comparing.get().nearest(letters, texts, count)
-
-    return comparing.made or Comparing(_having, nearest)
-
-
 def _having(letters: str, texts: Sequence[str]) -> Iterable[int]:
     in_order = re.compile("".join(f"[^{re.escape(it)}]*+{re.escape(it)}" for it in letters))
     return [index for index, text in enumerate(texts) if in_order.match(text)]
@@ -58,3 +50,37 @@ def _first(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[flo
 
 WITHOUT_RAPIDFUZZ = Comparing(_having, _first)
 """For what is shown while rapidfuzz is imported."""
+
+
+class LateRapidfuzz:
+    """Compares by rapidfuzz once that is imported, and without it before."""
+
+    def __init__(self, make: Callable[[], Comparing] = with_rapidfuzz) -> None:
+        """`make` imports it."""
+        self._make = make
+        self._made: Comparing | None = None
+
+    def begin(self) -> None:
+        """Have it imported soon, without waiting; the next use tries again what fails."""
+        if self._made is None:
+            with contextlib.suppress(LoadFailed):
+                IMPORTER.request(self._once)
+
+    def at_once(self) -> Comparing:
+        """Return what never waits."""
+        return self._made or WITHOUT_RAPIDFUZZ
+
+    def comparing(self) -> Comparing:
+        """Return what waits for it, in a worker thread, to choose the nearest."""
+        return self._made or Comparing(_having, self._nearest)
+
+    def _nearest(
+        self, letters: str, texts: Sequence[str], count: int
+    ) -> Iterable[tuple[float, int]]:
+        return load_from_worker(self._once).nearest(letters, texts, count)
+
+    def _once(self) -> Comparing:
+        # The importer has one thread: nobody else is here.
+        if self._made is None:
+            self._made = self._make()
+        return self._made

@@ -14,16 +14,10 @@ import anyio.abc
 
 from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import FileWork, Stop, Stopped
-from app_server.host.search.comparing import (
-    WITHOUT_RAPIDFUZZ,
-    Comparing,
-    until_made,
-    with_rapidfuzz,
-)
+from app_server.host.search.comparing import LateRapidfuzz
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
 from app_server.host.search.ranking import Match, rank
-from app_server.host.search.worker_import import WorkerImport
 
 logger = logging.getLogger(__name__)
 
@@ -39,22 +33,18 @@ OnMatches: TypeAlias = Callable[[str, Matches], None]
 """Takes a query and what fits it so far."""
 
 
-class TooManyRoots(PathRefused):
-    """A search has more than MAX_ROOTS roots."""
-
-
 class SearchSession:
     """One search that goes on while a user types."""
 
     def __init__(
         self,
         roots: Sequence[RootListing],
-        comparing: "WorkerImport[Comparing]",
+        rapidfuzz: LateRapidfuzz,
         on_matches: OnMatches,
         on_complete: Callable[[], None],
     ) -> None:
         """Search `roots`; `run` does the work."""
-        self._roots, self._comparing = roots, comparing
+        self._roots, self._rapidfuzz = roots, rapidfuzz
         self._on_matches, self._on_complete = on_matches, on_complete
         self._loop = asyncio.get_running_loop()
         self._query = ""
@@ -93,7 +83,7 @@ class SearchSession:
         if query == self._query:
             self._on_complete()
         if query:
-            self._comparing.begin()
+            self._rapidfuzz.begin()
 
     def _work(self, query: str, superseded: Stop, ended: Stop) -> None:
         stop = _Either(superseded, ended)
@@ -115,13 +105,13 @@ class SearchSession:
                 self._notify(query, found)
 
     def _show(self, stop: Stop, listing: Listing) -> None:
-        query, comparing = self._query, self._comparing.made or WITHOUT_RAPIDFUZZ
+        query, comparing = self._query, self._rapidfuzz.at_once()
         if query and (found := rank(query, [listing], comparing, stop)):
             self._notify(query, found)
 
     def _rank(self, query: str, listings: Sequence[Listing | None], stop: Stop) -> Matches:
         present = [listing for listing in listings if listing is not None]
-        return rank(query, present, until_made(self._comparing), stop) if query else ()
+        return rank(query, present, self._rapidfuzz.comparing(), stop) if query else ()
 
     def _notify(self, query: str, matches: Matches) -> None:
         self._loop.call_soon_threadsafe(self._on_loop, query, matches)
@@ -152,7 +142,7 @@ class FileSearch:
         self._tasks = tasks
         self._work = FileWork()
         # Its import takes more than it saves the first search; so that one begins it at its end.
-        self._comparing = WorkerImport(with_rapidfuzz)
+        self._rapidfuzz = LateRapidfuzz()
         self._listings = Listings()
         self._sessions: dict[Owner, dict[str, SearchSession]] = {}
         self._singles: dict[tuple[Owner, str], Stop] = {}
@@ -177,13 +167,13 @@ class FileSearch:
             def work(ended: Stop) -> Matches:
                 stop = _Either(superseded, ended)
                 fresh = [root.refresh(stop) for root in found]
-                return rank(query, fresh, until_made(self._comparing), stop)
+                return rank(query, fresh, self._rapidfuzz.comparing(), stop)
 
             return await self._work.run(work) if query else ()
         except Stopped:
             return ()
         finally:
-            self._comparing.begin()
+            self._rapidfuzz.begin()
             if token is not None and self._singles.get((owner, token)) is superseded:
                 del self._singles[owner, token]
 
@@ -206,7 +196,7 @@ class FileSearch:
         if len(of_owner) >= MAX_SESSIONS:
             raise PathRefused(f"a connection has at most {MAX_SESSIONS} search sessions")
         found = self._listings.of(roots)
-        session = SearchSession(found, self._comparing, on_matches, on_complete)
+        session = SearchSession(found, self._rapidfuzz, on_matches, on_complete)
         of_owner[session_id] = session
         self._tasks.start_soon(session.run, self._work)
 
@@ -238,4 +228,4 @@ class FileSearch:
 
 def _check(roots: Sequence[str]) -> None:
     if len(roots) > MAX_ROOTS:
-        raise TooManyRoots(f"a search has at most {MAX_ROOTS} roots")
+        raise PathRefused(f"a search has at most {MAX_ROOTS} roots")

@@ -34,19 +34,12 @@ class OutputDeltas:
             return
         wait_s = self._next_s - self._loop.time()
         if wait_s <= 0:
-            self._send()
+            self.send()
         else:
-            self._timer = self._loop.call_later(wait_s, self._send)
+            self._timer = self._loop.call_later(wait_s, self.send)
 
-    def flush(self) -> None:
-        """Send at once what waits, but for a character that is not whole yet."""
-        self._send()
-
-    def finish(self) -> None:
-        """Send what is left, as its process has ended."""
-        self._send(is_last=True)
-
-    def _send(self, *, is_last: bool = False) -> None:
+    def send(self, *, is_last: bool = False) -> None:
+        """Send at once what waits; a character that is not whole yet only if nothing follows."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -54,6 +54,11 @@ class CommandRun:
         self._began_s = time.perf_counter()
         self._writing = anyio.Lock()
 
+    @property
+    def thread_id(self) -> str:
+        """The thread that it is of."""
+        return self._recorder.thread.id
+
     def take(self, stream: Stream, data: bytes) -> None:
         """Take output; never waits."""
         self._output.add(data)
@@ -78,12 +83,12 @@ class CommandRun:
 
     def send_pending(self) -> None:
         """Send clients what it printed and was not sent yet, as its process has ended."""
-        self._deltas.finish()
+        self._deltas.send(is_last=True)
 
     def again(self) -> None:
         """Forget what was printed, as it is started once more; clients have it."""
         self.process = None
-        self._deltas.finish()
+        self._deltas.send(is_last=True)
         self._output, self.unread = KeptOutput(), KeptOutput()
 
     @property
@@ -104,7 +109,7 @@ class CommandRun:
 
     def snapshot(self, limit_bytes: int) -> CommandExecutionThreadItem:
         """Return the item with all output that clients were sent; what waited is sent first."""
-        self._deltas.flush()
+        self._deltas.send()
         output = self._output.shortened(limit_bytes)
         text = output.text() if output.total else None
         return self.item.model_copy(update={"aggregated_output": text})
@@ -131,7 +136,7 @@ class CommandRun:
         async with self._writing:
             if self.completed.is_set():
                 return
-            self._deltas.finish()
+            self._deltas.send(is_last=True)
             item = self.so_far()
             if output is not None:
                 item.aggregated_output = output
@@ -198,7 +203,7 @@ class CommandRun:
     def _emit(self, delta: str) -> None:
         self._recorder.emit(
             CommandExecutionOutputDeltaNotification(
-                thread_id=self._recorder.thread.id,
+                thread_id=self.thread_id,
                 turn_id=self._recorder.turn_id,
                 item_id=self.item.id,
                 delta=delta,

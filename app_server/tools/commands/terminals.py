@@ -11,18 +11,21 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.abc
 
-from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.shell import shell_command
 from app_server.host.environments import Environments
 from app_server.host.exec.client.starts import CommandOrder
 from app_server.host.proxy.gate import Gate
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
 from app_server.tools.commands.run import CommandRun
+from app_server.tools.elsewhere import UNCONFINED_WORK
 from app_server.turns.recorder import TurnRecorder
-from protocol.exec_server import CommandVariables
+from protocol.exec_server import CommandVariables, WorkPolicy
 from protocol.items import CommandExecutionThreadItem
+from protocol.rollout import LOCAL
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +58,22 @@ class CommandPlace:
         return [] if self.environments is None else self.environments.elsewhere
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellLine:
+    """Where and how a command line runs."""
+
+    environment_id: str
+    cwd: str
+    shell: str
+    """Its path there."""
+    named_shell: str | None = None
+    """As it is looked for on another machine; None: that of the user there."""
+    login: bool
+    tty: bool = False
+    policy: WorkPolicy
+    """Within what it runs on another machine, while anything confines it."""
+
+
 class Terminals:
     """The commands of one loaded thread, by session id."""
 
@@ -81,34 +100,44 @@ class Terminals:
     async def start(
         self,
         run: CommandRun,
-        launch: CommandLaunch,
-        confinement: Confinement,
+        line: ShellLine,
+        confinement: Confinement = UNCONFINED,
         gate: Gate | None = None,
     ) -> None:
         """Start the process of a command; `gate` as MachineCommands.start has it.
 
         Raises:
-            SandboxUnavailable, OSError: see MachineCommands.start; or the thread is being closed.
+            SandboxUnavailable, OSError: see MachineCommands.start, Environments.start_command; or
+                the thread is being closed.
         """
         if self._closed:
             raise OSError(0, "the thread is being closed")
-        run.process = await self.place.machine.start(launch, confinement, run.take, gate)
+        place = self.place
+        given = _given(run.thread_id, run.item.id)
+        if line.environment_id == LOCAL:
+            launch = CommandLaunch(
+                shell_command(line.shell, run.line, login=line.login),
+                command_environment(
+                    place.settings.environment, place.environ, place.credentials(), given
+                ),
+                line.cwd,
+                TerminalSize() if line.tty else None,
+            )
+            run.process = await place.machine.start(launch, confinement, run.take, gate)
+            return
+        assert place.environments is not None
+        order = CommandOrder(
+            line=run.line,
+            policy=line.policy if confinement.is_confined else UNCONFINED_WORK,
+            shell=line.named_shell,
+            login=line.login,
+            cwd=line.cwd,
+            tty=line.tty,
+            variables=self._variables(given),
+        )
+        run.process = await place.environments.start_command(line.environment_id, order, run.take)
 
-    async def start_elsewhere(
-        self, run: CommandRun, environment_id: str, order: CommandOrder
-    ) -> None:
-        """Start the process of a command on another machine.
-
-        Raises:
-            OSError: see Environments.start_command; or the thread is being closed.
-        """
-        if self._closed:
-            raise OSError(0, "the thread is being closed")
-        assert self.place.environments is not None
-        run.process = await self.place.environments.start_command(environment_id, order, run.take)
-
-    def variables(self, thread_id: str, call_id: str) -> CommandVariables:
-        """Say which variables a command on another machine has."""
+    def _variables(self, given: dict[str, str]) -> CommandVariables:
         policy = self.place.settings.environment
         return CommandVariables(
             inherit=policy.inherit,
@@ -117,17 +146,7 @@ class Terminals:
             set=dict(policy.set),
             include_only=list(policy.include_only),
             credentials=sorted(self.place.credentials()),
-            given=_given(thread_id, call_id),
-        )
-
-    def environment(self, thread_id: str, call_id: str) -> dict[str, str]:
-        """Assemble the variables of a command."""
-        place = self.place
-        return command_environment(
-            place.settings.environment,
-            place.environ,
-            place.credentials(),
-            _given(thread_id, call_id),
+            given=given,
         )
 
     async def make_room(self, recorder: TurnRecorder) -> str | None:

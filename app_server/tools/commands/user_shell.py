@@ -1,25 +1,30 @@
 """A command line that the user runs in a thread: unconfined, and shown to the model afterwards.
 
-Source: docs/tools.md, "Commands of the user".
+It runs in the first environment of the thread.
+
+Source: docs/tools.md, "Commands of the user"; docs/environments.md, "Threads in an environment".
 """
 
 import time
 from dataclasses import dataclass
 
 import anyio
+import anyio.to_thread
 
-from app_server.host.commands.shell import shown_line
+from app_server.host.commands.shell import find_shell, shown_line
+from app_server.host.environments import UnknownEnvironment
 from app_server.permissions.commands.nested import read_command
 from app_server.permissions.shell.actions import command_actions
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.tools.commands.run import NOT_STARTED, CommandRun
-from app_server.tools.commands.terminals import Terminals
+from app_server.tools.commands.terminals import CommandPlace, ShellLine, Terminals
 from app_server.tools.commands.text import cut_to
-from app_server.tools.commands.user_places import shell_of_user, start_of_user
+from app_server.tools.elsewhere import UNCONFINED_WORK
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.recorder import TurnRecorder
 from protocol.items import CommandExecutionThreadItem
 from protocol.model import JsonObject
+from protocol.rollout import LOCAL, WorkingFolder
 
 DEFAULT_S = 3600.0
 """For a command whose client named no time."""
@@ -59,7 +64,7 @@ class UserShell:
         if not settings.working_folders:
             raise NoEnvironment(NO_SHELL)
         folder = settings.working_folders[0]
-        shell = await shell_of_user(place, folder)
+        shell = await _shell_of(place, folder)
         login = place.settings.allow_login_shell
         script = await read_command(self._scripts, command.line)
         item = CommandExecutionThreadItem(
@@ -76,7 +81,14 @@ class UserShell:
         try:
             if shell is None:
                 raise OSError(f"environment `{folder.environment_id}` is out of reach")
-            await start_of_user(self._terminals, run, recorder.thread.id, folder, shell)
+            line = ShellLine(
+                environment_id=folder.environment_id,
+                cwd=folder.cwd,
+                shell=shell,
+                login=login,
+                policy=UNCONFINED_WORK,
+            )
+            await self._terminals.start(run, line)
         except OSError as exc:
             place_or_program = f"{exc.filename}: " if exc.filename else ""
             await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
@@ -100,6 +112,19 @@ class UserShell:
             await run.stop(code)
             self._terminals.forget(run)
         return _message(command, run, time.perf_counter() - began_s)
+
+
+async def _shell_of(place: CommandPlace, folder: WorkingFolder) -> str | None:
+    """Return the path of the user's shell there; None on a machine that is away."""
+    if folder.environment_id == LOCAL:
+        return await anyio.to_thread.run_sync(find_shell, None)
+    if place.environments is None:
+        return None
+    try:
+        shell, _ = await place.environments.info(folder.environment_id)
+    except (OSError, UnknownEnvironment):
+        return None
+    return shell.path
 
 
 async def _ended(run: CommandRun) -> None:

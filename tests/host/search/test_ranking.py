@@ -15,14 +15,13 @@ from app_server.host.files.work import Stop, Stopped
 from app_server.host.search.comparing import (
     WITHOUT_RAPIDFUZZ,
     Comparing,
-    until_made,
+    LateRapidfuzz,
     with_rapidfuzz,
 )
 from app_server.host.search.listing import Listing, fold
 from app_server.host.search.query import MatchMode, Word, parse
 from app_server.host.search.ranking import MAX_MATCHES, MAX_SCORED, rank
 from app_server.host.search.score import best_scattered
-from app_server.host.search.worker_import import WorkerImport
 from tests.support.harness import claim
 
 COMPARING = with_rapidfuzz()
@@ -179,12 +178,13 @@ def test_rapidfuzz_is_imported_where_the_nearest_are_chosen() -> None:
         raise AssertionError("rapidfuzz is imported")
 
     listings = [listing("/r", FILES, FOLDERS)]
-    comparing = until_made(WorkerImport(refuse))
+    comparing = LateRapidfuzz(refuse).comparing()
     assert rank("fb", listings, comparing, Stop()) == rank("fb", listings, COMPARING, Stop())
-    made = WorkerImport(with_rapidfuzz)
-    chosen = until_made(made).nearest("main", ["m_a", "main"], 1)
+    late = LateRapidfuzz()
+    assert late.at_once() is WITHOUT_RAPIDFUZZ
+    chosen = late.comparing().nearest("main", ["m_a", "main"], 1)
     assert [index for _, index in chosen] == [1]
-    assert until_made(made) is made.made
+    assert late.comparing() is late.at_once() is not WITHOUT_RAPIDFUZZ
 
 
 @given(

@@ -34,7 +34,7 @@ REPLACED = "the environment was replaced"
 
 
 class RemoteEnvironment:
-    """An exec server that clients have added; see RemotePlace."""
+    """An exec server that clients have added."""
 
     def __init__(
         self, address: ExecAddress, tasks: anyio.abc.TaskGroup, notify: Callable[[bool], None]
@@ -42,6 +42,7 @@ class RemoteEnvironment:
         """`tasks` owns the connection; `notify` says when there is one, and when there is none."""
         self.status: Status = "pending"
         self.error: str | None = None
+        """Why it is disconnected."""
         self._address = address
         self._tasks = tasks
         self._notify = notify
@@ -67,13 +68,22 @@ class RemoteEnvironment:
             logger.exception("environment: connecting to its exec server broke")
 
     async def info(self) -> tuple[EnvironmentShellInfo, str]:
-        """Ask for shell and working folder; see RemotePlace."""
+        """Ask for shell and working folder; connects if need be.
+
+        Raises:
+            OSError: it is out of reach.
+        """
         answer = await (await self._connected()).info()
         return answer.shell, answer.cwd
 
     @asynccontextmanager
     async def start(self, start: Start) -> AsyncIterator[RemoteProcess]:
-        """Run something there; see RemotePlace."""
+        """Run something there for as long as the context lasts; connects if need be.
+
+        Raises:
+            ConnectionError: it is out of reach.
+            OSError: it cannot be started there.
+        """
         connection = await self._connected()
         async with connection.start(start) as process:
             yield process
@@ -81,11 +91,11 @@ class RemoteEnvironment:
     def open_file(
         self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
     ) -> AbstractAsyncContextManager[RemoteProcess]:
-        """Read a file there; see RemotePlace."""
+        """Read a file there, see Environments.open_file; connects if need be."""
         return self.start(file_open(path, policy, profile))
 
     async def wait_until_reachable(self) -> None:
-        """Wait for a connection, or for the end of this environment; see RemotePlace."""
+        """Wait for a connection, or until this has been replaced; tries to connect meanwhile."""
         if self._reachable.is_set():
             return
         self._waiting += 1
