@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
 from app_server.clients.address import ServerAddress
 from app_server.clients.bench.rows import ROWS
-from app_server.clients.bench.run import BLOCKS, Figures, Measured, bench
+from app_server.clients.bench.run import BLOCKS, Measured, bench
 from app_server.clients.command_line import add_home, command_parser
 from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
 from app_server.host.listening import listener_of
@@ -169,19 +169,17 @@ def table(targets: Sequence[ServerAddress], measured: Sequence[Measured]) -> lis
 def as_json(targets: Sequence[ServerAddress], measured: Sequence[Measured]) -> str:
     """Write the figures for programs."""
     rows = [
-        {"name": row.name, "figures": [_members(figures) for figures in row.figures]}
+        {
+            "name": row.name,
+            "figures": [
+                {"p50Ms": one.p50_ms, "p99Ms": one.p99_ms, "processorMs": one.processor_ms}
+                for one in row.figures
+            ],
+        }
         for row in measured
     ]
     shown = [{"url": target.url, "pid": target.pid} for target in targets]
     return json.dumps({"targets": shown, "rows": rows}, indent=2)
-
-
-def _members(figures: Figures) -> dict[str, float | None]:
-    return {
-        "p50Ms": figures.p50_ms,
-        "p99Ms": figures.p99_ms,
-        "processorMs": figures.processor_ms,
-    }
 
 
 def _letter(number: int) -> str:

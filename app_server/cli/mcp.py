@@ -82,10 +82,11 @@ async def _run(options: argparse.Namespace) -> int:
     config = await configuration.read()
     match options.command:
         case "list":
-            servers = await _servers(config, home)
-            _print_list([_shown(server) for server in servers.values()], as_json=options.json)
+            servers = [_shown(server) for server in (await _servers(config, home)).values()]
+            print(json.dumps(servers, indent=2) if options.json else _list(servers))
         case "get":
-            _print_one(_shown(await _server(config, home, options.name)), as_json=options.json)
+            shown = _shown(await _server(config, home, options.name))
+            print(json.dumps(shown, indent=2) if options.json else _details(shown))
         case "add":
             await _add(options, config, ConfigFile(home))
         case "remove":
@@ -245,29 +246,23 @@ def _shown(server: ServerConfig) -> dict[str, Any]:
     return shown
 
 
-def _print_list(servers: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(list(servers), indent=2))
-        return
+def _list(servers: Sequence[Mapping[str, Any]]) -> str:
     if not servers:
-        print("No MCP servers are configured. Add one: app-server mcp add NAME -- COMMAND")
-        return
+        return "No MCP servers are configured. Add one: app-server mcp add NAME -- COMMAND"
     rows = [("NAME", "STATE", "WHERE")]
     for server in servers:
         transport = server["transport"]
         where = transport.get("url") or " ".join([transport["command"], *transport["args"]])
         rows.append((server["name"], "enabled" if server["enabled"] else "disabled", where))
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, state, where in rows:
-        print(f"{name:<{widths[0]}}  {state:<{widths[1]}}  {where}")
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return "\n".join(f"{name:<{first}}  {state:<{second}}  {where}" for name, state, where in rows)
 
 
-def _print_one(server: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(server, indent=2))
-        return
+def _details(server: Mapping[str, Any]) -> str:
     members = {key: value for key, value in server.items() if key != "transport"}
-    for key, value in ({"name": members.pop("name")} | server["transport"] | members).items():
-        if value not in (None, [], {}):
-            shown = " ".join(value) if isinstance(value, list) else value
-            print(f"{key}: {shown}")
+    ordered = {"name": members.pop("name")} | server["transport"] | members
+    return "\n".join(
+        f"{key}: {' '.join(value) if isinstance(value, list) else value}"
+        for key, value in ordered.items()
+        if value not in (None, [], {})
+    )

@@ -8,7 +8,7 @@ from app_server.doctor.disk import check_disk
 from app_server.doctor.keyring import check_keyring
 from app_server.doctor.limits import check_limits
 from app_server.doctor.mcp_servers import MCP_S, check_mcp_servers
-from app_server.doctor.model import MODEL_S, check_model
+from app_server.doctor.model import check_model
 from app_server.doctor.modes import check_modes
 from app_server.doctor.ports import check_ports
 from app_server.doctor.running import CheckSpec
@@ -41,7 +41,6 @@ CHECKS: Sequence[CheckSpec] = (
     CheckSpec(
         name="model",
         waiting=check_model,
-        bound_s=MODEL_S,
         when_overdue="the model provider does not answer: look at the network and the proxy",
     ),
     CheckSpec(

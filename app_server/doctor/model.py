@@ -13,7 +13,6 @@ from app_server.turns.model.client import ModelClient
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.model.provider import Provider
 
-MODEL_S = 20.0
 CLOSE_S = 2.0
 
 UNAUTHORIZED = (401, 403)

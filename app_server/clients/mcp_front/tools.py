@@ -5,7 +5,7 @@ Source: docs/mcp_server.md, "Tools".
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,10 @@ from protocol.model import Json, JsonObject
 
 CODEX = "codex"
 REPLY = "codex-reply"
+
+
+ApprovalPolicy: TypeAlias = Literal["untrusted", "on-failure", "on-request", "never"]
+Sandbox: TypeAlias = Literal["read-only", "workspace-write", "danger-full-access"]
 
 
 class BadToolCall(Exception):
@@ -29,8 +33,8 @@ class CodexArguments(BaseModel):
     prompt: str
     model: str | None = None
     cwd: str | None = None
-    approval_policy: Literal["untrusted", "on-failure", "on-request", "never"] | None = None
-    sandbox: Literal["read-only", "workspace-write", "danger-full-access"] | None = None
+    approval_policy: ApprovalPolicy | None = None
+    sandbox: Sandbox | None = None
     config: dict[str, Json] | None = None
     base_instructions: str | None = None
     developer_instructions: str | None = None
@@ -150,14 +154,8 @@ TOOLS: list[JsonObject] = [
                 "prompt": _text("What the first turn is told."),
                 "model": _text("The model to use."),
                 "cwd": _text("The thread's folder; relative ones count from the server's."),
-                "approval-policy": _text(
-                    "When the user is asked.",
-                    enum=["untrusted", "on-failure", "on-request", "never"],
-                ),
-                "sandbox": _text(
-                    "What may be written.",
-                    enum=["read-only", "workspace-write", "danger-full-access"],
-                ),
+                "approval-policy": _text("When the user is asked.", enum=get_args(ApprovalPolicy)),
+                "sandbox": _text("What may be written.", enum=get_args(Sandbox)),
                 "config": {
                     "type": "object",
                     "additionalProperties": True,

@@ -5,7 +5,6 @@ Source: docs/receiver.md, "Tools".
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
 
 import anyio
 import mcp_types as types
@@ -22,6 +21,7 @@ from app_server.clients.receiver.ports import BridgeSession
 from app_server.clients.receiver.router.envelope import BadEnvelope, parse_envelope
 from app_server.clients.receiver.router.session_stream import NotSent
 from app_server.mcp_wire.messages import NoMessage, parse_message
+from app_server.transport.stdio import StdioStream
 from protocol.model import Json, JsonObject
 
 PENDING = PENDING_TOOL
@@ -92,16 +92,6 @@ _TOOLS = [
         annotations=types.ToolAnnotations(title="Receiver", read_only_hint=True),
     ),
 ]
-
-
-class Lines(Protocol):
-    """Lines from and to the agent."""
-
-    async def receive(self) -> str:
-        """Return the next line; EndOfStream when the agent has gone."""
-
-    async def send(self, text: str) -> None:
-        """Send a line; BrokenResourceError when the agent has gone."""
 
 
 class BadToolArguments(Exception):
@@ -201,7 +191,7 @@ class Tools:
         return {**self._session.status(), "dead_letters": len(dead)}
 
 
-async def serve(lines: Lines, tools: Tools, version: str) -> None:
+async def serve(lines: StdioStream, tools: Tools, version: str) -> None:
     """Serve the agent until it has gone."""
     server: Server[dict[str, object]] = Server(
         "prism",
@@ -220,7 +210,7 @@ async def serve(lines: Lines, tools: Tools, version: str) -> None:
 
 
 async def _read(
-    lines: Lines, to_server: MemoryObjectSendStream[SessionMessage | Exception]
+    lines: StdioStream, to_server: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> None:
     async with to_server:
         while True:
@@ -234,7 +224,9 @@ async def _read(
                 await to_server.send(exc)
 
 
-async def _write(lines: Lines, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _write(
+    lines: StdioStream, from_server: MemoryObjectReceiveStream[SessionMessage]
+) -> None:
     async with from_server:
         async for message in from_server:
             text = message.message.model_dump_json(by_alias=True, exclude_unset=True)

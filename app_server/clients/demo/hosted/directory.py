@@ -62,14 +62,10 @@ class Directory:
         if not isinstance(ids, list):
             return JSONResponse({"detail": "app_ids is missing"}, 400)
         tools = {one.id: one.tools for one in self._connectors()}
-        with_tools = body.get("include_tools") is True
-        found = [
-            {**entry, "tools": [_summary(t) for t in tools.get(entry["id"], ())]}
-            if with_tools
-            else {**entry, "tools": None}
-            for entry in self._entries()
-            if entry["id"] in ids
-        ]
+        found = [{**entry, "tools": None} for entry in self._entries() if entry["id"] in ids]
+        if body.get("include_tools") is True:
+            for entry in found:
+                entry["tools"] = [_summary(tool) for tool in tools.get(entry["id"], ())]
         return JSONResponse({"apps": found})
 
     async def _settings(self, request: Request) -> Response:

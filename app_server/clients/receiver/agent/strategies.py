@@ -118,14 +118,14 @@ class AppServerInjectStrategy:
         if not await self._ledger.begin(signal_id, thread_id, path, log_was_there=was_there):
             return False
         reached("begun")
-        stage = await route.link.put(
+        is_in_history = await route.link.put(
             entry.envelope, route.payload_tool, thread_id, lambda: reached("sent")
         )
         reached("answered")
         # The server keeps what it has accepted: nobody else has to.
         await self._ledger.injected(signal_id)
         reached("recorded")
-        return stage == "inHistory"
+        return is_in_history
 
     def _is_idempotent(self, entry: Entry) -> bool:
         return (

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import anyio.to_thread
 
@@ -20,10 +19,8 @@ from protocol.model import Json, JsonObject
 MAX_LOADED = 200
 """Loaded threads that are looked at, the last ones of the server's list."""
 
-Stage: TypeAlias = Literal["accepted", "inHistory"]
-"""`accepted`: the server has it in a ledger of its own, and puts it into the thread later."""
-
-_IN_HISTORY = ("inHistory", "seen", "answered")
+_KEPT = ("accepted", "inHistory", "seen", "answered")
+"""Stages of a signal that the server has."""
 
 
 class SignalRefused(Exception):
@@ -121,7 +118,7 @@ class ThreadLink:
             result = await self._connection.call("signal/read", asked)
         except RpcError:
             return False
-        return _member(_member(result, "receipt"), "stage") in ("accepted", *_IN_HISTORY)
+        return _member(_member(result, "receipt"), "stage") in _KEPT
 
     async def put(
         self,
@@ -129,10 +126,12 @@ class ThreadLink:
         payload_tool: str | None,
         thread_id: str,
         when_sent: Callable[[], None],
-    ) -> Stage:
+    ) -> bool:
         """Put a signal into a thread; one that is not loaded is resumed, once.
 
-        `payload_tool` is the tool of the agent that gives the whole signal, if it has one.
+        Returns whether it is in the history; if not, the server has it in a ledger of its own, and
+        puts it into the thread later. `payload_tool` is the tool of the agent that gives the whole
+        signal, if it has one.
 
         Raises:
             SignalRefused, Unclear, ConnectionLost
@@ -153,7 +152,7 @@ class ThreadLink:
             # An internal error may have come after the item was written.
             unclear = exc.code == INTERNAL_ERROR
             raise (Unclear if unclear else SignalRefused)(str(exc)) from exc
-        return _stage_of(result) if self.takes_signals else "inHistory"
+        return not self.takes_signals or _is_in_history(result)
 
     async def _resume(self, thread_id: str) -> None:
         try:
@@ -185,13 +184,11 @@ class ThreadLink:
         return thread if isinstance(thread, dict) and isinstance(thread.get("id"), str) else None
 
 
-def _stage_of(result: Json) -> Stage:
+def _is_in_history(result: Json) -> bool:
     stage = _member(_member(result, "receipt"), "stage")
-    if stage in _IN_HISTORY:
-        return "inHistory"
-    if stage == "accepted":
-        return "accepted"
-    raise SignalRefused(f"the signal is {stage}")
+    if stage not in _KEPT:
+        raise SignalRefused(f"the signal is {stage}")
+    return bool(stage != "accepted")
 
 
 def _says_unknown_thread(exc: RpcError) -> bool:
