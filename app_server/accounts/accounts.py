@@ -7,11 +7,10 @@ Source: docs/accounts.md.
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
 from app_server.accounts.claims import InvalidToken
 from app_server.accounts.credentials import AuthState, Credentials
@@ -35,9 +34,6 @@ logger = logging.getLogger(__name__)
 
 REFRESH_S = 30.0
 """For a refresh, with the wait for others."""
-
-PAUSE_MS = 60_000
-"""How long a token that still may be good is left alone after an issuer did not answer."""
 
 LOOK_MS = 1_000
 """How long it may go unnoticed that another process signed in or out."""
@@ -64,15 +60,11 @@ class Accounts:
         self._account = CurrentAccount()
         self._store: AuthStore | None = None
         self._settings = AccountSettings()
-        self._paused_until_ms = 0
         self._look_from_ms = 0
         self._changing = anyio.Lock()
 
     def current(self) -> AuthState:
-        """Return credentials and revision as they are now; never waits.
-
-        Before `load` has returned nobody is signed in.
-        """
+        """Return credentials and revision as they are now: nobody's until `load` has returned."""
         return self._account.state
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -148,15 +140,13 @@ class Accounts:
             ConfigError: see `load`.
         """
         state = await self.look()
-        now_ms = self._now_ms()
-        is_due = now_ms >= self._paused_until_ms and self._account.should_be_renewed(now_ms)
-        if state.credentials is None or not is_due:
+        if state.credentials is None or not self._account.should_be_renewed(self._now_ms()):
             return state
         try:
             return await self._refresh(state.credentials, "proactive")
         except AccountError as exc:
             logger.warning("the token was not renewed: %s", exc)
-            self._paused_until_ms = self._now_ms() + PAUSE_MS
+            self._account.leave_alone(self._now_ms())
             return self._account.state
 
     async def refresh(self) -> AuthState:
@@ -207,8 +197,7 @@ class Accounts:
         credentials = record.credentials()
         if credentials is None:
             raise LoginFailed("the issuer gave an empty token")
-        if not settings.permits_workspace(credentials.account_id):
-            raise LoginFailed(_restriction(settings, credentials))
+        settings.require_workspace(credentials.account_id)
         async with self._alone() as store:
             old = await store.load()
             await store.save(record)
@@ -235,8 +224,7 @@ class Accounts:
             old = await store.load()
             await store.delete()
             self._account.use_stored(None)
-        if old is not None:
-            await self._issuer.revoke(old)
+        await self._issuer.revoke(old)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[AuthStore]:
@@ -265,46 +253,41 @@ class Accounts:
             record = None
         self._account.use_stored(record, is_renewal=is_renewal)
 
-    def _usable(self, record: AuthRecord) -> Credentials | None:
-        credentials = record.credentials()
-        permitted = credentials is not None and self._settings.permits(credentials)
-        return credentials if permitted else None
+    def _usable(self, record: AuthRecord | None) -> Credentials | None:
+        found = None if record is None else record.credentials()
+        return found if found is not None and self._settings.permits(found) else None
 
     async def _refresh(self, old: Credentials, reason: RefreshReason) -> AuthState:
         try:
             with anyio.fail_after(REFRESH_S):
-                async with AsyncExitStack() as stack:
-                    await stack.enter_async_context(self._changing)
+                async with self._changing:
                     if old != self._account.state.credentials:
                         # Somebody else was faster.
                         return self._account.state
                     if (refusal := self.refusal) is not None:
                         raise RefreshFailed(refusal)
-                    store = await self._open()
-                    if old.kind == "chatgptAuthTokens":
-                        supplier = self._account.supplier
-                        assert supplier is not None
+                    if (supplier := self._account.supplier) is not None:
                         renewed = await supplier(old.account_id)
                         self._account.use_supplied(renewed, supplier, is_renewal=True)
                     elif old.kind == "chatgpt":
-                        await stack.enter_async_context(store.alone())
-                        await self._renew(store, old, reason)
+                        store = await self._open()
+                        async with store.alone():
+                            await self._renew(store, old, reason)
                     return self._account.state
         except TimeoutError:
             raise IssuerUnavailable("the token was not refreshed in time") from None
 
     async def _renew(self, store: AuthStore, old: Credentials, reason: RefreshReason) -> None:
         record = await store.load()
-        stored = None if record is None else self._usable(record)
+        stored = self._usable(record)
         if record is None or stored is None or stored.account_id != old.account_id:
             raise RefreshFailed(OTHER_ACCOUNT)
         if stored.token != old.token:
             self._account.use_stored(record, is_renewal=True)
             return
-        if record.refresh_token is None:
-            self._account.refusal = REFUSED
-            raise RefreshFailed(REFUSED)
         try:
+            if record.refresh_token is None:
+                raise RefreshFailed(REFUSED)
             # A refresh token may work once: what comes for it must be heard, and kept.
             with anyio.CancelScope(shield=True):
                 answer = await self._issuer.renew(record, reason)
@@ -314,12 +297,3 @@ class Accounts:
         except RefreshFailed as exc:
             self._account.refusal = str(exc)
             raise
-
-
-def _restriction(settings: AccountSettings, credentials: Credentials) -> str:
-    if credentials.account_id is None:
-        return (
-            "Login is restricted to a specific workspace,"
-            " but the token did not include an chatgpt_account_id claim."
-        )
-    return f"Login is restricted to workspace id(s) {', '.join(settings.workspaces)}."

@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 EARLY_MS = 60_000
 """A token is renewed when it has this long to live."""
 
+PAUSE_MS = 60_000
+"""How long a token is left alone after an issuer did not answer."""
+
 MAX_AGE_MS = 8 * 24 * 3600 * 1000
 """A token that does not say when it expires is renewed at this age."""
 
@@ -32,6 +35,7 @@ class CurrentAccount:
         """Renews a token that a client keeps; None for one that is stored."""
         self.refusal: str | None = None
         """Why the token cannot be renewed any more; None while that is not known."""
+        self._left_alone_until_ms = 0
         self._record: AuthRecord | None = None
         self._listeners: list[Listener] = []
 
@@ -77,10 +81,16 @@ class CurrentAccount:
             except Exception:
                 logger.exception("a listener of the account failed")
 
+    def leave_alone(self, now_ms: int) -> None:
+        """Have the token not renewed for PAUSE_MS: it still may be good."""
+        self._left_alone_until_ms = now_ms + PAUSE_MS
+
     def should_be_renewed(self, now_ms: int) -> bool:
         """Whether the token is stored, can be renewed, and expires soon or is old."""
         credentials = self.state.credentials
         if credentials is None or credentials.kind != "chatgpt" or self.refusal is not None:
+            return False
+        if now_ms < self._left_alone_until_ms:
             return False
         expires_at = expiry_of(credentials.token)
         if expires_at is not None:

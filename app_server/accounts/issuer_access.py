@@ -42,9 +42,9 @@ class IssuerAccess:
             issuer = await self._load()
             return await issuer.renew(record, reason)
 
-    async def revoke(self, record: AuthRecord) -> None:
+    async def revoke(self, record: AuthRecord | None) -> None:
         """Give tokens back; returns when the issuer has taken them, or after REVOKE_S."""
-        if record.kind != "chatgpt" or record.access_token is None:
+        if record is None or record.kind != "chatgpt" or record.access_token is None:
             return
         try:
             with anyio.fail_after(REVOKE_S):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from app_server.accounts.credentials import Credentials
+from app_server.accounts.errors import LoginFailed
 from app_server.accounts.store import StoreKind
 from app_server.config.values import Config, ConfigView
 
@@ -36,6 +37,21 @@ class AccountSettings:
     def permits_workspace(self, account_id: str | None) -> bool:
         """Whether a workspace may be signed in to."""
         return not self.workspaces or account_id in self.workspaces
+
+    def require_workspace(self, account_id: str | None) -> None:
+        """Refuse a workspace that may not be signed in to.
+
+        Raises:
+            LoginFailed: the text is for users.
+        """
+        if self.permits_workspace(account_id):
+            return
+        if account_id is None:
+            raise LoginFailed(
+                "Login is restricted to a specific workspace,"
+                " but the token did not include an chatgpt_account_id claim."
+            )
+        raise LoginFailed(f"Login is restricted to workspace id(s) {', '.join(self.workspaces)}.")
 
 
 def read_account_settings(config: Config) -> AccountSettings:
