@@ -18,9 +18,8 @@ import anyio.to_thread
 from app_server.config.effective import Configuration
 from app_server.runtime.loader import load
 from app_server.server.listeners import Listeners, accept_failures_logged_once
-from app_server.server.settings import Settings
+from app_server.server.settings import Settings, Substitutes
 from app_server.server.start.home import prepare_home
-from app_server.server.substitutes import Substitutes
 from app_server.transport.stdio import open_stdio
 
 if TYPE_CHECKING:

@@ -38,9 +38,8 @@ from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.server.offline_model import OfflineModel
-from app_server.server.settings import VERSION, Settings
+from app_server.server.settings import VERSION, Settings, Substitutes
 from app_server.server.start.first_settings import read_first_settings
-from app_server.server.substitutes import Substitutes
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app_server.config.effective import ConfigSources
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
@@ -13,6 +13,10 @@ from app_server.runtime.user_paths import expand_user
 from app_server.transport.address import Address
 from app_server.transport.guards import ListenerGuards
 from app_server.transport.websocket import WebSocketLimits
+
+if TYPE_CHECKING:
+    from app_server.extension.registry import ExtensionRegistry
+    from app_server.handlers.apps.port import AppsPort
 
 VERSION = "0.1.0"
 """This package's version; tests compare it with pyproject.toml."""
@@ -48,3 +52,13 @@ class Settings:
     def sources(self) -> ConfigSources:
         """What the configuration is made of."""
         return ConfigSources(self.home, self.cwd, self.requirements, self.overrides, self.profile)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Substitutes:
+    """What tests put in the place of services; None leaves the real one."""
+
+    extensions: "ExtensionRegistry | None" = None
+    """With it there are no apps and no plugins of the real ones."""
+    apps: "AppsPort | None" = None
+    """Taken where `extensions` are given."""

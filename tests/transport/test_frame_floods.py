@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 from app_server.transport.address import TcpAddress
 from app_server.transport.frame_steps import FRAMES_AT_ONCE, FrameSteps
 from app_server.transport.stepped_connection import MAX_UNSENT_BYTES
-from app_server.transport.websocket import (
-    FRAGMENT_CHARS,
-    WebSocketLimits,
-    WebSocketStream,
-    listen_tcp,
-)
+from app_server.transport.websocket import WebSocketLimits, listen_tcp
+from app_server.transport.websocket_stream import FRAGMENT_CHARS, WebSocketStream
 from tests.support.harness import WAIT_S
 
 REQUEST = (
