@@ -1,6 +1,6 @@
 """The built-in model, served on loopback from when a turn first asks for it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
 import anyio
@@ -9,26 +9,18 @@ import anyio.abc
 from app_server.runtime.loader import Lazy, load
 
 
-class OfflineModel:
-    """The endpoint of the built-in model."""
+def offline_model_url(tasks: anyio.abc.TaskGroup) -> Callable[[], Awaitable[str]]:
+    """Return what gives the base URL of the model, and has `tasks` serve it first if need be.
 
-    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
-        """`tasks` owns the endpoint."""
-        self._tasks = tasks
-        self._url = Lazy("the offline model", self._start)
+    It raises LoadFailed where what serves it cannot be imported now.
+    """
 
-    async def url(self) -> str:
-        """Return the base URL; serve it first if need be.
-
-        Raises:
-            LoadFailed: what serves it cannot be imported now.
-        """
-        return self._url.value or await self._url.get()
-
-    async def _start(self) -> str:
+    async def start() -> str:
         serve_offline_model = await load(_serve_offline_model)
-        url: str = await self._tasks.start(_hold, serve_offline_model())
+        url: str = await tasks.start(_hold, serve_offline_model())
         return url
+
+    return Lazy("the offline model", start).get
 
 
 def _serve_offline_model() -> Callable[[], AbstractAsyncContextManager[str]]:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from app_server.apps.upstream.endpoint import DEBUG_TOKEN_VARIABLE
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
 from app_server.config.values import Config
-from app_server.extension.registry import ExtensionRegistry
 from app_server.handlers.services import Services
 from app_server.hooks.running import HookRunner
 from app_server.host.commands.machine import MachineCommands
@@ -31,21 +29,19 @@ from app_server.permissions.rules.files import BrokenRules
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.hooks import hooked_plugins
 from app_server.plugins.offers import Offers
-from app_server.plugins.store import PluginStore
-from app_server.plugins.turns import Mentions, PluginHooks
+from app_server.plugins.turns import Mentions
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
-from app_server.runtime.loader import Lazy, LoadFailed, load
-from app_server.server.offline_model import OfflineModel
+from app_server.runtime.loader import Lazy, load
+from app_server.server.extensions import join_extensions, join_skills
+from app_server.server.offline_model import offline_model_url
 from app_server.server.settings import VERSION, Settings, Substitutes
 from app_server.server.start.first_settings import read_first_settings
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts, settings_as_stored
-from app_server.skills.catalog import SkillCatalog
-from app_server.skills.folders import Found
 from app_server.telemetry.figures import ServerFigures
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
@@ -57,10 +53,6 @@ from app_server.views.rules import rules_warning
 if TYPE_CHECKING:
     from app_server.analytics.counts import UseCounts
     from app_server.handlers.settings.problems import ConfigProblems
-    from protocol.skills import SkillsChangedNotification
-
-APPROVALS_OF_APPS = "apps"
-"""Where registrations of apps say that their lasting approvals belong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +90,10 @@ async def build_services(
     rules = RuleBook(home, partial(_warn_of_rules, hub))
     commands = MachineCommands(rules)
     places = places_of_machine(str(home), [str(file) for file in settings.guards.hidden_files])
-    plugins = Plugins(PluginStore(home), partial(_is_available, environments))
-    skills = _skills(settings, plugins, hub, background)
-    lazy_apps: LazyApps | None = None
-    if (extensions := substitutes.extensions) is None:
-        lazy_apps = LazyApps(home, environments, plugins)
-        extensions = _extensions(plugins, lazy_apps, config_file)
-    lazy_model = LazyModel(OfflineModel(background).url, accounts)
+    extensions = join_extensions(settings, substitutes, environments, config_file)
+    plugins, registry = extensions.plugins, extensions.registry
+    skills = join_skills(settings, plugins, hub, background)
+    lazy_model = LazyModel(offline_model_url(background), accounts)
     model_lists = ModelLists(lazy_model.list_models, lazy_model.prepare)
     first = await read_first_settings(configuration)
     hub.streams.limits = first.memory.stream
@@ -127,7 +116,7 @@ async def build_services(
             model_lists=model_lists,
             clients=hub,
             clock=clock,
-            approvals=LastingApprovals(config_file, extensions),
+            approvals=LastingApprovals(config_file, registry),
             processes=environments,
             home=home,
             commands=commands,
@@ -137,11 +126,9 @@ async def build_services(
             credentials=frozenset({DEBUG_TOKEN_VARIABLE}),
             skills=skills,
             rules=rules,
-            extensions=extensions,
+            extensions=registry,
             install_servers=install_servers,
-            plugin_offers=Offers(
-                plugins, settings.user_home, config_file, extensions.verify_install
-            ),
+            plugin_offers=Offers(plugins, settings.user_home, config_file, registry.verify_install),
             plugin_mentions=Mentions(plugins),
             plugin_switches=plugins,
             hooked_plugins=partial(hooked_plugins, plugins, home),
@@ -175,7 +162,7 @@ async def build_services(
             "the check of the configuration", partial(_config_problems, configuration)
         ),
         config_file=config_file,
-        extensions=extensions,
+        extensions=registry,
         environments=environments,
         commands=commands,
         git=GitFetch(commands),
@@ -184,7 +171,7 @@ async def build_services(
         accounts=accounts,
         model_lists=model_lists,
         plugins=plugins,
-        apps=lazy_apps or substitutes.apps,
+        apps=extensions.apps,
         skills=skills,
         signals=signals,
         signal_notifier=signal_notifier,
@@ -194,7 +181,7 @@ async def build_services(
         use_counts=counts,
         tasks=background,
     )
-    return Built(services=services, lazy_model=lazy_model, lazy_apps=lazy_apps)
+    return Built(services=services, lazy_model=lazy_model, lazy_apps=extensions.lazy_apps)
 
 
 def _accounts(settings: Settings, clock: Clock) -> Accounts:
@@ -211,32 +198,6 @@ async def _is_signed_in(accounts: Accounts) -> bool:
     return (await accounts.look()).credentials is not None
 
 
-def _skills(
-    settings: Settings, plugins: Plugins, hub: Hub, background: anyio.abc.TaskGroup
-) -> SkillCatalog:
-    event = Lazy("the notification of skills", _load_skills_changed)
-
-    def changed() -> None:
-        background.start_soon(_broadcast_skills, hub, event)
-
-    return SkillCatalog(
-        settings.home,
-        settings.user_home,
-        partial(_skills_of_plugins, plugins),
-        background,
-        changed,
-    )
-
-
-def _extensions(plugins: Plugins, apps: LazyApps, config_file: ConfigFile) -> ExtensionRegistry:
-    return ExtensionRegistry(
-        [plugins, apps],
-        persisters={APPROVALS_OF_APPS: partial(_approve, config_file)},
-        hooks=[PluginHooks(plugins), apps],
-        install_checks=[apps],
-    )
-
-
 def _problems() -> "type[ConfigProblems]":
     # All that reads settings, which is looked for once turns can start.
     from app_server.handlers.settings.problems import ConfigProblems
@@ -246,16 +207,6 @@ def _problems() -> "type[ConfigProblems]":
 
 async def _config_problems(configuration: Configuration) -> "ConfigProblems":
     return (await load(_problems))(configuration)
-
-
-def _skills_of_plugins(
-    plugins: Plugins, settings: Mapping[str, Any], thread_id: str | None
-) -> list[Found]:
-    return [
-        Found("user", skill, active.id)
-        for active in plugins.active(settings, thread_id)
-        for skill in active.plugin.named_skills()
-    ]
 
 
 def _use_counts() -> "type[UseCounts]":
@@ -269,33 +220,8 @@ def _hook_environment() -> Mapping[str, str]:
     return command_environment(EnvironmentPolicy(), os.environ, (), {})
 
 
-def _skills_changed_type() -> "type[SkillsChangedNotification]":
-    # Skills of many servers never change.
-    from protocol.skills import SkillsChangedNotification
-
-    return SkillsChangedNotification
-
-
-async def _load_skills_changed() -> "type[SkillsChangedNotification]":
-    return await load(_skills_changed_type)
-
-
-async def _broadcast_skills(hub: Hub, event: "Lazy[type[SkillsChangedNotification]]") -> None:
-    # What cannot be loaded was logged.
-    with suppress(LoadFailed):
-        hub.broadcast((await event.get())())
-
-
-def _is_available(environments: Environments, environment_id: str) -> bool:
-    return environments.instance_of(environment_id) is not None
-
-
 def _warn_of_rules(hub: Hub, broken: BrokenRules) -> None:
     hub.broadcast(rules_warning(broken))
-
-
-async def _approve(file: ConfigFile, path: Sequence[str]) -> None:
-    await file.write(path, "approve")
 
 
 def _with_servers(servers: Mapping[str, Mapping[str, str]], edit: Any, found: Config) -> str:

@@ -8,7 +8,7 @@ Source: https://opentelemetry.io/docs/specs/semconv/ (rpc, gen-ai, mcp).
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -122,22 +122,17 @@ class Exporting:
         self._attributes = dict(settings.attributes)
         self._w3c = TraceContextTextMapPropagator()
 
+    @contextmanager
     def span(
         self, kind: SpanKind, name: str, sent: Any, attributes: dict[str, Attribute | None]
-    ) -> AbstractContextManager[Span]:
-        """Begin a span; see `Telemetry`."""
-        return self._span(kind, name, sent, attributes)
-
-    @contextmanager
-    def _span(
-        self, kind: SpanKind, name: str, sent: Any, attributes: dict[str, Attribute | None]
     ) -> Iterator[Span]:
+        """Begin a span; see `Telemetry`."""
         work = _Work(self._attributes, attributes)
         began_s = perf_counter()
         span = self._tracer.start_span(
             name, self._parent(sent), KINDS[kind], attributes=work.attributes
         )
-        token = otel_context.attach(_with(span))
+        token = otel_context.attach(trace.set_span_in_context(span))
         try:
             yield work
         except asyncio.CancelledError:
@@ -149,7 +144,10 @@ class Exporting:
             raise
         finally:
             otel_context.detach(token)
-            _finish(span, work)
+            span.set_attributes(work.attributes)
+            if work.failure is not None:
+                span.set_status(trace.StatusCode.ERROR, work.failure)
+            span.end()
             self._measure(kind, work, perf_counter() - began_s)
 
     def _parent(self, sent: Any) -> otel_context.Context | None:
@@ -218,14 +216,3 @@ class _Work:
     def fail(self, kind: str) -> None:
         self.failure = kind
         self.attributes["error.type"] = kind
-
-
-def _with(span: trace.Span) -> otel_context.Context:
-    return trace.set_span_in_context(span)
-
-
-def _finish(span: trace.Span, work: _Work) -> None:
-    span.set_attributes(work.attributes)
-    if work.failure is not None:
-        span.set_status(trace.StatusCode.ERROR, work.failure)
-    span.end()

@@ -153,25 +153,7 @@ class Hub:
 
         Each is an event of its own, as `emit` would send it, in half the time.
         """
-        stream = self.streams.find(thread_id)
-        seq = None if stream is None else stream.next_seq()
-        outgoing = Outgoing(METHOD_OF[type(first).__name__], first, self._now_ms(), seq)
-        run = [outgoing]
-        if stream is None:
-            run += [outgoing.followed_by(piece, None) for piece in more]
-        else:
-            self.streams.keep(stream, outgoing)
-            for piece in more:
-                run.append(outgoing.followed_by(piece, stream.next_seq()))
-                self.streams.keep(stream, run[-1])
-        listeners = self.listeners.of(thread_id)
-        held = self.listeners.held(thread_id) if stream is not None else ()
-        for connection_id in listeners:
-            peer = self._peers.get(connection_id)
-            if peer is not None and connection_id not in held:
-                post(peer, *run, as_listener=True)
-        if len(listeners) > 1:
-            self._sent_since_yield += len(listeners) * len(run)
+        self._notify(self.listeners.of(thread_id), thread_id, first, more=more)
 
     def broadcast(self, event: WireModel) -> None:
         """Send an event to every client that has initialized.
@@ -191,25 +173,27 @@ class Hub:
         thread_id: ThreadId | None,
         event: WireModel,
         method: str | None = None,
+        more: Sequence[str] = (),
     ) -> None:
         stream = self.streams.find(thread_id)
-        outgoing = Outgoing(
-            method or METHOD_OF[type(event).__name__],
-            event,
-            self._now_ms(),
-            None if stream is None else stream.next_seq(),
-        )
+        seq = None if stream is None else stream.next_seq()
+        method = method or METHOD_OF[type(event).__name__]
+        run = [Outgoing(method, event, self._now_ms(), seq)]
+        if stream is not None:
+            self.streams.keep(stream, run[0])
+        for piece in more:
+            run.append(run[0].followed_by(piece, None if stream is None else stream.next_seq()))
+            if stream is not None:
+                self.streams.keep(stream, run[-1])
         listeners = self.listeners.of(thread_id)
         # Without a stream nothing is kept for those who are held.
         held = self.listeners.held(thread_id) if stream is not None else ()
         for connection_id in connection_ids:
             peer = self._peers.get(connection_id)
             if peer is not None and connection_id not in held:
-                post(peer, outgoing, as_listener=connection_id in listeners)
+                post(peer, *run, as_listener=connection_id in listeners)
         if len(listeners) > 1:
-            self._sent_since_yield += len(listeners)
-        if stream is not None:
-            self.streams.keep(stream, outgoing)
+            self._sent_since_yield += len(listeners) * len(run)
 
     @property
     def is_crowded(self) -> bool:

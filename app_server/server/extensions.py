@@ -1,0 +1,115 @@
+"""What plugins and apps add to a server, and the skills that its threads have."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio.abc
+
+from app_server.apps.lazy import LazyApps
+from app_server.config.editing.file import ConfigFile
+from app_server.extension.registry import ExtensionRegistry
+from app_server.host.environments import Environments
+from app_server.plugins.contributor import Plugins
+from app_server.plugins.store import PluginStore
+from app_server.plugins.turns import PluginHooks
+from app_server.rpc.hub.hub import Hub
+from app_server.runtime.loader import Lazy, LoadFailed, load
+from app_server.server.settings import Settings, Substitutes
+from app_server.skills.catalog import SkillCatalog
+from app_server.skills.folders import Found
+
+if TYPE_CHECKING:
+    from app_server.handlers.apps.port import AppsPort
+    from protocol.skills import SkillsChangedNotification
+
+APPROVALS_OF_APPS = "apps"
+"""Where registrations of apps say that their lasting approvals belong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extensions:
+    """What is added to a server."""
+
+    plugins: Plugins
+    registry: ExtensionRegistry
+    apps: "AppsPort | None"
+    lazy_apps: LazyApps | None
+    """The same where they are the real ones; None: nobody serves apps in this process."""
+
+
+def join_extensions(
+    settings: Settings,
+    substitutes: Substitutes,
+    environments: Environments,
+    config_file: ConfigFile,
+) -> Extensions:
+    """Make the real ones, or take the substitutes."""
+    plugins = Plugins(PluginStore(settings.home), partial(_is_available, environments))
+    if substitutes.extensions is not None:
+        return Extensions(
+            plugins=plugins, registry=substitutes.extensions, apps=substitutes.apps, lazy_apps=None
+        )
+    apps = LazyApps(settings.home, environments, plugins)
+    registry = ExtensionRegistry(
+        [plugins, apps],
+        persisters={APPROVALS_OF_APPS: partial(_approve, config_file)},
+        hooks=[PluginHooks(plugins), apps],
+        install_checks=[apps],
+    )
+    return Extensions(plugins=plugins, registry=registry, apps=apps, lazy_apps=apps)
+
+
+def _is_available(environments: Environments, environment_id: str) -> bool:
+    return environments.instance_of(environment_id) is not None
+
+
+async def _approve(file: ConfigFile, path: Sequence[str]) -> None:
+    await file.write(path, "approve")
+
+
+def join_skills(
+    settings: Settings, plugins: Plugins, hub: Hub, background: anyio.abc.TaskGroup
+) -> SkillCatalog:
+    """Find the skills of the user, of projects and of plugins; clients hear of changes."""
+    event = Lazy("the notification of skills", _load_skills_changed)
+
+    def changed() -> None:
+        background.start_soon(_broadcast_skills, hub, event)
+
+    return SkillCatalog(
+        settings.home,
+        settings.user_home,
+        partial(_skills_of_plugins, plugins),
+        background,
+        changed,
+    )
+
+
+def _skills_of_plugins(
+    plugins: Plugins, settings: Mapping[str, Any], thread_id: str | None
+) -> list[Found]:
+    return [
+        Found("user", skill, active.id)
+        for active in plugins.active(settings, thread_id)
+        for skill in active.plugin.named_skills()
+    ]
+
+
+def _skills_changed_type() -> "type[SkillsChangedNotification]":
+    # Skills of many servers never change.
+    from protocol.skills import SkillsChangedNotification
+
+    return SkillsChangedNotification
+
+
+async def _load_skills_changed() -> "type[SkillsChangedNotification]":
+    return await load(_skills_changed_type)
+
+
+async def _broadcast_skills(hub: Hub, event: "Lazy[type[SkillsChangedNotification]]") -> None:
+    # What cannot be loaded was logged.
+    with suppress(LoadFailed):
+        hub.broadcast((await event.get())())
