@@ -114,15 +114,15 @@ def _read_app(view: ConfigView) -> AppChoice:
     for link in links.values():
         _read_reviewer(link)
     return AppChoice(
-        enabled=_boolean(view, "enabled"),
-        destructive=_boolean(view, "destructive_enabled"),
-        open_world=_boolean(view, "open_world_enabled"),
-        tools_enabled=_boolean(view, "default_tools_enabled"),
+        enabled=view.boolean("enabled", None),
+        destructive=view.boolean("destructive_enabled", None),
+        open_world=view.boolean("open_world_enabled", None),
+        tools_enabled=view.boolean("default_tools_enabled", None),
         mode=view.choice("default_tools_approval_mode", APPROVAL_MODES),
         reviewer=_read_reviewer(view),
         tools={
             name: ToolChoice(
-                _boolean(table, "enabled"), table.choice("approval_mode", APPROVAL_MODES)
+                table.boolean("enabled", None), table.choice("approval_mode", APPROVAL_MODES)
             )
             for name, table in view.at("tools").tables()
         },
@@ -138,7 +138,3 @@ def _read_app(view: ConfigView) -> AppChoice:
 def _read_reviewer(view: ConfigView) -> Reviewer | None:
     word = view.choice("approvals_reviewer", tuple(_REVIEWERS))
     return None if word is None else _REVIEWERS[word]
-
-
-def _boolean(view: ConfigView, key: str) -> bool | None:
-    return view.boolean(key, default=False) if key in view else None

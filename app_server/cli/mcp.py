@@ -30,8 +30,8 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
     ServerUnavailable,
     StdioTransport,
-    read_mcp_settings,
 )
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.plugins.contributor import Plugins

@@ -9,11 +9,12 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from app_server.config.places import KeyPath, Place, locate, locate_key
 
 Document: TypeAlias = dict[str, Any]
+Default = TypeVar("Default", bound=bool | None)
 
 NO_SECRETS = ("a boolean", "u64", "f64")
 """Where one of these belongs nobody puts a secret: an error repeats what stands there."""
@@ -145,8 +146,8 @@ class ConfigView:
         value: str | None = self._typed(key, str, "a string")
         return value
 
-    def boolean(self, key: str, default: bool) -> bool:
-        """Read a boolean."""
+    def boolean(self, key: str, default: Default) -> bool | Default:
+        """Read a boolean; `default` when absent."""
         value = self._typed(key, bool, "a boolean")
         return default if value is None else value
 

@@ -5,7 +5,8 @@ import anyio
 from app_server.config.values import ConfigError
 from app_server.doctor.machine import Machine
 from app_server.host.environments import Environments
-from app_server.mcp.catalog.config import HttpTransport, McpSettings, read_mcp_settings
+from app_server.mcp.catalog.config import HttpTransport, McpSettings
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.threads.repair.doctor import Check

@@ -29,8 +29,14 @@ from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import ServerProcess
 from app_server.mcp.tools.calls import cut_middle
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
-from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.dispatcher import Dispatcher
+from app_server.mcp_wire.errors import (
+    PeerError,
+    ProgressCallback,
+    RequestRefused,
+    RequestTimedOut,
+    TransportClosed,
+)
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.telemetry.spans import trace_context

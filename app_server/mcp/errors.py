@@ -1,5 +1,6 @@
 """What can go wrong with an MCP server, in words."""
 
+from app_server.mcp.catalog.config import LOCAL, ServerConfig
 from app_server.mcp_wire.errors import McpError, NoCredential
 
 
@@ -36,6 +37,24 @@ class NotLoggedIn(StartupFailed):
     def __init__(self, *, again: bool = False) -> None:
         super().__init__("the server answered 401")
         self.again = again
+
+
+def text_for_people(config: ServerConfig, failure: StartupFailed) -> str:
+    """Say why a server did not start, and what can be done about it."""
+    name = config.name
+    match failure:
+        case StartupTimedOut():
+            return (
+                f"MCP client for `{name}` timed out after {failure.timeout_s:g} seconds. Add or "
+                f"adjust `startup_timeout_sec` in your config.toml:\n"
+                f"[mcp_servers.{name}]\nstartup_timeout_sec = XX"
+            )
+        case NotLoggedIn() if config.environment_id != LOCAL:
+            # The command line knows no environments.
+            return f"The {name} MCP server is not logged in. Sign in with `mcpServer/oauth/login`."
+        case NotLoggedIn():
+            return f"The {name} MCP server is not logged in. Run `codex mcp login {name}`."
+    return f"MCP client for `{name}` failed to start: {failure}"
 
 
 class OAuthFailed(NoCredential):

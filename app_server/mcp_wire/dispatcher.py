@@ -17,7 +17,6 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -28,9 +27,9 @@ from mcp_types import (
 )
 
 from app_server.mcp_wire.errors import (
-    BadQuestion,
     PeerError,
     ProgressCallback,
+    RequestRefused,
     RequestTimedOut,
     TransportClosed,
 )
@@ -54,18 +53,10 @@ CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
 
 Answer: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
-"""Answers a request of the server, or raises RequestRefused or BadQuestion."""
+"""Answers a request of the server, or raises RequestRefused."""
 
 OnNotification: TypeAlias = Callable[[str], None]
 """Takes note of a notification."""
-
-
-class RequestRefused(Exception):
-    """A request of the server is answered with an error."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.error = ErrorData(code=code, message=message)
 
 
 class Outgoing(Protocol):
@@ -214,8 +205,8 @@ class Dispatcher:
     ) -> None:
         match message:
             case JSONRPCRequest() if self._answering >= MAX_ASKED:
-                error = ErrorData(code=INTERNAL_ERROR, message="too many requests at a time")
-                await self._send_if_open(JSONRPCError(jsonrpc="2.0", id=message.id, error=error))
+                reply = _refusal(message.id, INTERNAL_ERROR, "too many requests at a time")
+                await self._send_if_open(reply)
             case JSONRPCRequest():
                 scope = self._asked[message.id] = anyio.CancelScope()
                 self._answering += 1
@@ -277,18 +268,18 @@ class Dispatcher:
                 result = await answer(request.method, request.params or {})
                 reply = JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
         except RequestRefused as exc:
-            reply = JSONRPCError(jsonrpc="2.0", id=request.id, error=exc.error)
-        except BadQuestion as exc:
-            error = ErrorData(code=INVALID_PARAMS, message=str(exc))
-            reply = JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+            reply = _refusal(request.id, exc.code, str(exc))
         except Exception:
             logger.exception("a request of a server was not answered: %s", request.method)
-            error = ErrorData(code=INTERNAL_ERROR, message="Internal error")
-            reply = JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+            reply = _refusal(request.id, INTERNAL_ERROR, "Internal error")
         finally:
             if self._asked.get(request.id) is scope:
                 del self._asked[request.id]
         return reply
+
+
+def _refusal(request_id: RequestId, code: int, message: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=message))
 
 
 def _request(request_id: int, method: str, params: JsonObject) -> JSONRPCRequest:

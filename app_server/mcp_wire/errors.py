@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from protocol.errors import INVALID_PARAMS
 from protocol.model import Json
 
 ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -41,8 +42,19 @@ class PeerError(McpError):
         self.data = data
 
 
-class BadQuestion(McpError):
+class RequestRefused(McpError):
+    """A request of the server is answered with this error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BadQuestion(RequestRefused):
     """A question of the server that cannot be asked; the text is what the server is answered."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(INVALID_PARAMS, message)
 
 
 class NoCredential(McpError):

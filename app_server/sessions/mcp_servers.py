@@ -16,12 +16,8 @@ from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
-from app_server.mcp.catalog.config import (
-    McpSettings,
-    ServerConfig,
-    credential_variables,
-    read_mcp_settings,
-)
+from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_variables
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import StartupStep, Status

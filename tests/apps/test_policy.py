@@ -361,13 +361,13 @@ def test_two_projections_of_one_generation_are_equal() -> None:
 
 def test_the_rest_takes_registrations_as_they_are() -> None:
     made = project(Served(SEND, listed("drop")), "[apps.gmail]\ntools.drop.enabled = false")
-    resolution = resolve_servers({}, list(made.values()))
-    assert list(resolution.servers) == ["codex_apps", "codex_apps__gmail"]
-    gmail = resolution.servers["codex_apps__gmail"]
+    servers = resolve_servers({}, list(made.values()))
+    assert list(servers) == ["codex_apps", "codex_apps__gmail"]
+    gmail = servers["codex_apps__gmail"]
     assert gmail.enabled
     assert [gmail.allows(tool) for tool in ("_send", "drop")] == [True, False]
     assert gmail.approval_mode_of("_send") == "auto"
-    assert resolution.servers["codex_apps"].allows("anything") is False
+    assert servers["codex_apps"].allows("anything") is False
 
 
 @claim("apps:t-49")

@@ -14,7 +14,7 @@ from app_server.config.requirements import (
     requirements_of,
 )
 from app_server.config.values import Config, ConfigError
-from app_server.mcp.catalog.managed_policy import may_run
+from app_server.mcp.catalog.tables import parse_server
 from app_server.server.settings import Settings as ServerSettings
 from app_server.sessions.managed_policy import SettingNotAllowed, refuse_overrides, with_required
 from app_server.sessions.settings import Overrides
@@ -203,7 +203,7 @@ def test_a_warning_names_so_many_keys() -> None:
 def test_a_server_runs_if_it_is_what_is_listed(
     demanded: Any, configured: dict[str, str], runs: bool
 ) -> None:
-    assert may_run("a", demanded, **configured) is runs
+    assert parse_server("a", configured, demanded).allowed is runs
 
 
 def settings(approval_policy: Any = "on-request", sandbox: SandboxPolicy | None = None) -> Settings:

@@ -18,8 +18,14 @@ from app_server.apps.upstream.elicitation import (
     ElicitationBridge,
 )
 from app_server.apps.upstream.endpoint import UpstreamTarget
-from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
-from app_server.mcp_wire.errors import PeerError, ProgressCallback, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.dispatcher import Dispatcher
+from app_server.mcp_wire.errors import (
+    PeerError,
+    ProgressCallback,
+    RequestRefused,
+    RequestTimedOut,
+    TransportClosed,
+)
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from app_server.mcp_wire.http.transport import open_http

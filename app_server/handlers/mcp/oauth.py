@@ -10,12 +10,8 @@ import anyio.abc
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
 from app_server.mcp.catalog.catalog import ServerCatalog
-from app_server.mcp.catalog.config import (
-    HttpTransport,
-    ServerConfig,
-    ServerUnavailable,
-    read_mcp_settings,
-)
+from app_server.mcp.catalog.config import HttpTransport, ServerConfig, ServerUnavailable
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore

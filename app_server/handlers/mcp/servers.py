@@ -20,7 +20,8 @@ from app_server.handlers.errors import (
 from app_server.handlers.services import Services
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.catalog import ServerCatalog
-from app_server.mcp.catalog.config import McpSettings, ServerConfig, read_mcp_settings
+from app_server.mcp.catalog.config import McpSettings, ServerConfig
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.servers.calls import call_tool, read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.status import report, without_left_out

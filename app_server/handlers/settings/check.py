@@ -15,7 +15,7 @@ from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.features import FEATURES
 from app_server.handlers.settings.layers import effective_config
-from app_server.mcp.catalog.config import read_mcp_settings
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.memory.settings import read_memory_settings
 from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import read_command_settings

@@ -10,7 +10,7 @@ Source: docs/extensions.md, "Which server wins".
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import anyio.to_thread
@@ -21,7 +21,8 @@ from app_server.extension.manifest import Manifest
 from app_server.extension.registration import ContributionContext, Mode, Registration, Tier
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.bounds import ListTooLarge, check_bytes, check_count
-from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig, parse_server
+from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig
+from app_server.mcp.catalog.tables import parse_server
 from app_server.mcp.tools.listing import Listing
 
 logger = logging.getLogger(__name__)
@@ -30,28 +31,12 @@ FEW = 4
 """Registrations that are read on the event loop; more of them in a worker thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two servers of one tier wanted one name."""
-
-    name: str
-    tier: Tier
-
-
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """The servers in force, sorted by name, and the names that were wanted twice."""
-
-    servers: Mapping[str, ServerConfig]
-    conflicts: Sequence[Conflict] = ()
-
-
 def resolve_servers(
     configured: Mapping[str, ServerConfig],
     registrations: Sequence[Registration],
     config: Config | None = None,
-) -> Resolution:
-    """Choose one server for each name; a registration without sense is left out, and logged.
+) -> Mapping[str, ServerConfig]:
+    """Choose one server for each name, sorted by it; what makes no sense is left out, and logged.
 
     `config` are the settings in force: what is registered below the runtime tier is bound by an
     administrator's demands, and signed in to, as if it were configured.
@@ -60,7 +45,6 @@ def resolve_servers(
     tiers: dict[str, dict[Tier, ServerConfig]] = {
         name: {Tier.CONFIGURED: config} for name, config in configured.items()
     }
-    conflicts: list[Conflict] = []
     for registration in registrations:
         try:
             if registration.tier is Tier.RUNTIME:
@@ -73,10 +57,11 @@ def resolve_servers(
         of_name = tiers.setdefault(server.name, {})
         taken = registration.tier in of_name
         if taken:
-            conflicts.append(Conflict(server.name, registration.tier))
+            tier = registration.tier.name.lower()
+            logger.warning("MCP server %s: registered twice (%s)", server.name, tier)
         if not taken or registration.tier is Tier.RUNTIME:
             of_name[registration.tier] = server
-    return Resolution({name: _winner(tiers[name]) for name in sorted(tiers)}, conflicts)
+    return {name: _winner(tiers[name]) for name in sorted(tiers)}
 
 
 def _effective(
@@ -178,12 +163,8 @@ class ServerCatalog:
         """Put what extensions register now over what `config` says; never waits."""
         contributions = self._registry.contributions(self._context(config, mode))
         self._revisions = contributions.revisions
-        resolution = resolve_servers(configured.servers, contributions.registrations, config)
-        for conflict in resolution.conflicts:
-            logger.warning(
-                "MCP server %s: registered twice (%s)", conflict.name, conflict.tier.name.lower()
-            )
-        return replace(configured, servers=resolution.servers)
+        servers = resolve_servers(configured.servers, contributions.registrations, config)
+        return replace(configured, servers=servers)
 
     def _context(self, config: Config, mode: Mode) -> ContributionContext:
         demanded = {} if config.requirements is None else config.requirements.document

@@ -5,9 +5,11 @@ Source: docs/mcp.md, "Calls".
 
 from app_server.mcp.errors import BadArguments, ToolDisabled
 from app_server.mcp.measurements import measured_call
+from app_server.mcp.peer import list_all
+from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.naming import RawName
-from app_server.mcp_wire.errors import ProgressCallback, RequestTimedOut
+from app_server.mcp_wire.errors import McpError, ProgressCallback, RequestTimedOut
 from app_server.telemetry.spans import span
 from protocol.model import Json, JsonObject
 
@@ -54,6 +56,16 @@ async def call_tool(
                 return result
             work.fail("timeout")
     raise RequestTimedOut("tools/call", config.tool_timeout_s)
+
+
+async def list_or_nothing(server: McpServer, method: str, member: str) -> list[JsonObject]:
+    """Return a whole list of a server; nothing if it does not give it."""
+    try:
+        async with server.lease() as peer:
+            found, _ = await list_all(peer, method, member)
+    except McpError:
+        return []
+    return found
 
 
 async def read_resource(

@@ -7,23 +7,15 @@ Source: docs/mcp.md, "Connections".
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from app_server.extension.registration import Owner
-from app_server.mcp.bounds import ListTooLarge
-from app_server.mcp.catalog.config import (
-    DEFAULT_CALL_S,
-    LOCAL,
-    VALID_NAME,
-    ServerConfig,
-    StdioTransport,
-)
+from app_server.mcp.catalog.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
 from app_server.mcp.catalog.reconcile import Ingredients, ingredients
 from app_server.mcp.elicitation import (
     CANCELLED,
@@ -36,16 +28,15 @@ from app_server.mcp.errors import (
     ClientUnavailable,
     NotLoggedIn,
     StartupFailed,
-    StartupTimedOut,
     UnknownServer,
+    text_for_people,
 )
 from app_server.mcp.loading import ServeConnection
-from app_server.mcp.measurements import measured_list
 from app_server.mcp.on_demand import serving_on_demand
-from app_server.mcp.peer import Peer, list_all
+from app_server.mcp.peer import Peer
 from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp_wire.errors import McpError, TransportClosed
+from app_server.mcp_wire.errors import TransportClosed
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 
@@ -111,7 +102,9 @@ class McpServer:
         self._may_retry = False
         self._stands_in = False
         self._running = anyio.CancelScope()
-        self._holding = _Holding(config.owner)
+        self._lease = None if config.owner is None else config.owner.lease()
+        """Of what owns the server: until it has left its set and its connection has ended."""
+        self._has_left = self._is_running = False
         if not self.startable:
             self.settled.set()
 
@@ -122,22 +115,28 @@ class McpServer:
         self._status = "starting"
         self._made_of = ingredients(self.config, cwd)
         self._notify(self.config.name, "starting", None)
-        with self._holding.while_running(), self._running:
-            if VALID_NAME.fullmatch(self.config.name) is None:
-                pattern = f"^{VALID_NAME.pattern}$"
-                reason = (
-                    f"Invalid MCP server name '{self.config.name}': must match pattern {pattern}"
-                )
-                self.failed(StartupFailed(reason))
+        self._is_running = True
+        try:
+            with self._running:
+                await self._connect(load_sdk, cwd)
+        finally:
+            self._is_running = False
+            self._let_go()
+
+    async def _connect(self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str) -> None:
+        if VALID_NAME.fullmatch(self.config.name) is None:
+            pattern = f"^{VALID_NAME.pattern}$"
+            reason = f"Invalid MCP server name '{self.config.name}': must match pattern {pattern}"
+            self.failed(StartupFailed(reason))
+            return
+        if self.config.known is not None:
+            load_sdk = partial(serving_on_demand, load_sdk)
+        for wait_s in (*RETRY_WAITS_S, None):
+            self._may_retry = wait_s is not None
+            await self._connect_once(load_sdk, cwd)
+            if wait_s is None or self.settled.is_set():
                 return
-            if self.config.known is not None:
-                load_sdk = partial(serving_on_demand, load_sdk)
-            for wait_s in (*RETRY_WAITS_S, None):
-                self._may_retry = wait_s is not None
-                await self._connect_once(load_sdk, cwd)
-                if wait_s is None or self.settled.is_set():
-                    return
-                await anyio.sleep(wait_s)
+            await anyio.sleep(wait_s)
 
     async def _connect_once(
         self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str
@@ -161,7 +160,8 @@ class McpServer:
         if self.settled.is_set():
             return
         self._status, self._peer, self.listing = "connected", peer, listing
-        self._settle("ready", None)
+        self.settled.set()
+        self._notify(self.config.name, "ready", None)
 
     def failed(self, failure: StartupFailed) -> None:
         """Note that the start failed, unless it will be tried again."""
@@ -169,32 +169,14 @@ class McpServer:
             return
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure = failure
-        self._settle("failed", _for_people(self.config, failure))
+        if self._stands_in:
+            self.listing = None
+        self.settled.set()
+        self._notify(self.config.name, "failed", text_for_people(self.config, failure))
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date."""
         self.list_is_old = True
-
-    async def refresh_list(self) -> None:
-        """List the tools again if the server said that they changed.
-
-        A server that does not give the list keeps the old one, and is asked again next time.
-        """
-        if not self.list_is_old or self.listing is None or self.status != "connected":
-            return
-        try:
-            async with self.lease() as peer:
-                with measured_list(self.config):
-                    tools, meta = await list_all(peer, "tools/list", "tools")
-        except ListTooLarge as exc:
-            # Asking again would give the same; if the server shortens the list, it says so.
-            self.list_is_old = False
-            logger.warning("MCP server %s: its old list of tools stays: %s", self.config.name, exc)
-        except McpError as exc:
-            logger.info("MCP server %s: its tools cannot be listed: %s", self.config.name, exc)
-        else:
-            self.list_is_old = False
-            self.listing = await anyio.to_thread.run_sync(self.listing.with_tools, tools, meta)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Pass a question of the server on; the clocks of its calls stop until it is answered.
@@ -259,7 +241,13 @@ class McpServer:
 
     def leave(self) -> None:
         """Note that the set has this server no more; what owns it is let go with the connection."""
-        self._holding.leave()
+        self._has_left = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._has_left and not self._is_running and self._lease is not None:
+            self._lease.release()
+            self._lease = None
 
     def stand_in(self, listing: Listing | None) -> None:
         """Show what the server had that this one takes the place of, until its start is decided."""
@@ -286,12 +274,6 @@ class McpServer:
                 await self._call_ended.wait()
         self.stop.set()
 
-    def _settle(self, step: StartupStep, error: str | None) -> None:
-        if step == "failed" and self._stands_in:
-            self.listing = None
-        self.settled.set()
-        self._notify(self.config.name, step, error)
-
     @asynccontextmanager
     async def lease(self) -> AsyncIterator[Peer]:
         """Hold the connection of a server whose start is decided; `retire` waits for the end.
@@ -313,41 +295,3 @@ class McpServer:
         finally:
             self._calls -= 1
             self._call_ended.set()
-
-
-class _Holding:
-    """A lease of what owns a server: until it has left its set and its connection has ended."""
-
-    def __init__(self, owner: Owner | None) -> None:
-        self._lease = None if owner is None else owner.lease()
-        self._holders = 1
-
-    @contextmanager
-    def while_running(self) -> Iterator[None]:
-        self._holders += 1
-        try:
-            yield
-        finally:
-            self.leave()
-
-    def leave(self) -> None:
-        self._holders -= 1
-        if not self._holders and self._lease is not None:
-            self._lease.release()
-
-
-def _for_people(config: ServerConfig, failure: StartupFailed) -> str:
-    name = config.name
-    match failure:
-        case StartupTimedOut():
-            return (
-                f"MCP client for `{name}` timed out after {failure.timeout_s:g} seconds. Add or "
-                f"adjust `startup_timeout_sec` in your config.toml:\n"
-                f"[mcp_servers.{name}]\nstartup_timeout_sec = XX"
-            )
-        case NotLoggedIn() if config.environment_id != LOCAL:
-            # The command line knows no environments.
-            return f"The {name} MCP server is not logged in. Sign in with `mcpServer/oauth/login`."
-        case NotLoggedIn():
-            return f"The {name} MCP server is not logged in. Run `codex mcp login {name}`."
-    return f"MCP client for `{name}` failed to start: {failure}"

@@ -14,12 +14,11 @@ from app_server.mcp.auth_status import AuthProbe, AuthStatus
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.errors import UnknownServer
-from app_server.mcp.peer import list_all
+from app_server.mcp.servers.calls import list_or_nothing
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tools.table import ToolTable
-from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -88,8 +87,8 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
         capabilities = listing.capabilities
         if isinstance(capabilities, dict) and "resources" in capabilities:
             found = [
-                await _list_or_nothing(server, "resources/list", "resources"),
-                await _list_or_nothing(server, "resources/templates/list", "resourceTemplates"),
+                await list_or_nothing(server, "resources/list", "resources"),
+                await list_or_nothing(server, "resources/templates/list", "resourceTemplates"),
             ]
     return ServerReport(
         config=config,
@@ -101,15 +100,6 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
         auth_status=auth_status,
         tools={name: tool for name, tool in listing.tools.items() if config.allows(name)},
     )
-
-
-async def _list_or_nothing(server: McpServer, method: str, member: str) -> list[JsonObject]:
-    try:
-        async with server.lease() as peer:
-            found, _ = await list_all(peer, method, member)
-    except McpError:
-        return []
-    return found
 
 
 def _tools_error(server: McpServer, listing: Listing) -> str | None:

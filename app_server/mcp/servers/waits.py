@@ -3,15 +3,23 @@
 Source: docs/mcp.md, "Connections".
 """
 
+import logging
 import math
 from collections.abc import Callable
 
 import anyio
+import anyio.to_thread
 
+from app_server.mcp.bounds import ListTooLarge
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.errors import RequiredServersFailed
+from app_server.mcp.measurements import measured_list
+from app_server.mcp.peer import list_all
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp_wire.errors import McpError
+
+logger = logging.getLogger(__name__)
 
 REFRESH_S = 10.0
 """How long a model request waits for lists of tools that changed."""
@@ -75,7 +83,26 @@ async def refresh_lists(servers: ServerSet) -> None:
     with anyio.move_on_after(REFRESH_S):
         async with anyio.create_task_group() as tasks:
             for server in changed:
-                tasks.start_soon(server.refresh_list)
+                tasks.start_soon(_refresh_list, server)
+
+
+async def _refresh_list(server: McpServer) -> None:
+    """List the tools again; a server that does not give the list is asked again next time."""
+    if server.listing is None or server.status != "connected":
+        return
+    try:
+        async with server.lease() as peer:
+            with measured_list(server.config):
+                tools, meta = await list_all(peer, "tools/list", "tools")
+    except ListTooLarge as exc:
+        # Asking again would give the same; if the server shortens the list, it says so.
+        server.list_is_old = False
+        logger.warning("MCP server %s: its old list of tools stays: %s", server.config.name, exc)
+    except McpError as exc:
+        logger.info("MCP server %s: its tools cannot be listed: %s", server.config.name, exc)
+    else:
+        server.list_is_old = False
+        server.listing = await anyio.to_thread.run_sync(server.listing.with_tools, tools, meta)
 
 
 def _starting(servers: ServerSet) -> list[McpServer]:

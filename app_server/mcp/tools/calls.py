@@ -119,7 +119,7 @@ def model_output(result: JsonObject, wall_s: float, limit_bytes: int) -> Json:
     header = f"Wall time: {wall_s:.4f} seconds\nOutput:"
     structured = result.get("structuredContent")
     if structured is not None:
-        return f"{header}\n{cut_middle(_compact(structured), limit_bytes)}"
+        return f"{header}\n{cut_middle(compact(structured), limit_bytes)}"
     parts: list[JsonObject] = [_text(header)]
     left = limit_bytes
     blocks = blocks_of(result)
@@ -185,12 +185,13 @@ def _model_part(block: Json) -> JsonObject:
             return {"type": "input_image", "image_url": url, "detail": "high"}
         case {"type": "audio"}:
             return _text(OMITTED_AUDIO)
-    return _text(_compact(block))
+    return _text(compact(block))
 
 
 def _text(text: str) -> JsonObject:
     return {"type": "input_text", "text": text}
 
 
-def _compact(value: Json) -> str:
+def compact(value: Json) -> str:
+    """Write a value as JSON without spaces; numbers that JSON does not have become null."""
     return to_json(value, inf_nan_mode="null").decode()

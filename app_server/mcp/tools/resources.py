@@ -3,13 +3,11 @@
 Source: docs/mcp.md, "Tools and the model".
 """
 
-from pydantic_core import to_json
-
 from app_server.mcp.errors import BadArguments
 from app_server.mcp.peer import list_all
-from app_server.mcp.servers.calls import read_resource
+from app_server.mcp.servers.calls import list_or_nothing, read_resource
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp_wire.errors import McpError
+from app_server.mcp.tools.calls import compact
 from protocol.model import Json, JsonObject
 
 _LISTS = {
@@ -36,38 +34,18 @@ async def call_resource_function(servers: ServerSet, name: str, arguments: Json)
         if server is None or uri is None:
             raise BadArguments("server and uri must be strings")
         result = await read_resource(servers, server, uri, None)
-        return _compact({"server": server, "uri": uri, "contents": result.get("contents", [])})
+        return compact({"server": server, "uri": uri, "contents": result.get("contents", [])})
     method, member = _LISTS[name]
     if server is not None:
-        found = await list_of_server(servers, server, method, member)
-        return _compact({"server": server, member: found})
+        async with servers.lease(server) as peer:
+            found, _ = await list_all(peer, method, member)
+        return compact({"server": server, member: [{"server": server, **one} for one in found]})
     everything: list[JsonObject] = []
     for other in list(servers.servers.values()):
         if other.status == "connected":
-            everything += await _list_or_nothing(servers, other.config.name, method, member)
-    return _compact({member: everything})
-
-
-async def list_of_server(
-    servers: ServerSet, server: str, method: str, member: str
-) -> list[JsonObject]:
-    """List one server's resources or templates, each with the server's name.
-
-    Raises:
-        McpError: the server cannot be asked.
-    """
-    async with servers.lease(server) as peer:
-        found, _ = await list_all(peer, method, member)
-    return [{"server": server, **element} for element in found]
-
-
-async def _list_or_nothing(
-    servers: ServerSet, server: str, method: str, member: str
-) -> list[JsonObject]:
-    try:
-        return await list_of_server(servers, server, method, member)
-    except McpError:
-        return []
+            found = await list_or_nothing(other, method, member)
+            everything += [{"server": other.config.name, **one} for one in found]
+    return compact({member: everything})
 
 
 def _optional_text(arguments: JsonObject, key: str) -> str | None:
@@ -75,7 +53,3 @@ def _optional_text(arguments: JsonObject, key: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise BadArguments(f"{key} must be a string")
     return value
-
-
-def _compact(value: Json) -> str:
-    return to_json(value, inf_nan_mode="null").decode()

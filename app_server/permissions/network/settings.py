@@ -102,11 +102,11 @@ def read_network_table(view: ConfigView) -> NetworkTable:
     for key in ADDRESSES:
         view.string(key)
     return NetworkTable(
-        enabled=_boolean(view, "enabled"),
+        enabled=view.boolean("enabled", None),
         domains=_domains(view.at("domains")),
         mode=view.choice("mode", MODES),
-        allow_local_binding=_boolean(view, "allow_local_binding"),
-        enable_socks5=_boolean(view, "enable_socks5"),
+        allow_local_binding=view.boolean("allow_local_binding", None),
+        enable_socks5=view.boolean("enable_socks5", None),
     )
 
 
@@ -159,10 +159,6 @@ def _plain(
         # Two spellings of one pattern: the stricter word counts.
         domains[pattern] = "deny" if "deny" in (said, domains.get(pattern)) else "allow"
     return domains
-
-
-def _boolean(view: ConfigView, key: str) -> bool | None:
-    return view.boolean(key, default=False) if key in view else None
 
 
 def _first(one: bool | None, other: bool | None) -> bool | None:

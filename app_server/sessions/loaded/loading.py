@@ -13,7 +13,8 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.config.values import Config
-from app_server.mcp.catalog.config import McpSettings, read_mcp_settings
+from app_server.mcp.catalog.config import McpSettings
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.runtime.loader import Lazy, load
 from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded.threads import LoadedThreads

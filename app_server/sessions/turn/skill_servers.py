@@ -12,7 +12,8 @@ import anyio
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.requirements import requirements_of
 from app_server.config.values import ConfigError
-from app_server.mcp.catalog.config import VALID_NAME, StdioTransport, parse_server
+from app_server.mcp.catalog.config import VALID_NAME, StdioTransport
+from app_server.mcp.catalog.tables import parse_server
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import Install
 from app_server.sessions.turn.parts import ThreadParts

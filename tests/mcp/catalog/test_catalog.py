@@ -7,13 +7,9 @@ import pytest
 from app_server.config.values import Config
 from app_server.extension.registration import ContributionContext, Registration, Tier
 from app_server.extension.registry import ExtensionRegistry
-from app_server.mcp.catalog.catalog import Conflict, ServerCatalog, resolve_servers
-from app_server.mcp.catalog.config import (
-    HttpTransport,
-    ServerConfig,
-    StdioTransport,
-    read_mcp_settings,
-)
+from app_server.mcp.catalog.catalog import ServerCatalog, resolve_servers
+from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
+from app_server.mcp.catalog.tables import read_mcp_settings
 from tests.support.harness import claim
 from tests.support.mcp_peers.shelf import Shelf
 
@@ -70,18 +66,19 @@ def configured(enabled: bool) -> dict[str, ServerConfig]:
 def test_the_highest_tier_wins_unless_the_name_is_switched_off(
     mine: dict[str, ServerConfig], theirs: Sequence[Registration], winner: tuple[str, bool]
 ) -> None:
-    config = resolve_servers(mine, theirs).servers["a"]
+    config = resolve_servers(mine, theirs)["a"]
     assert isinstance(config.transport, StdioTransport)
     assert (config.transport.command, config.enabled) == winner
 
 
-def test_two_of_one_tier_are_a_conflict() -> None:
+def test_two_of_one_tier_are_a_conflict(caplog: pytest.LogCaptureFixture) -> None:
     twice = [registration("x", tier) for tier in (RUNTIME, PLUGIN, RUNTIME, SELECTED)]
-    assert resolve_servers({}, twice).conflicts == [Conflict("a", RUNTIME)]
+    resolve_servers({}, twice)
+    assert caplog.messages == ["MCP server a: registered twice (runtime)"]
 
 
 def test_servers_are_sorted_and_nonsense_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    resolution = resolve_servers(
+    servers = resolve_servers(
         configured(ON),
         [
             registration("x", RUNTIME, name="c"),
@@ -90,8 +87,8 @@ def test_servers_are_sorted_and_nonsense_is_left_out(caplog: pytest.LogCaptureFi
             registration("x", PLUGIN, name="b"),
         ],
     )
-    assert list(resolution.servers) == ["a", "b", "c"]
-    assert [config.is_registered for config in resolution.servers.values()] == [False, False, True]
+    assert list(servers) == ["a", "b", "c"]
+    assert [config.is_registered for config in servers.values()] == [False, False, True]
     assert len(caplog.records) == 2
 
 

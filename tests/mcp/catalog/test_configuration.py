@@ -12,8 +12,8 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
     ServerUnavailable,
     StdioTransport,
-    read_mcp_settings,
 )
+from app_server.mcp.catalog.tables import read_mcp_settings
 from tests.support.harness import (
     claim,
     serve,

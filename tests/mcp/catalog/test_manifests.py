@@ -136,13 +136,13 @@ def test_manifests_are_bounded_equal_by_value_and_of_the_runtime_tier(
     one, same, other = (with_manifest(peer, owner, name) for name in ("a", "a", "b"))
     assert (one == same, one == other) == (True, False)
     assert hash(one) == hash(same)
-    resolved = resolve_servers({}, [one]).servers["shelved"]
+    resolved = resolve_servers({}, [one])["shelved"]
     assert resolved.known == Listing.of(HELLO, [tool("a")], None)
     # What is made of it is shared by all threads.
-    assert resolve_servers({}, [same]).servers["shelved"].known is resolved.known
+    assert resolve_servers({}, [same])["shelved"].known is resolved.known
     many = with_manifest(peer, owner, *(str(number) for number in range(MAX_LISTED + 1)))
     with caplog.at_level(logging.WARNING):
-        assert resolve_servers({}, [many]).servers == {}
+        assert resolve_servers({}, [many]) == {}
     assert f"lists more than {MAX_LISTED} tools" in caplog.text
     with pytest.raises(ValueError, match="belongs to the runtime tier"):
         Registration("x", {"url": "http://x"}, tier=Tier.PLUGIN, manifest=one.manifest)

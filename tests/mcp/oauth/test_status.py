@@ -13,11 +13,8 @@ import app_server.handlers.mcp.oauth
 import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.config.values import Config, ConfigError
 from app_server.mcp.auth_status import AuthProbe
-from app_server.mcp.catalog.config import (
-    HttpTransport,
-    OAuthSettings,
-    read_mcp_settings,
-)
+from app_server.mcp.catalog.config import HttpTransport, OAuthSettings
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.errors import NotLoggedIn
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing

@@ -17,9 +17,7 @@ from mcp.server.streamable_http_manager import (
 )
 
 from app_server.config.values import Config
-from app_server.mcp.catalog.config import (
-    read_mcp_settings,
-)
+from app_server.mcp.catalog.tables import read_mcp_settings
 from tests.support.harness import (
     WAIT_S,
     WireClient,

@@ -11,7 +11,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_PARAMS, jsonrpc_message_adapter
 
-from app_server.mcp_wire.dispatcher import Dispatcher, RequestRefused
+from app_server.mcp_wire.dispatcher import Dispatcher
+from app_server.mcp_wire.errors import RequestRefused
 from tests.support.harness import WAIT_S
 
 

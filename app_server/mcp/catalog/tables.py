@@ -1,0 +1,217 @@
+"""`[mcp_servers.<name>]`: one table a server, one transport a table.
+
+Source: docs/config.md, "MCP servers".
+"""
+
+from collections.abc import Mapping, Sequence
+
+from app_server.config.requirements import ServerIdentity, requirements_of
+from app_server.config.values import Config, ConfigView
+from app_server.mcp.catalog.config import (
+    DEFAULT_CALL_S,
+    DEFAULT_GRACE_MS,
+    DEFAULT_STARTUP_S,
+    FIRST_LOOK_S,
+    LOCAL,
+    REMOTE,
+    HttpTransport,
+    McpSettings,
+    OAuthSettings,
+    ServerConfig,
+    StdioTransport,
+    Transport,
+)
+from protocol.model import Json
+
+SURFACES = ("code_mode", "deferred", "direct")
+AUTH_FLOWS = ("oauth", "chatgpt", "ema_auth")
+CREDENTIAL_STORES = ("auto", "file", "keyring")
+APPROVAL_MODES = ("auto", "prompt", "writes", "approve")
+MAX_PORT = 65_535
+
+_HTTP_ONLY = (
+    *("bearer_token_env_var", "bearer_token", "http_headers", "env_http_headers"),
+    *("http_headers_helper", "oauth", "oauth_resource", "auth"),
+)
+_STDIO_ONLY = ("args", "env", "env_vars", "cwd", "bearer_token")
+
+
+def read_mcp_settings(config: Config) -> McpSettings:
+    """Read all servers, sorted by name; those that an administrator does not allow are disabled.
+
+    Raises:
+        ConfigError: a table has no transport, two, or a value that does not fit.
+    """
+    view = config.view()
+    grace_ms = view.integer("mcp_optional_startup_grace_ms")
+    first_look_s: float | None = FIRST_LOOK_S
+    if grace_ms is None:
+        grace_ms = DEFAULT_GRACE_MS
+    else:
+        first_look_s = grace_ms / 1000 if grace_ms else None
+    demanded = requirements_of(config).servers
+    return McpSettings(
+        {
+            name: _read_server(name, table, demanded)
+            for name, table in sorted(view.at("mcp_servers").tables())
+        },
+        grace_ms / 1000 if grace_ms else None,
+        first_look_s,
+        view.at("features").boolean("mcp_tool_list_changed", default=False),
+        "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
+    )
+
+
+def parse_server(
+    name: str,
+    table: Mapping[str, Json],
+    demanded: Mapping[str, ServerIdentity] | None = None,
+    everyone: Config | None = None,
+) -> ServerConfig:
+    """Read the table of one server that stands in no file.
+
+    `demanded` is what an administrator lets run. `everyone` are the settings for all servers; only
+    with them a sign-in to the server is kept.
+
+    Raises:
+        ConfigError: see `read_mcp_settings`.
+    """
+    document = {} if everyone is None else everyone.document
+    source = None if everyone is None else everyone.source
+    path = frozenset({("mcp_servers",)})
+    config = Config({**document, "mcp_servers": {name: dict(table)}}, source, overridden=path)
+    return _read_server(name, config.view().at("mcp_servers").at(name), demanded)
+
+
+def _read_server(
+    name: str, view: ConfigView, demanded: Mapping[str, ServerIdentity] | None
+) -> ServerConfig:
+    transport = _read_transport(view)
+    allowed = demanded is None or _is_demanded(transport, demanded.get(name))
+    startup_ms = view.integer("startup_timeout_ms")
+    startup_s = view.seconds("startup_timeout_sec")
+    if startup_s is None:
+        startup_s = DEFAULT_STARTUP_S if startup_ms is None else startup_ms / 1000
+    call_s = view.seconds("tool_timeout_sec")
+    tools = dict(view.at("tools").tables())
+    budgets = {tool: _read_budget(table) for tool, table in tools.items()}
+    modes = {tool: table.choice("approval_mode", APPROVAL_MODES) for tool, table in tools.items()}
+    return ServerConfig(
+        name=name,
+        transport=transport,
+        enabled=view.boolean("enabled", default=True) and allowed,
+        allowed=allowed,
+        required=view.boolean("required", default=False),
+        environment_id=view.string("environment_id") or LOCAL,
+        startup_timeout_s=startup_s,
+        tool_timeout_s=DEFAULT_CALL_S if call_s is None else call_s,
+        enabled_tools=view.strings("enabled_tools"),
+        disabled_tools=view.strings("disabled_tools") or (),
+        approval_mode=view.choice("default_tools_approval_mode", APPROVAL_MODES),
+        tool_approval_modes={tool: mode for tool, mode in modes.items() if mode is not None},
+        supports_parallel_calls=view.boolean("supports_parallel_tool_calls", default=False),
+        tool_output_tokens={tool: limit for tool, limit in budgets.items() if limit is not None},
+        omit_from=view.choices("omit_tools_from", SURFACES),
+    )
+
+
+def _is_demanded(transport: Transport, identity: ServerIdentity | None) -> bool:
+    """Whether a server is what an administrator listed under its name.
+
+    Values are compared as they are configured; arguments and variables do not matter.
+    Source: docs/config.md, "Requirements".
+    """
+    if identity is None:
+        return False
+    if isinstance(transport, StdioTransport):
+        return transport.command == identity.command
+    return transport.url == identity.url
+
+
+def _read_budget(view: ConfigView) -> int | None:
+    limit = view.integer("output_token_limit")
+    if limit == 0:
+        raise view.error(
+            "invalid value: integer `0`, expected a nonzero usize", "output_token_limit"
+        )
+    return limit
+
+
+def _read_transport(view: ConfigView) -> Transport:
+    command, url = view.string("command"), view.string("url")
+    if command is not None:
+        _refuse(view, ("url", *_HTTP_ONLY), "stdio")
+        return StdioTransport(
+            command=command,
+            args=view.strings("args") or (),
+            env=view.string_map("env") or {},
+            env_vars=_read_env_vars(view, LOCAL),
+            cwd=view.string("cwd"),
+            remote_env_vars=_read_env_vars(view, REMOTE),
+        )
+    if url is not None:
+        _refuse(view, _STDIO_ONLY, "streamable_http")
+        return HttpTransport(
+            url=url,
+            bearer_token_env_var=view.string("bearer_token_env_var"),
+            http_headers=view.string_map("http_headers") or {},
+            env_http_headers=view.string_map("env_http_headers") or {},
+            header_command=_read_header_command(view),
+            auth=view.choice("auth", AUTH_FLOWS) or "oauth",
+            oauth=_read_oauth(view),
+        )
+    raise view.error("invalid transport")
+
+
+def _read_header_command(view: ConfigView) -> str | None:
+    command = view.string("http_headers_helper")
+    if command is not None and not command.strip():
+        raise view.error("http_headers_helper must not be empty")
+    return command
+
+
+def _read_oauth(view: ConfigView) -> OAuthSettings:
+    everyone, own = view.config.view(), view.at("oauth")
+    source = view.config.source
+    port = _port(own, "callback_port")
+    return OAuthSettings(
+        home=None if source is None else source.parent,
+        store=everyone.choice("mcp_oauth_credentials_store", CREDENTIAL_STORES) or "auto",
+        client_id=own.string("client_id"),
+        callback_url=own.string("callback_url") or everyone.string("mcp_oauth_callback_url"),
+        callback_port=_port(everyone, "mcp_oauth_callback_port") if port is None else port,
+        resource=view.string("oauth_resource"),
+        scopes=view.strings("scopes"),
+    )
+
+
+def _port(view: ConfigView, key: str) -> int | None:
+    port = view.integer(key)
+    if port is not None and port > MAX_PORT:
+        raise view.error(f"invalid value: integer `{port}`, expected u16", key)
+    return port
+
+
+def _refuse(view: ConfigView, keys: Sequence[str], transport: str) -> None:
+    for key in keys:
+        if key in view:
+            raise view.error(f"{key} is not supported for {transport}")
+
+
+def _read_env_vars(view: ConfigView, wanted: str) -> list[str]:
+    names = []
+    for entry in view.items("env_vars"):
+        if isinstance(entry, str):
+            if wanted == LOCAL:
+                names.append(entry)
+            continue
+        name, source = entry.string("name"), entry.string("source") or LOCAL
+        if source not in (LOCAL, REMOTE):
+            raise entry.error(
+                f"unsupported env_vars source `{source}`; expected `local` or `remote`"
+            )
+        if name is None:
+            raise entry.error("missing field `name`")
+        if source == wanted:
+            names.append(name)
+    return names
