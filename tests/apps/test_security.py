@@ -17,6 +17,7 @@ from tests.support.apps.hosted import connector
 from tests.support.apps.peer import listed, serve_tools
 from tests.support.apps.service import open_apps, runs
 from tests.support.harness import WAIT_S, claim
+from tests.support.http_peer import NO_CERTIFICATES
 from tests.support.paths import ROOT
 
 
@@ -65,7 +66,7 @@ async def test_a_bearer_is_compared_in_a_time_that_shows_nothing(
     monkeypatch.setattr(hmac, "compare_digest", note)
     async with (
         serve_tools([listed("look")]) as served,
-        httpx.AsyncClient(timeout=WAIT_S, trust_env=False) as http,
+        httpx.AsyncClient(verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False) as http,
     ):
         server = "codex_apps__cal"
         right = served.generation.bearer(server).get_secret_value()

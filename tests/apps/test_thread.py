@@ -23,6 +23,7 @@ from tests.support.apps.hosted import connector
 from tests.support.apps.service import LIST, Who, nothing, open_apps, runs
 from tests.support.apps.threads import CAL, CALL, STARTED, app, open_desk
 from tests.support.harness import WAIT_S, calls, claim, says, serve
+from tests.support.http_peer import NO_CERTIFICATES
 from tests.support.mcp_peers.registrations import registered
 from tests.support.mcp_peers.shelf import Generation as Owner
 from tests.support.mcp_peers.shelf import Shelf
@@ -220,7 +221,9 @@ async def test_after_a_change_of_credentials_only_the_call_that_was_forwarded_fi
             await script.when(CALL).wait()
         token = desk.apps.hosted.endpoint.token.get_secret_value()
         desk.apps.auth.change(Who(token, chatgpt_user_id="other"))
-        async with httpx.AsyncClient(timeout=WAIT_S, trust_env=False) as http:
+        async with httpx.AsyncClient(
+            verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False
+        ) as http:
             for route in old.routes:
                 bearer = old.bearer(route.server).get_secret_value()
                 for method in ("POST", "GET", "DELETE"):

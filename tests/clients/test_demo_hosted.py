@@ -23,6 +23,7 @@ from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.harness import WAIT_S
+from tests.support.http_peer import NO_CERTIFICATES
 
 
 @dataclass
@@ -52,7 +53,11 @@ async def stage() -> AsyncIterator[Stage]:
             async with (
                 open_session(target, ElicitationBridge()) as session,
                 httpx.AsyncClient(
-                    base_url=endpoint.base_url, headers=headers, timeout=WAIT_S, trust_env=False
+                    verify=NO_CERTIFICATES,
+                    base_url=endpoint.base_url,
+                    headers=headers,
+                    timeout=WAIT_S,
+                    trust_env=False,
                 ) as http,
             ):
                 yield Stage(hosted, session, http)
@@ -169,7 +174,7 @@ async def test_what_is_longer_than_announced_is_not_read_to_its_end() -> None:
 
 
 async def _plain(url: str, data: bytes, headers: dict[str, str]) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=WAIT_S, trust_env=False) as http:
+    async with httpx.AsyncClient(verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False) as http:
         return await http.put(url, content=data, headers=headers)
 
 

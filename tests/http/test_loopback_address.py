@@ -18,6 +18,7 @@ from app_server.http.loopback_address import (
 )
 from app_server.mcp.oauth.web import Web
 from app_server.mcp_wire.http import remote
+from tests.support.http_peer import NO_CERTIFICATES
 
 ADDRESSES = ("127.0.0.1", "127.0.0.0", "127.1.2.3", "127.255.255.255")
 ADDRESSES_V6 = ("::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1", "::ffff:7f00:1", "::1%lo")
@@ -81,8 +82,8 @@ def test_all_who_ask_agree(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://192.0.2.9:1")
     monkeypatch.delenv("no_proxy", raising=False)
-    near = Web(httpx2.AsyncClient(), "http://127.0.0.1:1/mcp", {})
-    far = Web(httpx2.AsyncClient(), "https://example.com/mcp", {})
+    near = Web(httpx2.AsyncClient(verify=NO_CERTIFICATES), "http://127.0.0.1:1/mcp", {})
+    far = Web(httpx2.AsyncClient(verify=NO_CERTIFICATES), "https://example.com/mcp", {})
     for host in hosts:
         answers = {
             "the issuer of accounts": _accepts(require_private_channel, f"http://{host}:1"),
@@ -101,7 +102,9 @@ async def test_a_client_of_httpx_shows_the_usual_hosts_to_no_proxy(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
-    async with httpx.AsyncClient(mounts=dict.fromkeys(LOOPBACK_PATTERNS)) as client:
+    async with httpx.AsyncClient(
+        verify=NO_CERTIFICATES, mounts=dict.fromkeys(LOOPBACK_PATTERNS)
+    ) as client:
         direct = client._transport
         assert client._transport_for_url(httpx.URL(f"http://{host}:2/")) is direct
         elsewhere = client._transport_for_url(httpx.URL("http://example.com/"))

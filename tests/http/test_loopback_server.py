@@ -12,6 +12,7 @@ from starlette.requests import Request
 from app_server.http import loopback_server as loopback
 from app_server.http.loopback_server import HOST, serve_on_loopback
 from tests.support.harness import WAIT_S
+from tests.support.http_peer import NO_CERTIFICATES
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
@@ -20,7 +21,9 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def ask(port: int) -> tuple[int, bytes]:
-    async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as client:
+    async with httpx2.AsyncClient(
+        verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False
+    ) as client:
         answer = await client.get(f"http://{HOST}:{port}/")
     return answer.status_code, answer.content
 

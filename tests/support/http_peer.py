@@ -1,10 +1,14 @@
 """HTTP/1.1 as peers of tests speak it: a request, whatever a test wants for an answer, the next."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
+
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Trusts nobody. A client without it reads the machine's certificates, which takes it 20 ms."""
 
 BUFFER_BYTES = 1 << 27
 """Read ahead of a request that is answered slowly: models are sent bodies of many MiB."""

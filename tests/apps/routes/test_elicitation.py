@@ -23,6 +23,7 @@ from tests.support.apps.peer import (
     serve_tools,
 )
 from tests.support.harness import WAIT_S, claim
+from tests.support.http_peer import NO_CERTIFICATES
 
 FORM: JsonObject = {"elicitation": {"form": {}}}
 URL: JsonObject = {"elicitation": {"url": {}}}
@@ -198,7 +199,9 @@ async def test_a_client_whose_stream_has_ended_cancels(monkeypatch: pytest.Monke
             "authorization": f"Bearer {bearer}",
             "accept": "application/json, text/event-stream",
         }
-        async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False, headers=headers) as http:
+        async with httpx2.AsyncClient(
+            verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False, headers=headers
+        ) as http:
 
             async def request(method: str, params: JsonObject) -> httpx2.Response:
                 message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -219,7 +222,7 @@ async def test_a_second_stream_of_a_session_is_refused_and_the_first_goes_on() -
     async with (
         serve_tools([listed("look")], FakePool(asks({"message": "?"}))) as served,
         served.client(capabilities=FORM, asked=user) as client,
-        httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as http,
+        httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False) as http,
     ):
         await client.listens()
         bearer = served.generation.bearer("codex_apps__cal").get_secret_value()

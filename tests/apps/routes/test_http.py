@@ -15,6 +15,7 @@ from app_server.apps.routes.generation import Generation
 from protocol.model import JsonObject
 from tests.support.apps.peer import Exchange, FakePool, listed, serve_tools
 from tests.support.harness import WAIT_S, claim
+from tests.support.http_peer import NO_CERTIFICATES
 
 TOOLS = [listed("look"), listed("find", "drive")]
 CAL, DRIVE, RESOURCES = "codex_apps__cal", "codex_apps__drive", "codex_apps"
@@ -37,7 +38,9 @@ def authorized(generation: Generation, server: str = CAL, **more: str) -> dict[s
 
 
 async def status(url: str, headers: Any, method: str = "POST") -> tuple[int, bytes]:
-    async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as client:
+    async with httpx2.AsyncClient(
+        verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False
+    ) as client:
         answer = await client.request(method, url, headers=headers, json=HELLO)
     return answer.status_code, b"" if answer.status_code < 300 else answer.content
 
@@ -150,7 +153,9 @@ async def test_sessions_and_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     async with serve_tools(TOOLS) as served, served.client():
         url, headers = served.generation.url(CAL), authorized(served.generation)
         assert (await status(url, headers))[0] == 503
-        async with httpx2.AsyncClient(timeout=WAIT_S, trust_env=False) as client:
+        async with httpx2.AsyncClient(
+            verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False
+        ) as client:
             large = await client.post(url, headers=headers, content=b" " * 1001)
         assert large.status_code == 413
 
@@ -158,7 +163,10 @@ async def test_sessions_and_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 async def test_the_official_client_lists_and_calls() -> None:
     async with serve_tools([listed("look", title="Cal_Look")]) as served:
         http_client = httpx2.AsyncClient(
-            headers=authorized(served.generation), timeout=WAIT_S, trust_env=False
+            verify=NO_CERTIFICATES,
+            headers=authorized(served.generation),
+            timeout=WAIT_S,
+            trust_env=False,
         )
         async with (
             http_client,

@@ -10,12 +10,14 @@ from pathlib import Path
 import anyio
 import pytest
 
+from app_server.host.commands import spawning
 from app_server.host.commands.command import InputClosed
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.spawning import SpawnerGone
 from tests.support.harness import WAIT_S
 from tests.support.host.commands import HOLD, Printed, commands, finished, sh
 from tests.support.host.exec_peer import Holders
+from tests.support.host.quick_spawner import QUICK_SPAWNER
 
 
 async def test_a_command_has_pipes_a_folder_its_environment_and_a_session(tmp_path: Path) -> None:
@@ -142,7 +144,10 @@ async def test_a_shell_at_a_terminal_ends_at_once_although_it_ignores_sigterm() 
     ],
 )
 @pytest.mark.parametrize("end", ["by itself", "stopped", "killed"])
-async def test_what_a_command_leaves_behind_is_ended(tmp_path: Path, leave: str, end: str) -> None:
+async def test_what_a_command_leaves_behind_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: str, end: str
+) -> None:
+    monkeypatch.setattr(spawning, "SPAWNER", QUICK_SPAWNER)
     async with commands() as local, Holders(tmp_path).watch() as holders:
         line = HOLD + leave + ("\nexit 0" if end == "by itself" else "\nwait; sleep 1000")
         command = await local.start(sh(line, {"HELD": str(holders.path)}), Printed().take)

@@ -23,6 +23,7 @@ from app_server.mcp_wire.errors import PeerError, ProgressCallback
 from protocol.model import JsonObject
 from tests.support.changes import Changes
 from tests.support.harness import WAIT_S
+from tests.support.http_peer import NO_CERTIFICATES
 
 VERSION = "2025-06-18"
 
@@ -282,6 +283,7 @@ async def connect(
 
     async with (
         httpx2.AsyncClient(
+            verify=NO_CERTIFICATES,
             headers=authorization,
             trust_env=False,
             timeout=None,
