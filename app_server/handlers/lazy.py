@@ -5,7 +5,7 @@ from functools import partial
 
 from app_server.handlers.services import Services
 from app_server.handlers.table import Handlers, Row
-from app_server.rpc.context import Handler, LazyHandler
+from app_server.rpc.context import Handler, LazyHandler, Routes
 from app_server.runtime.loader import Lazy, load
 
 
@@ -27,7 +27,7 @@ class LazyHandlers:
         """Method to what loads its handler."""
         return {method: LazyHandler(partial(self._one, method)) for method in self._row.methods}
 
-    async def load(self) -> Mapping[str, Handler]:
+    async def load(self) -> Routes:
         """Import the class and make it, if that is not done; return its own routes.
 
         Raises:
@@ -35,7 +35,7 @@ class LazyHandlers:
         """
         return await self._handlers.get()
 
-    async def _make(self) -> Mapping[str, Handler]:
+    async def _make(self) -> Routes:
         handlers: Handlers = (await load(self._row.load))(self._services)
         return handlers.routes
 

@@ -6,21 +6,21 @@ against protocol/methods.py and every `routes`.
 Source: docs/architecture.md, "Life of a process".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, TypeAlias
 
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler
+from app_server.rpc.context import Routes
 
 
 class Handlers(Protocol):
     """An object that serves some methods."""
 
     @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
+    def routes(self) -> Routes:
+        """What it serves, by method."""
 
 
 HandlerClass: TypeAlias = Callable[[Services], Handlers]

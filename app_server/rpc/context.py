@@ -1,6 +1,6 @@
 """What a handler knows of its caller."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,6 +85,9 @@ class PreparedResult:
 
 Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel | PreparedResult]]
 """Answers one method: takes the caller and the params in their type, gives the result."""
+
+Routes: TypeAlias = Mapping[str, Handler]
+"""Method to handler."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,13 @@ Source: docs/accounts.md.
 """
 
 import json
-import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.to_thread
 
 from app_server.accounts.claims import InvalidToken
 from app_server.accounts.credentials import (
@@ -30,7 +28,7 @@ from app_server.accounts.record import Tokens, external_credentials
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from app_server.rpc.context import ConnectionId, RequestContext, Routes
 from app_server.runtime.loader import load
 from protocol.account import (
     AccountLoginCompletedNotification,
@@ -56,8 +54,6 @@ if TYPE_CHECKING:
     from app_server.accounts.login.browser import BrowserLogin
     from app_server.accounts.login.device_code import DeviceLogin
 
-logger = logging.getLogger(__name__)
-
 REFRESH_METHOD = "account/chatgptAuthTokens/refresh"
 
 SUPPLY_S = 10.0
@@ -80,11 +76,7 @@ class AccountHandlers:
         self._asked_for = 0
         self._announced = _news(self._accounts.current())
         self._accounts.subscribe(self._changed)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "account/login/cancel": self.cancel_login,
             "account/login/start": self.start_login,
             "account/logout": self.logout,

@@ -4,7 +4,6 @@ Source: docs/accounts.md.
 """
 
 import logging
-from collections.abc import Mapping
 
 from app_server.accounts.claims import UNKNOWN_PLAN
 from app_server.accounts.credentials import Credentials
@@ -12,7 +11,7 @@ from app_server.accounts.errors import AccountError
 from app_server.config.default_provider import OPENAI, chooses_no_provider, default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.catalogue.providers import read_providers, spare_key_is_set
 from app_server.turns.model.provider import Provider
 from protocol.account import (
@@ -33,11 +32,7 @@ class AccountReadHandlers:
     def __init__(self, services: Services) -> None:
         self._accounts = services.accounts
         self._configuration = services.configuration
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"account/read": self.read, "getAuthStatus": self.read_auth_status}
+        self.routes: Routes = {"account/read": self.read, "getAuthStatus": self.read_auth_status}
 
     async def read(self, context: RequestContext, params: GetAccountParams) -> GetAccountResponse:
         """Say who is signed in, and whether the chosen provider wants somebody to be."""

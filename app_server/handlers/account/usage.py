@@ -4,7 +4,7 @@ Source: docs/accounts.md, "Usage".
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from app_server.accounts.usage_answers import (
 )
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.account import (
     AccountTokenUsageDailyBucket,
     AccountTokenUsageSummary,
@@ -59,11 +59,7 @@ class AccountUsageHandlers:
     def __init__(self, services: Services) -> None:
         self._accounts = services.accounts
         self._configuration = services.configuration
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "account/rateLimits/read": self.read_rate_limits,
             "account/usage/read": self.read_usage,
         }

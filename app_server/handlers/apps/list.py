@@ -1,7 +1,6 @@
 """app/list and app/list/updated: the apps that exist, those that the account can use first."""
 
 import logging
-from collections.abc import Mapping
 
 import anyio
 import anyio.to_thread
@@ -10,7 +9,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.handlers.apps.listing import AppListing, ListFailed, size_of
 from app_server.handlers.apps.terms import apps_failures, read_terms
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.views.pages import cursor_number, fitting, page
 from protocol.apps import AppInfo, AppListUpdatedNotification, AppsListParams, AppsListResponse
 from protocol.errors import RpcError, internal_error
@@ -36,11 +35,7 @@ class AppListHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._follow_ups = 0
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"app/list": self.list_apps}
+        self.routes: Routes = {"app/list": self.list_apps}
 
     async def list_apps(self, context: RequestContext, params: AppsListParams) -> AppsListResponse:
         """Merge the directory with what the account can use; clients hear of it as it comes."""

@@ -1,6 +1,6 @@
 """app/read and app/installed: details of some apps, and which apps there are tools of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app_server.apps.inventory.directory import installed_apps
 from app_server.apps.inventory.inventory import Connector
@@ -8,7 +8,7 @@ from app_server.apps.measured import READ, measured
 from app_server.handlers.apps.port import AppsPort
 from app_server.handlers.apps.terms import AppTerms, apps_failures, read_terms
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.apps import (
     AppsInstalledParams,
     AppsInstalledResponse,
@@ -26,11 +26,7 @@ class AppReadHandlers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"app/read": self.read, "app/installed": self.list_installed}
+        self.routes: Routes = {"app/read": self.read, "app/installed": self.list_installed}
 
     async def read(self, context: RequestContext, params: AppsReadParams) -> AppsReadResponse:
         """Read about apps, in the order of the ids; those of which nothing is known are named."""

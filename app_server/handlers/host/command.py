@@ -3,7 +3,6 @@
 Source: docs/tools.md, "Host methods".
 """
 
-from collections.abc import Mapping
 from functools import partial
 
 import anyio.to_thread
@@ -21,7 +20,7 @@ from app_server.permissions.confinement.places import configured_places
 from app_server.permissions.confinement.proxied import through_proxy
 from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.trust import project_trust, says_something
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of
 from protocol.errors import invalid_params, invalid_request
@@ -57,11 +56,7 @@ class CommandExecHandlers:
         self._programs = ClientPrograms(
             services.hub, METHOD, METHOD, "process id", noun="command", max_kept=MAX_KEPT
         )
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             METHOD: self.execute,
             "command/exec/resize": self.resize,
             "command/exec/terminate": self.terminate,

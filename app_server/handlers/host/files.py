@@ -5,7 +5,7 @@ Source: docs/tools.md, "Host methods".
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from app_server.handlers.services import Services
 from app_server.host.files import reading, trees, writing
 from app_server.host.files.watching import FileWatches
 from app_server.host.files.work import Slots, Stop
-from app_server.rpc.context import Handler, PreparedResult, RequestContext
+from app_server.rpc.context import PreparedResult, RequestContext, Routes
 from protocol.errors import invalid_request
 from protocol.host import (
     FsChangedNotification,
@@ -52,11 +52,7 @@ class FileHandlers:
         self._reads = Slots(MAX_READS)
         self._hub = services.hub
         self._watches = FileWatches(services.tasks)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "fs/copy": self.copy,
             "fs/createDirectory": self.create_directory,
             "fs/getMetadata": self.get_metadata,

@@ -4,7 +4,6 @@ Source: docs/tools.md, "Host methods".
 """
 
 import json
-from collections.abc import Mapping
 
 import anyio.to_thread
 
@@ -14,7 +13,7 @@ from app_server.host.git_diff import NoDifference, diff_to_remote, shown_folders
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import configured_places
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.errors import internal_error, invalid_request
 from protocol.legacy import GitDiffToRemoteParams, GitDiffToRemoteResponse
 from protocol.policy import ReadOnlySandboxPolicy
@@ -27,11 +26,7 @@ class GitDiffHandlers:
         self._places = services.places
         self._configuration = services.configuration
         self._commands = services.commands
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"gitDiffToRemote": self.diff}
+        self.routes: Routes = {"gitDiffToRemote": self.diff}
 
     async def diff(
         self, context: RequestContext, params: GitDiffToRemoteParams

@@ -4,7 +4,6 @@ Source: docs/tools.md, "Host methods".
 """
 
 import logging
-from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 
@@ -17,7 +16,7 @@ from app_server.handlers.services import Services
 from app_server.host.programs.outlet import Outlet
 from app_server.host.programs.program import Ended, Program
 from app_server.permissions.confinement.confinement import UNCONFINED
-from app_server.rpc.context import ConnectionId, Handler, RequestContext
+from app_server.rpc.context import ConnectionId, RequestContext, Routes
 from protocol.errors import invalid_request
 from protocol.host import (
     ProcessExitedNotification,
@@ -50,11 +49,7 @@ class ProcessHandlers:
         self._programs = ClientPrograms(
             services.hub, METHOD, "process", "process handle", noun="process", max_kept=MAX_KEPT
         )
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "process/kill": self.kill,
             "process/resizePty": self.resize,
             METHOD: self.spawn,

@@ -3,13 +3,11 @@
 Source: docs/tools.md, "Host methods".
 """
 
-from collections.abc import Mapping
-
 from app_server.handlers.host.failures import file_failures
 from app_server.handlers.services import Services
 from app_server.host.search.ranking import Match
 from app_server.host.search.service import FileSearch, Matches
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.errors import internal_error, invalid_request
 from protocol.search import (
     FuzzyFileSearchParams,
@@ -32,11 +30,7 @@ class SearchFilesHandlers:
     def __init__(self, services: Services) -> None:
         self._hub = services.hub
         self._search = FileSearch(services.tasks)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "fuzzyFileSearch": self.search,
             "fuzzyFileSearch/sessionStart": self.start,
             "fuzzyFileSearch/sessionStop": self.stop,

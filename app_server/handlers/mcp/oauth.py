@@ -1,7 +1,6 @@
 """mcpServer/oauth/login: signing in to an MCP server in the user's browser."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import anyio
@@ -17,7 +16,7 @@ from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.errors import internal_error, invalid_request, overloaded
 from protocol.mcp import (
     McpServerOauthLoginCompletedNotification,
@@ -52,11 +51,7 @@ class OAuthHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._attempts: dict[str, _Attempt] = {}
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"mcpServer/oauth/login": self.login}
+        self.routes: Routes = {"mcpServer/oauth/login": self.login}
 
     async def login(
         self, context: RequestContext, params: McpServerOauthLoginParams

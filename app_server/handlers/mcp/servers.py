@@ -5,7 +5,6 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 from pydantic_core import to_json
 
@@ -33,7 +32,7 @@ from app_server.mcp.tools.calls import (
 )
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.views.mcp_servers import page_of, row
 from app_server.views.pages import offset, page
 from protocol.errors import internal_error, invalid_request
@@ -67,11 +66,7 @@ class McpHandlers:
         self._processes = services.environments
         self._apps = services.apps
         self._probe = AuthProbe(services.environments)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "config/mcpServer/reload": self.reload,
             "mcpServerStatus/list": self.list_status,
             "mcpServer/tool/call": self.call_tool,

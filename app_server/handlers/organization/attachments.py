@@ -3,13 +3,13 @@
 Source: docs/threads.md, "Attachments".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic_core import to_json
 
 from app_server.handlers.errors import cursor_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
 from app_server.views.pages import fitting, page_size
@@ -47,11 +47,7 @@ class AttachmentHandlers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/attachment/add": self.add,
             "thread/attachment/list": self.list_page,
             "thread/attachment/remove": self.remove,

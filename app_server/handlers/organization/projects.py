@@ -13,7 +13,7 @@ from app_server.handlers.errors import thread_failures
 from app_server.handlers.organization.project_pages import project_page
 from app_server.handlers.organization.sections import filing_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
@@ -64,11 +64,7 @@ class ProjectHandlers:
         self._organization = services.store.organization
         self._importing = anyio.Lock()
         """Two imports of one key must not both take threads in."""
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "project/create": self.create,
             "project/delete": self.delete,
             "project/import": self.import_threads,

@@ -3,14 +3,14 @@
 Source: docs/threads.md, "Projects and sections".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import anyio
 
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.organization.filing import PINNED, FilingState
 from app_server.threads.organization.organization import NotInSection
 from app_server.views.pages import page_size
@@ -47,11 +47,7 @@ class SectionHandlers:
         self._changes = ThreadChanges(services)
         self._moving = anyio.Lock()
         """Two moves must not find the same place."""
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "threadSection/create": self.create,
             "threadSection/delete": self.delete,
             "threadSection/list": self.list_page,

@@ -25,7 +25,7 @@ from app_server.plugins.git_source import (
 )
 from app_server.plugins.marketplace import Marketplace, marketplace_file, read_marketplace
 from app_server.plugins.reading import install_again
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.contained_files import BrokenFiles
 from app_server.runtime.user_paths import expand_user
 from protocol.errors import invalid_request
@@ -50,11 +50,7 @@ class MarketplaceHandlers:
         self._services = services
         self._sources = PluginSources(services)
         self._repositories = Repositories(services)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "marketplace/add": self.add,
             "marketplace/remove": self.remove,
             "marketplace/upgrade": self.upgrade,

@@ -1,6 +1,6 @@
 """plugin/*: what marketplaces offer, what is installed, installing and removing it."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 
@@ -15,7 +15,7 @@ from app_server.plugins.git_source import BadSource, GitSource, parse_git_source
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId, PluginStore
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.contained_files import BrokenFiles, inside
 from protocol.errors import invalid_request
 from protocol.plugins import (
@@ -42,11 +42,7 @@ class PluginHandlers:
         self._sources = PluginSources(services)
         self._repositories = Repositories(services)
         self._store: PluginStore = services.plugins.store
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "plugin/list": self.list_offered,
             "plugin/installed": self.list_installed,
             "plugin/read": self.read,

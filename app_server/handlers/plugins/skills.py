@@ -12,7 +12,7 @@ from app_server.config.values import Config
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.handlers.settings.file_changes import change_config
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.skills.catalog import MAX_EXTRA_ROOTS
 from app_server.skills.folders import Found, Skills
 from app_server.skills.switches import MAX_ENTRIES, switched
@@ -44,11 +44,7 @@ class SkillHandlers:
         self._configuration = services.configuration
         self._file = services.config_file
         self._skills = services.skills
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "skills/config/write": self.write_config,
             "skills/extraRoots/set": self.set_extra_roots,
             "skills/list": self.list_skills,

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import anyio.to_thread
 
 from app_server.config.editing.errors import NotRecorded

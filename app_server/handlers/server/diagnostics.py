@@ -16,7 +16,7 @@ from app_server.analytics.counts import UseCounts
 from app_server.handlers.server.queue_fill import queue_fill
 from app_server.handlers.services import Services
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.open_files import open_files
 from app_server.sessions.session import ThreadSession
 from app_server.telemetry.figures import ServerFigures
@@ -57,11 +57,7 @@ class DiagnosticsHandlers:
         self._sessions = services.sessions
         self._memory = services.memory
         self._loads = services.connection_loads
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"server/diagnostics": self.read}
+        self.routes: Routes = {"server/diagnostics": self.read}
 
     async def read(
         self, context: RequestContext, params: ServerDiagnosticsParams

@@ -3,7 +3,7 @@
 Source: docs/environments.md.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePosixPath
@@ -12,7 +12,7 @@ from app_server.handlers.services import Services
 from app_server.host.environments import NotAdded, UnknownEnvironment
 from app_server.host.exec.client.address import BadAddress, parse_exec_address
 from app_server.host.exec.client.environment import RemoteEnvironment
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.environments import (
     EnvironmentAddParams,
     EnvironmentAddResponse,
@@ -29,11 +29,7 @@ class EnvironmentHandlers:
 
     def __init__(self, services: Services) -> None:
         self._environments = services.environments
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "environment/add": self.add,
             "environment/info": self.info,
             "environment/status": self.status,

@@ -14,7 +14,7 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.errors import internal_error, invalid_params
 from protocol.lifecycle import FeedbackSaveParams, FeedbackSaveResponse
 
@@ -40,11 +40,7 @@ class FeedbackHandlers:
         self._store = services.store
         self._clock = services.clock
         self._version = services.version
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"feedback/save": self.save}
+        self.routes: Routes = {"feedback/save": self.save}
 
     async def save(
         self, context: RequestContext, params: FeedbackSaveParams

@@ -2,10 +2,10 @@
 
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app_server.handlers.services import Services
-from app_server.rpc.context import ClientSession, ConnectionId, Handler, RequestContext
+from app_server.rpc.context import ClientSession, ConnectionId, RequestContext, Routes
 from app_server.runtime.loader import LoadFailed
 from app_server.views.rules import rules_warning
 from protocol.errors import invalid_params, invalid_request
@@ -32,11 +32,7 @@ class LifecycleHandlers:
         self._configuration.on_change(self._files_have_changed)
         self._hub = services.hub
         self._tasks = services.tasks
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"initialize": self.initialize}
+        self.routes: Routes = {"initialize": self.initialize}
 
     async def initialize(
         self, context: RequestContext, params: InitializeParams

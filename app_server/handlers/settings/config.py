@@ -3,7 +3,6 @@
 Source: docs/config.md, "Layers", "Requirements", "Permission profiles".
 """
 
-from collections.abc import Mapping
 from typing import cast
 
 import anyio.to_thread
@@ -22,7 +21,7 @@ from app_server.handlers.settings.layers import (
 )
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.permissions.project_config import read_project_layers, with_projects
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.settings import PERMISSION_PROFILES
 from app_server.views.pages import page
 from protocol.config import (
@@ -45,11 +44,7 @@ class ConfigHandlers:
 
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "config/read": self.read,
             "configRequirements/read": self.read_requirements,
             "permissionProfile/list": self.list_profiles,

@@ -4,14 +4,14 @@ Both list what this server does, and nothing that it would only accept.
 Source: docs/config.md, "Features".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app_server.config.values import ConfigView
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
 from app_server.permissions.network.settings import FEATURE
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.views.pages import page
 from protocol.models import (
     CollaborationModeListParams,
@@ -62,11 +62,7 @@ class FeatureHandlers:
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "collaborationMode/list": self.list_modes,
             "experimentalFeature/enablement/set": self.switch,
             "experimentalFeature/list": self.list_features,

@@ -3,7 +3,7 @@
 Source: docs/hooks.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio.to_thread
@@ -15,7 +15,7 @@ from app_server.hooks.definition import WIRE, Hook
 from app_server.hooks.plugins import HookedPlugin
 from app_server.hooks.source import hooks_of
 from app_server.plugins.hooks import hooked_plugins
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.errors import invalid_params, invalid_request
 from protocol.skills import (
     CommandHookMetadata,
@@ -39,11 +39,7 @@ class HookHandlers:
         self._sessions = services.sessions
         self._home = services.home
         self._plugins = services.plugins
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"hooks/list": self.list_hooks}
+        self.routes: Routes = {"hooks/list": self.list_hooks}
 
     async def list_hooks(
         self, context: RequestContext, params: HooksListParams

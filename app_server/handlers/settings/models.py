@@ -1,11 +1,9 @@
 """model/list: the models that can be chosen."""
 
-from collections.abc import Mapping
-
 from app_server.config.default_provider import default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.catalogue.providers import default_model, read_providers
 from app_server.views.model_entries import shown_models
 from app_server.views.pages import page
@@ -19,11 +17,7 @@ class ModelHandlers:
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
         self._lists = services.model_lists
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"model/list": self.list_models}
+        self.routes: Routes = {"model/list": self.list_models}
 
     async def list_models(
         self, context: RequestContext, params: ModelListParams

@@ -15,7 +15,7 @@ from app_server.config.values import Config
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.handlers.settings.file_changes import change_config
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.catalogue.providers import read_providers
 from app_server.turns.model.provider import Provider
 from protocol.errors import INVALID_REQUEST, RpcError
@@ -51,11 +51,7 @@ class ProviderHandlers:
     def __init__(self, services: Services) -> None:
         self._configuration = services.configuration
         self._file = services.config_file
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "modelProvider/capabilities/read": self.read_capabilities,
             "modelProvider/config/write": self.write,
             "modelProvider/list": self.list_providers,

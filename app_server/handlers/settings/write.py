@@ -7,7 +7,7 @@ Source: docs/config.md, "What clients write".
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from app_server.handlers.settings.layers import (
     user_layer,
     version_of,
 )
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from protocol.config import (
     ConfigBatchWriteParams,
     ConfigEdit,
@@ -70,11 +70,7 @@ class ConfigWriteHandlers:
         if (profile := services.configuration.profile_file) is not None:
             self._files.append(ConfigFile(services.home, profile.name))
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "config/batchWrite": self.write_batch,
             "config/value/write": self.write_value,
         }

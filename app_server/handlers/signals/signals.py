@@ -1,13 +1,13 @@
 """signal/*: messages from outside into threads, once, with receipts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pydantic_core import to_json
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
     NotRecallable,
@@ -47,11 +47,7 @@ class SignalHandlers:
     def __init__(self, services: Services) -> None:
         self._signals = services.signals
         self._notifier = services.signal_notifier
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "signal/deliver": self.deliver,
             "signal/list": self.list_page,
             "signal/read": self.read,

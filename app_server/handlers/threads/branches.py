@@ -3,7 +3,6 @@
 Source: docs/wire.md, "History and search".
 """
 
-from collections.abc import Mapping
 from functools import partial
 
 from app_server.handlers.errors import config_failures, no_rollout, thread_failures
@@ -18,7 +17,7 @@ from app_server.handlers.threads.shown import (
     thread_response,
     warn_of_config,
 )
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.session import ThreadSession
 from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
@@ -52,11 +51,7 @@ class BranchHandlers:
         self._sessions = services.sessions
         self._hub = services.hub
         self._clock = services.clock
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/delete": self.delete,
             "thread/fork": self.fork,
             "thread/revert": self.revert,

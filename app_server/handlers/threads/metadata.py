@@ -3,12 +3,12 @@
 Source: docs/threads.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app_server.handlers.errors import loaded_thread, no_rollout, not_loaded
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.metadata import initial_read_state, new_revision
 from app_server.threads.log.state.thread import ThreadState
@@ -50,11 +50,7 @@ class ThreadMetadataHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._changes = ThreadChanges(services)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/metadata/update": self.update,
             "thread/memoryMode/set": self.set_memory_mode,
             "thread/memory/read": self.read_memory,

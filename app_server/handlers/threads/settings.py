@@ -3,7 +3,7 @@
 Source: docs/threads.md, "Settings".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from app_server.config.values import Config
@@ -21,7 +21,7 @@ from app_server.handlers.threads.chosen.settings import (
     turn_overrides,
 )
 from app_server.handlers.threads.shown import announce_settings
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.thread import ThreadState
 from protocol.rollout import Record, Settings, SettingsChanged
@@ -37,11 +37,7 @@ class ThreadSettingsHandlers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/settings/update": self.update_thread,
             "turn/settings/update": self.update_turn,
         }

@@ -1,6 +1,6 @@
 """thread/start and thread/resume: a thread is made, or loaded, and its client joins it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from app_server.handlers.threads.shown import (
 from app_server.handlers.threads.subscribing import Joining, join, known_position
 from app_server.permissions.trust import project_trust, says_something
 from app_server.plugins.contributor import roots_of
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.loaded.loading import Start
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
@@ -66,11 +66,7 @@ class ThreadHandlers:
         self._clock = services.clock
         self._plugins = services.plugins
         self._git = GitInfoReader()
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"thread/start": self.start, "thread/resume": self.resume}
+        self.routes: Routes = {"thread/start": self.start, "thread/resume": self.resume}
 
     async def start(
         self, context: RequestContext, params: ThreadStartParams

@@ -1,11 +1,11 @@
 """Changes of a thread that run no turn: its name, the archive, listeners, items for its model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app_server.handlers.errors import no_rollout, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.response_items import first_problem
@@ -39,11 +39,7 @@ class ThreadUpkeepHandlers:
         self._hub = services.hub
         self._clock = services.clock
         self._changes = ThreadChanges(services)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/archive": self.archive,
             "thread/inject_items": self.inject_items,
             "thread/name/set": self.set_name,

@@ -3,11 +3,9 @@
 Source: docs/tools.md, "Commands".
 """
 
-from collections.abc import Mapping
-
 from app_server.handlers.errors import loaded_thread
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.views.pages import cursor_number
@@ -29,11 +27,7 @@ class BackgroundTerminalHandlers:
 
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/backgroundTerminals/clean": self.clean,
             "thread/backgroundTerminals/list": self.list_terminals,
             "thread/backgroundTerminals/terminate": self.terminate,

@@ -5,11 +5,10 @@ Source: docs/tools.md, "Elicitations".
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
 
 from app_server.handlers.errors import loaded_thread
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
 from app_server.sessions.session import ThreadSession
 from protocol.errors import invalid_request
@@ -29,11 +28,7 @@ class ElicitationHandlers:
         self._hub = services.hub
         self._open: dict[int, Counter[ThreadSession]] = {}
         """By connection: what it has opened and not settled."""
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/decrement_elicitation": self.decrement,
             "thread/increment_elicitation": self.increment,
         }

@@ -3,11 +3,11 @@
 Source: docs/threads.md, "Goals".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.goals.goals import MAX_OBJECTIVE_CHARS, within_budget
 from app_server.threads.log.state.thread import ThreadState
 from protocol.errors import invalid_request
@@ -31,11 +31,7 @@ class GoalHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._changes = ThreadChanges(services)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/goal/clear": self.clear,
             "thread/goal/get": self.get,
             "thread/goal/set": self.set,

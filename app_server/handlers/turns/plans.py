@@ -2,14 +2,13 @@
 
 import os
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 
 import anyio.to_thread
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.prompt.request import message
 from protocol.errors import invalid_params, invalid_request
 from protocol.planning import ThreadPrepareApprovedPlanParams, ThreadPrepareApprovedPlanResponse
@@ -24,11 +23,7 @@ class PlanHandlers:
 
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"thread/prepareApprovedPlan": self.prepare}
+        self.routes: Routes = {"thread/prepareApprovedPlan": self.prepare}
 
     async def prepare(
         self, context: RequestContext, params: ThreadPrepareApprovedPlanParams

@@ -1,6 +1,6 @@
 """thread/queue/*: input that waits until its thread is idle. Source: docs/queue.md."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -8,7 +8,7 @@ from app_server.handlers.errors import config_failures, no_rollout, thread_failu
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import not_for_ephemeral
 from app_server.handlers.turns.turns import check_length
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.session import ThreadSession
 from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.state.queue import (
@@ -60,11 +60,7 @@ class QueueHandlers:
         self._store = services.store
         self._sessions = services.sessions
         self._clock = services.clock
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/queue/add": self.add,
             "thread/queue/delete": self.delete,
             "thread/queue/list": self.list_page,

@@ -3,11 +3,9 @@
 Source: docs/compaction.md; docs/tools.md, "Reviews", "Commands of the user".
 """
 
-from collections.abc import Mapping
-
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.errors import TurnActive
 from app_server.tools.commands.arguments import MAX_LINE_CHARS
 from app_server.tools.commands.user_shell import DEFAULT_S, UserCommand
@@ -36,11 +34,7 @@ class SpecialTurnHandlers:
 
     def __init__(self, services: Services) -> None:
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "review/start": self.review,
             "thread/compact/start": self.compact,
             "thread/shellCommand": self.run_command,

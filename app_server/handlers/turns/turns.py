@@ -15,7 +15,7 @@ from app_server.handlers.idempotency import digest_of
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.settings import allowed_settings, turn_overrides
 from app_server.handlers.threads.shown import announce_settings
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.session import ThreadSession
 from app_server.turns.model.prompt.additional_context import context_chars, context_items
@@ -54,11 +54,7 @@ class TurnHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "turn/start": self.start,
             "turn/steer": self.steer,
             "turn/interrupt": self.interrupt,

@@ -4,12 +4,12 @@ Nothing is loaded for it; of a running thread it shows what is in the log so far
 Source: docs/wire.md, "History and search".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
 from app_server.handlers.services import Services
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.registry import Sessions
 from app_server.threads.history.pages import (
     AnchorNotFound,
@@ -49,11 +49,7 @@ class HistoryHandlers:
     def __init__(self, services: Services) -> None:
         self._store = services.store
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/items/list": self.list_items,
             "thread/items/read": self.read_items,
             "thread/timeline/list": self.list_timeline,

@@ -1,12 +1,10 @@
 """thread/list, thread/loaded/list and thread/read: which threads there are, and one of them."""
 
-from collections.abc import Mapping
-
 from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.list_query import list_query
 from app_server.handlers.threads.shown import shown_thread, shown_turns, status_of
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.views.shown_rows import ShownRows
 from app_server.views.threads import read_state_of
 from protocol.errors import invalid_request
@@ -28,11 +26,7 @@ class ThreadListHandlers:
         self._sessions = services.sessions
         self._configuration = services.configuration
         self._shown = ShownRows(services.store.shown_path)
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/list": self.list_page,
             "thread/loaded/list": self.list_loaded,
             "thread/read": self.read,

@@ -9,7 +9,7 @@ from app_server.handlers.errors import cursor_failures, not_loaded, thread_failu
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.handlers.threads.shown import status_of
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery
 from app_server.threads.index.query import SortKey
@@ -46,11 +46,7 @@ class SearchHandlers:
     def __init__(self, services: Services) -> None:
         self._store = services.store
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {
+        self.routes: Routes = {
             "thread/search": self.search,
             "thread/searchOccurrences": self.search_occurrences,
         }

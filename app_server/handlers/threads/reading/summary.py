@@ -4,22 +4,21 @@ Source: docs/threads.md.
 """
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.shown import shown_thread
-from app_server.rpc.context import Handler, RequestContext
+from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.log.state.thread import ThreadState
 from protocol.errors import RpcError, invalid_request
 from protocol.legacy import (
     ConversationGitInfo,
     ConversationIdSummaryParams,
     ConversationSummary,
+    GetConversationSummaryParams,
     GetConversationSummaryResponse,
-    RolloutPathSummaryParams,
 )
 from protocol.thread_ids import is_thread_id, usual_form
 
@@ -32,16 +31,10 @@ class SummaryHandlers:
     def __init__(self, services: Services) -> None:
         self._store = services.store
         self._sessions = services.sessions
-
-    @property
-    def routes(self) -> Mapping[str, Handler]:
-        """Method to handler."""
-        return {"getConversationSummary": self.summarize}
+        self.routes: Routes = {"getConversationSummary": self.summarize}
 
     async def summarize(
-        self,
-        context: RequestContext,
-        params: RolloutPathSummaryParams | ConversationIdSummaryParams,
+        self, context: RequestContext, params: GetConversationSummaryParams
     ) -> GetConversationSummaryResponse:
         """Say what a thread is about."""
         if isinstance(params, ConversationIdSummaryParams):
