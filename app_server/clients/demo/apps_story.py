@@ -29,11 +29,11 @@ async def run(transcript: Transcript, home: Path, /) -> None:
         server.connect(extensions={"openai/form": {}}) as client,
     ):
         await _list(transcript, client)
-        story = _Story(await _start(transcript, client))
-        await story.call_with_approval()
-        await story.send_file(home / "note.txt")
-        await story.be_asked()
-        await story.sign_in()
+        thread = await _start(transcript, client)
+        await _call_with_approval(thread)
+        await _send_file(thread, home / "note.txt")
+        await _be_asked(thread)
+        await _sign_in(thread)
 
 
 async def _list(transcript: Transcript, client: Client) -> None:
@@ -55,81 +55,70 @@ async def _start(transcript: Transcript, client: Client) -> DemoThread:
     return thread
 
 
-class _Story:
-    """What happens in one thread."""
+async def _call_with_approval(thread: DemoThread) -> None:
+    with thread.transcript.step("A call that the user approves"):
+        event = {"title": "Tea", "start": "2030-01-02T16:00:00Z"}
+        accepted = {"action": "accept", "_meta": {"persist": "session"}}
+        asked, item = await _call(thread, "calendar", "_create_event", event, accepted)
+        thread.transcript.say("server", asked["message"])
+        named, shown = asked["_meta"]["connector_name"], item["appContext"]["appName"]
+        thread.transcript.check("the question names the app", named == "Calendar")
+        thread.transcript.check("the item names the app", shown == "Calendar")
+        thread.transcript.check("the call was made", item["status"] == "completed")
 
-    def __init__(self, thread: DemoThread) -> None:
-        self._thread = thread
-        self._transcript = thread.transcript
-        self._client = thread.client
 
-    async def call_with_approval(self) -> None:
-        """Create an event, which the user has to approve."""
-        with self._transcript.step("A call that the user approves"):
-            event = {"title": "Tea", "start": "2030-01-02T16:00:00Z"}
-            accepted = {"action": "accept", "_meta": {"persist": "session"}}
-            asked, item = await self._call("calendar", "_create_event", event, accepted)
-            self._transcript.say("server", asked["message"])
-            self._check("the question names the app", asked["_meta"]["connector_name"], "Calendar")
-            self._check("the item names the app", item["appContext"]["appName"], "Calendar")
-            self._check("the call was made", item["status"], "completed")
+async def _send_file(thread: DemoThread, file: Path) -> None:
+    with thread.transcript.step("A file as an argument"):
+        accepted = {"action": "accept"}
+        _, item = await _call(thread, "drive", "_save_file", {"file": str(file)}, accepted)
+        found = item["result"]["structuredContent"]["file"]
+        thread.transcript.say("drive", json.dumps(found))
+        thread.transcript.check("the app has the whole file", found["bytes"] == len(NOTE))
+        uri = item["arguments"]["file"]["uri"]
+        thread.transcript.check("the item shows what the app got", uri.startswith("sediment://"))
 
-    async def send_file(self, file: Path) -> None:
-        """Save a file, which is read here and uploaded."""
-        with self._transcript.step("A file as an argument"):
-            accepted = {"action": "accept"}
-            _, item = await self._call("drive", "_save_file", {"file": str(file)}, accepted)
-            found = item["result"]["structuredContent"]["file"]
-            self._transcript.say("drive", json.dumps(found))
-            self._check("the app has the whole file", found["bytes"], len(NOTE))
-            uri = item["arguments"]["file"]["uri"]
-            self._transcript.check("the item shows what the app got", uri.startswith("sediment://"))
 
-    async def be_asked(self) -> None:
-        """Answer a form of an app."""
-        with self._transcript.step("An app asks"):
-            chosen = {"action": "accept", "content": {"colour": "green"}}
-            asked, item = await self._call("survey", "_ask_by_form", {}, chosen, self._refresh)
-            self._transcript.say("survey", asked["message"])
-            self._transcript.check("the app has the answer", "green" in json.dumps(item["result"]))
+async def _be_asked(thread: DemoThread) -> None:
+    async def refresh() -> None:
+        installed = await thread.client.call("app/installed", {"forceRefresh": True})
+        is_whole = len(installed["apps"]) == len(APPS)
+        thread.transcript.check("the apps are fetched again meanwhile", is_whole)
 
-    async def _refresh(self) -> None:
-        """Fetch the apps again, while a call of one of them waits for the user."""
-        installed = await self._client.call("app/installed", {"forceRefresh": True})
-        self._check("the apps are fetched again meanwhile", len(installed["apps"]), len(APPS))
+    with thread.transcript.step("An app asks"):
+        chosen = {"action": "accept", "content": {"colour": "green"}}
+        asked, item = await _call(thread, "survey", "_ask_by_form", {}, chosen, refresh)
+        thread.transcript.say("survey", asked["message"])
+        thread.transcript.check("the app has the answer", "green" in json.dumps(item["result"]))
 
-    async def sign_in(self) -> None:
-        """Link an app that wants that first."""
-        with self._transcript.step("An app that is not linked yet"):
-            asked, item = await self._call("mail", "_read_inbox", {}, {"action": "accept"})
-            self._transcript.say("server", f"{asked['message']} {asked['url']}")
-            self._check("the first call failed", item["status"], "failed")
-            _, item = await self._call("mail", "_read_inbox", {}, None)
-            self._check("once linked it works", item["status"], "completed")
 
-    def _check(self, claim: str, found: Json, expected: Json) -> None:
-        self._transcript.check(claim, found == expected)
+async def _sign_in(thread: DemoThread) -> None:
+    with thread.transcript.step("An app that is not linked yet"):
+        asked, item = await _call(thread, "mail", "_read_inbox", {}, {"action": "accept"})
+        thread.transcript.say("server", f"{asked['message']} {asked['url']}")
+        thread.transcript.check("the first call failed", item["status"] == "failed")
+        _, item = await _call(thread, "mail", "_read_inbox", {}, None)
+        thread.transcript.check("once linked it works", item["status"] == "completed")
 
-    async def _call(
-        self,
-        app: str,
-        tool: str,
-        arguments: Mapping[str, Json],
-        answer: JsonObject | None,
-        meanwhile: Callable[[], Awaitable[None]] | None = None,
-    ) -> tuple[JsonObject, JsonObject]:
-        """Have the model call a tool; gives the question, if one is answered, and the item.
 
-        `meanwhile` is done before the answer is given.
-        """
-        text = f"/tool codex_apps__{app}.{tool} {json.dumps(dict(arguments))}"
-        await self._thread.begin(text)
-        asked: JsonObject = {}
-        if answer is not None:
-            request_id, asked = await self._client.asked(ASKED)
-            if meanwhile is not None:
-                await meanwhile()
-            await self._client.reply(request_id, answer)
-        item = (await self._thread.items("mcpToolCall"))[-1]
-        await self._thread.end()
-        return asked, item
+async def _call(
+    thread: DemoThread,
+    app: str,
+    tool: str,
+    arguments: Mapping[str, Json],
+    answer: JsonObject | None,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
+) -> tuple[JsonObject, JsonObject]:
+    """Have the model call a tool; gives the question, if one is answered, and the item.
+
+    `meanwhile` is done before the answer is given.
+    """
+    await thread.begin(f"/tool codex_apps__{app}.{tool} {json.dumps(dict(arguments))}")
+    asked: JsonObject = {}
+    if answer is not None:
+        request_id, asked = await thread.client.asked(ASKED)
+        if meanwhile is not None:
+            await meanwhile()
+        await thread.client.reply(request_id, answer)
+    item = (await thread.items("mcpToolCall"))[-1]
+    await thread.end()
+    return asked, item

@@ -98,26 +98,25 @@ class Ledger:
         values = (thread_id, log_path, log_was_there)
         return await self._change(signal_id, _INJECTABLE, changed, *values)
 
-    async def injected(self, signal_id: str) -> bool:
+    async def injected(self, signal_id: str) -> None:
         """Note that a signal is in the thread."""
-        done = await self._change(signal_id, _INJECTING, "state = 'injected', doubtful = 0")
+        await self._change(signal_id, _INJECTING, "state = 'injected', doubtful = 0")
         await self._prune_sometimes()
-        return done
 
-    async def give_back(self, signal_id: str) -> bool:
+    async def give_back(self, signal_id: str) -> None:
         """Note that the server refused a signal: it is surely not in the thread."""
         changed = "state = 'waiting', doubtful = 0, attempts = attempts + 1"
-        return await self._change(signal_id, _INJECTING, changed)
+        await self._change(signal_id, _INJECTING, changed)
 
-    async def resolve(self, signal_id: str, *, is_in_thread: bool) -> bool:
+    async def resolve(self, signal_id: str, *, is_in_thread: bool) -> None:
         """Note what has become of an injection whose end was not known."""
         state = "injected" if is_in_thread else "waiting"
         changed = f"state = '{state}', doubtful = 0"
-        return await self._change(signal_id, "('uncertain')", changed)
+        await self._change(signal_id, "('uncertain')", changed)
 
-    async def doubt(self, signal_id: str) -> bool:
+    async def doubt(self, signal_id: str) -> None:
         """Note that nobody knows how the injection ended."""
-        return await self._change(signal_id, _INJECTING, "state = 'uncertain', doubtful = 1")
+        await self._change(signal_id, _INJECTING, "state = 'uncertain', doubtful = 1")
 
     async def recover(self) -> None:
         """Take over from a process that died: what it was injecting is uncertain."""
@@ -154,13 +153,13 @@ class Ledger:
         await self._prune_sometimes()
         return acked
 
-    async def expire(self, now: int) -> int:
-        """Settle waiting signals whose time is over; returns how many. `now` in Unix seconds."""
+    async def expire(self, now: int) -> None:
+        """Settle waiting signals whose time is over. `now` in Unix seconds."""
         statement = (
             "UPDATE signals SET state = 'expired'"
             " WHERE state = 'waiting' AND expires_at IS NOT NULL AND expires_at <= ?"
         )
-        return await self._file.run(lambda sql: sql.execute(statement, (now,)).rowcount)
+        await self._file.run(lambda sql: sql.execute(statement, (now,)))
 
     async def pending(self) -> int:
         """Count the signals that `show` would return, however long that took."""
