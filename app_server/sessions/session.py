@@ -167,8 +167,7 @@ class ThreadSession:
 
     def _hook_source(self, ports: SessionPorts) -> HookSource:
         def of_plugins(settings: Mapping[str, Any]) -> Sequence[HookedPlugin]:
-            plugins = ports.hooked_plugins
-            return () if plugins is None else plugins(settings, self.thread.id)
+            return ports.hooked_plugins(settings, self.thread.id)
 
         return HookSource(lambda: self.config, ports.home, ports.folder_reads, of_plugins)
 
@@ -199,8 +198,7 @@ class ThreadSession:
 
     def _switch_plugins(self, settings: Settings) -> None:
         """Have the thread go without the plugins that its settings name."""
-        if self._plugin_switches is not None:
-            self._plugin_switches.switch_off(self.thread.id, settings.disabled_plugin_ids)
+        self._plugin_switches.switch_off(self.thread.id, settings.disabled_plugin_ids)
 
     # Going on.
 
@@ -264,8 +262,7 @@ class ThreadSession:
         await self.slot.idle.wait()
         await self.terminals.aclose()
         self.servers.stop()
-        if self._plugin_switches is not None:
-            self._plugin_switches.switch_off(self.thread.id, ())
+        self._plugin_switches.switch_off(self.thread.id, ())
         return was_open
 
 

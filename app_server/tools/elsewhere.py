@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 
 import anyio
 
-from app_server.host.environments import Environments
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.remote_file import read_beginning
 from app_server.permissions.confinement.confinement import Confinement
@@ -59,7 +58,7 @@ async def read_elsewhere(
             reach.
     """
     policy = work_policy(environments, found)
-    opening = _machines(environments).open_file(found.id, path, policy)
+    opening = environments.machines.open_file(found.id, path, policy)
     try:
         with anyio.fail_after(READ_S):
             content, _ = await read_beginning(opening, limit_bytes)
@@ -73,7 +72,7 @@ def start_patch(
 ) -> AbstractAsyncContextManager[RemoteProcess]:
     """Begin a patch on another machine; see Environments.start_patch."""
     policy = work_policy(environments, found)
-    return _machines(environments).start_patch(found.id, cwd, policy)
+    return environments.machines.start_patch(found.id, cwd, policy)
 
 
 def _policy_there(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
@@ -83,8 +82,3 @@ def _policy_there(policy: SandboxPolicy, confinement: Confinement) -> SandboxPol
         case _:
             # Somebody else's sandbox is around this machine alone; there nothing confines.
             return DangerFullAccessSandboxPolicy()
-
-
-def _machines(environments: TurnEnvironments) -> Environments:
-    assert environments.machines is not None, "an environment of another machine was found"
-    return environments.machines

@@ -46,8 +46,7 @@ class TurnEnvironments:
     """The environments of one turn; the settings in force may change while it runs."""
 
     turn: TurnContext
-    machines: Environments | None
-    """Other machines; None: there are none."""
+    machines: Environments
     confinements: Confinements
 
     @property
@@ -59,8 +58,7 @@ class TurnEnvironments:
         """
         settings = self.turn.settings
         if settings.environments is None and not settings.without_environment:
-            known = [] if self.machines is None else self.machines.elsewhere
-            ids = [LOCAL, *known]
+            ids = [LOCAL, *self.machines.elsewhere]
         else:
             ids = [one.environment_id for one in settings.working_folders]
         return ids if len(ids) > 1 else []
@@ -80,7 +78,7 @@ class TurnEnvironments:
         environment_id = self._id_of(named)
         if environment_id == LOCAL:
             return FoundEnvironment(WorkingFolder(LOCAL, settings.cwd, settings.roots))
-        if machines is None or not machines.has(environment_id):
+        if not machines.has(environment_id):
             raise EnvironmentNotKnown(f"unknown environment `{environment_id}`")
         try:
             shell, cwd = await machines.info(environment_id)

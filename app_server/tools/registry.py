@@ -53,8 +53,8 @@ class ThreadTools:
     """The thread, as extensions see it."""
     grammar: ShellGrammar
     settings: SessionSettings
-    plugin_offers: PluginOffers | None
-    """What the model may suggest to install; None: nothing."""
+    plugin_offers: PluginOffers
+    """What the model may suggest to install."""
     of_clients: DynamicTools
     """What a client declared for the thread."""
 
@@ -64,14 +64,13 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
     environments = _environments(turn, thread)
     patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, environments)
     permissions = RequestPermissions(turn, thread.approvals.permissions, environments)
-    offers = thread.plugin_offers
     tools: Sequence[TurnTool] = (
         ExecCommand(turn, thread.terminals, thread.approvals, patches, environments),
         WriteStdin(turn, thread.terminals),
         *own,
         *([permissions] if thread.settings.requests_permissions else []),
         RequestUserInput(turn, in_every_mode=thread.settings.asks_in_every_mode),
-        *([PluginInstall(turn, offers, thread.contribution)] if offers is not None else []),
+        PluginInstall(turn, thread.plugin_offers, thread.contribution),
         *([patches] if thread.settings.offers_patches else []),
         ViewImage(turn, environments),
         *([UpdatePlan(turn)] if thread.settings.offers_plans else []),

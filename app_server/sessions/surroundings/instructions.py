@@ -25,11 +25,11 @@ class ThreadInstructions:
     def __init__(
         self,
         config: Config,
-        home: Path | None,
+        home: Path,
         reads: FolderReads,
-        environments: Environments | None = None,
+        environments: Environments,
     ) -> None:
-        """`home` None has no instructions of the user.
+        """Read nothing yet but the settings.
 
         Raises:
             ConfigError: a setting does not fit.
@@ -95,13 +95,10 @@ class ThreadInstructions:
 
         If one is away, all are looked for again later.
         """
-        environments = self._environments
         found: dict[str, Instructions] = {}
-        if environments is None:
-            return found
 
-        async def read(machines: Environments, folder: WorkingFolder) -> None:
-            there, is_reached = await read_elsewhere(machines, folder, self._settings)
+        async def read(folder: WorkingFolder) -> None:
+            there, is_reached = await read_elsewhere(self._environments, folder, self._settings)
             found[folder.environment_id] = there
             if not is_reached:
                 self._read_for = None
@@ -109,18 +106,13 @@ class ThreadInstructions:
         async with anyio.create_task_group() as tasks:
             for folder in folders:
                 if folder.environment_id != LOCAL:
-                    tasks.start_soon(read, environments, folder)
+                    tasks.start_soon(read, folder)
         return found
 
     def _folders(self, settings: Settings) -> Sequence[tuple[str, str, str | None]]:
-        environments = self._environments
         # Another machine may have taken the name of an environment.
         return [
-            (
-                one.environment_id,
-                one.cwd,
-                None if environments is None else environments.instance_of(one.environment_id),
-            )
+            (one.environment_id, one.cwd, self._environments.instance_of(one.environment_id))
             for one in settings.working_folders
         ]
 

@@ -34,15 +34,12 @@ class ThreadSkills:
 
     thread_id: str
     config: Config
-    catalog: SkillCatalog | None
-    """None: there are none."""
+    catalog: SkillCatalog
     reads: FolderReads
     _found: "list[Found]" = field(default_factory=list, init=False)
 
     async def read(self, settings: Settings) -> None:
         """Read them; if the disk does not answer in time, what was read last stays."""
-        if self.catalog is None:
-            return
         folder = None if settings.without_environment else Path(settings.cwd)
         read = partial(self.catalog.enabled, folder, self.config.document, self.thread_id)
         found = await self.reads.read(read)

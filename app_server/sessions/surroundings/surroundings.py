@@ -34,7 +34,7 @@ class ThreadSurroundings:
         config: Config,
         instructions: ThreadInstructions,
         skills: ThreadSkills,
-        environments: Environments | None,
+        environments: Environments,
     ) -> None:
         """Show what is read of files of instructions and of skills.
 
@@ -110,14 +110,14 @@ def _place(settings: Settings) -> tuple[object, ...]:
     )
 
 
-async def _shells_of(environments: Environments | None, settings: Settings) -> dict[str, str]:
+async def _shells_of(environments: Environments, settings: Settings) -> dict[str, str]:
     """Return the names of the shells of a thread's other machines, by environment.
 
     One that is not known, or does not answer in 2 s, is left out.
     """
     ids = [one.environment_id for one in settings.working_folders if one.environment_id != LOCAL]
     shells: dict[str, str] = {}
-    if environments is None or not ids:
+    if not ids:
         return shells
 
     async def ask(environment_id: str) -> None:

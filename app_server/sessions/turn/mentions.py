@@ -38,15 +38,13 @@ class InputMentions:
     parts: ThreadParts
     servers: ThreadServers
     skills: ThreadSkills
-    plugins: PluginMentions | None
-    """None: there are none."""
+    plugins: PluginMentions
     reads_server_skills: bool
 
     def named_by(self, user_input: TurnInput) -> NamedByInput:
         """Return what the input that begins a turn names; its skills have been read."""
         content = user_input.content
-        context = self.servers.context()
-        plugins = () if self.plugins is None else self.plugins.named(content, context)
+        plugins = self.plugins.named(content, self.servers.context())
         of_skills = self.skills.plugins(user_input)
         paths = [part.path for part in content if isinstance(part, MentionUserInput)]
         servers = [path.removeprefix(SERVER_SCHEME) for path in paths if _is_server(path)]

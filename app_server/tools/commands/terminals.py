@@ -45,17 +45,17 @@ class CommandPlace:
     machine: MachineCommands
     settings: CommandSettings
     places: Places
-    credentials: Callable[[], frozenset[str]] = frozenset
+    credentials: Callable[[], frozenset[str]]
     """Gives the names of variables that hold what the server itself signs in with now."""
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environ: Mapping[str, str] = field(repr=False)
     """The variables of this process."""
-    environments: Environments | None = None
+    environments: Environments
     """Other machines that commands can run on."""
 
     @property
     def elsewhere(self) -> list[str]:
         """The ids of other machines."""
-        return [] if self.environments is None else self.environments.elsewhere
+        return self.environments.elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,6 @@ class Terminals:
             )
             run.process = await place.machine.start(launch, confinement, run.take, gate)
             return
-        assert place.environments is not None
         order = CommandOrder(
             line=run.line,
             policy=line.policy if confinement.is_confined else UNCONFINED_WORK,

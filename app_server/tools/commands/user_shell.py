@@ -118,8 +118,6 @@ async def _shell_of(place: CommandPlace, folder: WorkingFolder) -> str | None:
     """Return the path of the user's shell there; None on a machine that is away."""
     if folder.environment_id == LOCAL:
         return await anyio.to_thread.run_sync(find_shell, None)
-    if place.environments is None:
-        return None
     try:
         shell, _ = await place.environments.info(folder.environment_id)
     except (OSError, UnknownEnvironment):

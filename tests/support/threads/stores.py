@@ -10,14 +10,30 @@ from typing import Any
 import anyio.abc
 from hypothesis import strategies as st
 
+from app_server.config.editing.file import ConfigFile
+from app_server.config.requirements import Requirements, requirements_of
+from app_server.config.values import Config
+from app_server.extension.registry import ExtensionRegistry
+from app_server.hooks.running import HookRunner
+from app_server.host.commands.machine import MachineCommands
+from app_server.host.environments import Environments
+from app_server.permissions.confinement.places import places_of_machine
+from app_server.permissions.rules.book import RuleBook
+from app_server.plugins.contributor import Plugins
+from app_server.plugins.offers import Offers
+from app_server.plugins.store import PluginStore
+from app_server.plugins.turns import Mentions
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
+from app_server.skills.catalog import SkillCatalog
+from app_server.telemetry.figures import ServerFigures
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state.thread import begin
 from app_server.threads.store import ThreadStore
+from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.interface import ModelRequest
 from protocol.items import AgentMessageThreadItem, TextUserInput, UserInput, UserMessageThreadItem
 from protocol.metadata_records import (
@@ -231,15 +247,42 @@ class NoModel:
         raise AssertionError("no turn runs")
 
 
+async def _unasked(asked: object) -> Any:
+    raise AssertionError("no turn runs")
+
+
+async def _no_requirements() -> Requirements:
+    return requirements_of(Config({}))
+
+
 def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> Sessions:
     """Load threads of a store, without models, processes and anybody connected."""
-    clock = SystemClock()
+    clock, extensions, commands = SystemClock(), ExtensionRegistry(), MachineCommands()
+    plugins = Plugins(PluginStore(home), lambda environment_id: False)
     ports = SessionPorts(
         store=store,
         model=NoModel(),
+        model_lists=ModelLists(_unasked),
         clients=Hub(clock.now_ms),
         clock=clock,
         approvals=approvals_in(home),
         processes=NoProcesses(),
+        home=home,
+        commands=commands,
+        environments=Environments(tasks),
+        hook_runner=HookRunner(commands, dict),
+        places=places_of_machine(str(home)),
+        credentials=frozenset(),
+        skills=SkillCatalog(home, home, lambda *_: [], tasks, lambda: None),
+        rules=RuleBook(),
+        extensions=extensions,
+        install_servers=_unasked,
+        plugin_offers=Offers(plugins, home, ConfigFile(home), extensions.verify_install),
+        plugin_mentions=Mentions(plugins),
+        plugin_switches=plugins,
+        hooked_plugins=lambda *_: [],
+        log_grew=lambda state: None,
+        figures=ServerFigures(),
+        requirements=_no_requirements,
     )
     return Sessions(ports, tasks, 0.0)

@@ -36,10 +36,6 @@ MAX_KEPT = 64
 """Lists, of which the one that was used the longest ago goes first."""
 
 
-async def _ask_nobody(provider: Provider) -> bytes:
-    raise ModelFailure("nobody is asked")
-
-
 async def _nothing() -> None:
     pass
 
@@ -58,7 +54,7 @@ class ModelLists:
 
     def __init__(
         self,
-        fetch: Callable[[Provider], Awaitable[bytes]] = _ask_nobody,
+        fetch: Callable[[Provider], Awaitable[bytes]],
         prepare: Callable[[], Awaitable[None]] = _nothing,
         now: Callable[[], float] = time.monotonic,
     ) -> None:

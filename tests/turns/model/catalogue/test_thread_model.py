@@ -7,7 +7,12 @@ from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import begin
 from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.catalogue.thread_model import ThreadModel, read_model_settings
+from app_server.turns.model.provider import Provider
 from tests.support.threads.stores import created
+
+
+async def nobody_is_asked(provider: Provider) -> bytes:
+    raise AssertionError(provider)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,8 @@ def test_the_limit_is_the_smaller_of_what_is_configured_and_most_of_the_window(
     state.settings = state.settings.model_copy(update={"model": model})
     thread = LiveThread(state, None, lambda _: None)
     read = read_model_settings(Config(settings))
-    assert ThreadModel(thread, read, ModelLists(), print).compact_at == limit
+    lists = ModelLists(nobody_is_asked)
+    assert ThreadModel(thread, read, lists, print).compact_at == limit
 
 
 def test_a_verbosity_that_there_is_not_is_refused() -> None:
