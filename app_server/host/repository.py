@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from app_server.permissions.placeholder import is_there
+from app_server.runtime.repository import repository_of
 
 READ_BYTES = 1 << 20
 PACKED_BYTES = 16 << 20
-MAX_PARENTS = 64
 
 _OBJECT_NAME = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
@@ -50,13 +49,11 @@ def read_repository(folder: Path) -> RepositoryState | None:
 
 
 def _git_folder(folder: Path) -> Path | None:
-    for place in (folder, *folder.parents)[:MAX_PARENTS]:
-        git = place / ".git"
-        if git.is_dir() and is_there(git):
-            return git
-        if git.is_file():
-            return place / _read(git).removeprefix("gitdir: ")
-    return None
+    root = repository_of(folder)
+    if root is None:
+        return None
+    git = root / ".git"
+    return git if git.is_dir() else root / _read(git).removeprefix("gitdir: ")
 
 
 def _commit(git: Path, common: Path, head: str) -> str | None:

@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from app_server.patch.errors import NotWritten
-from app_server.patch.failpoints import passed
 from app_server.patch.plan import FileState, Plan, PlannedChange
 from app_server.runtime.reaching import NotReached, folders_made, reached
 
@@ -148,12 +147,10 @@ class _Staged:
         with self.folders.of(path, place) as (folder, _name):
             number = os.open(temporary, _NEW, 0o666 if like is None else 0o600, dir_fd=folder)
             self.temporary = temporary
-            passed("opened", self.number)
             with os.fdopen(number, "wb") as file:
                 file.write(self.change.after.encode())
                 if like is not None:
                     _dress(number, like)
-        passed("written", self.number)
 
     def check(self) -> None:
         """Make sure that everything is as it was planned with.
@@ -170,7 +167,6 @@ class _Staged:
                 found = _look(folder, name)
             if found is not None if before is None else not before.is_same(found):
                 raise NotWritten(f"Failed to write file {path}: it has changed meanwhile")
-        passed("checked", self.number)
 
     def replace(self) -> None:
         """Put the new file into its place, and take away what goes."""
@@ -179,11 +175,9 @@ class _Staged:
             with self.folders.of(path, place) as (folder, name):
                 os.rename(self.temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             self.temporary = None
-            passed("replaced", self.number)
         if self.change.after is None or self.change.move_place is not None:
             with self.folders.of(self.change.path, self.change.place) as (folder, name):
                 os.unlink(name, dir_fd=folder)
-            passed("deleted", self.number)
 
     def discard(self) -> None:
         """Take away the new file if it is not in its place."""

@@ -5,11 +5,9 @@ Source: docs/tools.md, "Commands", "Sandbox".
 
 import asyncio
 import os
-import socket
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -28,6 +26,8 @@ from app_server.runtime.loader import Lazy, LoadFailed, load
 if TYPE_CHECKING:
     from app_server.host.proxy.server import ProxyServer
     from app_server.host.sandbox.launcher import SandboxLauncher
+
+T = TypeVar("T")
 
 
 class MachineCommands:
@@ -68,8 +68,11 @@ class MachineCommands:
         """
         if not confinement.is_confined:
             return await self._commands.start(launch, on_output)
-        proxied = await self._proxied(confinement, gate)
-        sandbox = await self._launcher()
+        proxied = None
+        if confinement.proxy is not None:
+            made = await _loaded(self._proxy, "the proxy of the command")
+            proxied = partial(made, gate or UnaskedGate(confinement.proxy, self._rules))
+        sandbox = await _loaded(self._sandbox, "the sandbox")
         wrapped = await anyio.to_thread.run_sync(_wrap, sandbox, launch, confinement)
         command: RunningCommand | None = None
         try:
@@ -96,29 +99,19 @@ class MachineCommands:
         while self._cleaning_up:
             await asyncio.wait(self._cleaning_up)
 
-    async def _launcher(self) -> "SandboxLauncher":
-        try:
-            return await self._sandbox.get()
-        except LoadFailed as exc:
-            raise SandboxUnavailable(f"the sandbox cannot be loaded: {exc}") from exc
-
-    async def _proxied(
-        self, confinement: Confinement, gate: Gate | None
-    ) -> "Callable[[socket.socket], ProxyServer] | None":
-        if confinement.proxy is None:
-            return None
-        try:
-            made = await self._proxy.get()
-        except LoadFailed as exc:
-            raise SandboxUnavailable(f"the proxy of the command cannot be loaded: {exc}") from exc
-        return partial(made, gate or UnaskedGate(confinement.proxy, self._rules))
-
     def _clean_up(
         self, wrapped: Wrapped, command: RunningCommand | None, serving: "ProxyServer | None"
     ) -> None:
         task = asyncio.get_running_loop().create_task(_close(wrapped, command, serving))
         self._cleaning_up.add(task)
         task.add_done_callback(self._cleaning_up.discard)
+
+
+async def _loaded(lazy: Lazy[T], what: str) -> T:
+    try:
+        return await lazy.get()
+    except LoadFailed as exc:
+        raise SandboxUnavailable(f"{what} cannot be loaded: {exc}") from exc
 
 
 def _proxy_server() -> "type[ProxyServer]":

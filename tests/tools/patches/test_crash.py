@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app_server.patch.failpoints import KILL_AT
 from app_server.patch.write import TEMPORARY_SUFFIX
+from tests.support.dying import dying
 from tests.support.harness import ScriptedModel, claim, serve, write_config
 from tests.support.processes import running
 from tests.support.turn_tools.patches import answer_of, custom_call, patch_of
@@ -44,16 +44,16 @@ def deleted(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("step", "files", "changes"),
     [
-        ("opened:1", BEFORE, []),
-        ("written:3", BEFORE, []),
-        ("replaced:0", {**BEFORE, "a.txt": "two\n"}, [edited("a.txt")]),
+        (1, BEFORE, []),
+        (3, BEFORE, []),
+        (4, {**BEFORE, "a.txt": "two\n"}, [edited("a.txt")]),
         (
-            "deleted:2",
+            6,
             {"a.txt": "two\n", "new.txt": "new\n", "from.txt": "one\n"},
             [edited("a.txt"), deleted("gone.txt"), added("new.txt")],
         ),
         (
-            "replaced:3",
+            7,
             {"a.txt": "two\n", "new.txt": "new\n", "from.txt": "one\n", "to.txt": "two\n"},
             [edited("a.txt"), deleted("gone.txt"), added("new.txt"), added("to.txt")],
         ),
@@ -61,8 +61,7 @@ def deleted(name: str) -> dict[str, Any]:
 )
 async def test_the_next_server_says_what_was_changed(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step: str,
+    step: int,
     files: dict[str, str],
     changes: list[Any],
 ) -> None:
@@ -72,15 +71,13 @@ async def test_the_next_server_says_what_was_changed(
         (folder / name).write_text(text)
     async with ScriptedModel().serve() as model:
         write_config(home, model.url)
-        monkeypatch.setenv(KILL_AT, step)
-        async with running(home) as server, server.client() as client:
+        async with running(home, **dying(step)) as server, server.client() as client:
             thread_id = await client.start_thread(
                 cwd=str(folder), model="gpt-5.5", sandbox="workspace-write"
             )
             model.scripts.append(answer_of(custom_call(PATCH)))
             turn_id = await start_turn(client, thread_id, "go")
             assert await server.ended() == -9
-        monkeypatch.delenv(KILL_AT)
         async with serve(home, model=model) as served, served.client() as client:
             found = await client.call("thread/resume", {"threadId": thread_id})
             (turn,) = found["thread"]["turns"]
