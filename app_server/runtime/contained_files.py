@@ -4,16 +4,10 @@ Everything here blocks: call it in a worker thread.
 Source: docs/plugins.md, "Bounds".
 """
 
-import os
 from pathlib import Path, PurePosixPath
 
 MAX_FILE_BYTES = 256 * 1024
 """Of a manifest, a marketplace, a skill, or another file with declarations."""
-
-
-def without_waiting(path: str, flags: int) -> int:
-    """Open what may be a pipe, which would wait for a writer: an `opener` of `open`."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class BrokenFiles(Exception):

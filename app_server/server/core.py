@@ -18,10 +18,10 @@ from app_server.handlers.table import TABLE
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.message_stream import MessageStream
-from app_server.runtime.blocking_context import in_worker
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import Lazy, load
 from app_server.server.apps import serve_apps
+from app_server.server.blocking_context import in_worker
 from app_server.server.conversations import Conversations
 from app_server.server.garbage_collection import collect_when_idle
 from app_server.server.listeners import Listener

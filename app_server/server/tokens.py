@@ -10,8 +10,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from app_server.runtime.blocking_context import in_worker
 from app_server.runtime.loader import load
+from app_server.server.blocking_context import in_worker
 from app_server.transport.auth.capability import CapabilityToken, digest_of
 from app_server.transport.auth.gate import ChangingCheck, TokenCheck, TokenGate
 from app_server.transport.auth.rotation import RotatedCheck

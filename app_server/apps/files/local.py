@@ -24,6 +24,7 @@ from app_server.apps.files.files import (
 )
 from app_server.permissions.readable import Parts, parts_of, readable, reads_everything
 from app_server.runtime import reaching
+from app_server.runtime.opening import open_regular
 
 LOCAL = "local"
 CHUNK_BYTES = 1024 * 1024
@@ -82,11 +83,10 @@ class _Files:
 
 def _open(path: str) -> BinaryIO:
     # Since it was looked at it may have become a pipe, which would be waited for without an end.
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
-        os.close(opened)
+    file = open_regular(path)
+    if file is None:
         raise FileRefused("it is not a file")
-    return os.fdopen(opened, "rb")
+    return file
 
 
 def _reason(error: Exception) -> str:

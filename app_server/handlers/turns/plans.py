@@ -1,7 +1,5 @@
 """thread/prepareApprovedPlan. Source: docs/tools.md, "Plan mode"."""
 
-import os
-import stat
 from pathlib import Path
 
 import anyio.to_thread
@@ -9,6 +7,7 @@ import anyio.to_thread
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
+from app_server.runtime.opening import open_regular
 from app_server.turns.model.prompt.request import message
 from protocol.errors import invalid_params, invalid_request
 from protocol.planning import ThreadPrepareApprovedPlanParams, ThreadPrepareApprovedPlanResponse
@@ -55,10 +54,9 @@ class PlanHandlers:
 def _is_readable(path: Path) -> bool:
     """Whether a path names a regular file that this process may read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_regular(path)
     except OSError:
         return False
-    try:
-        return stat.S_ISREG(os.fstat(descriptor).st_mode)
-    finally:
-        os.close(descriptor)
+    if file is not None:
+        file.close()
+    return file is not None

@@ -5,7 +5,6 @@ Source: docs/tools.md, "Sandbox".
 """
 
 import os
-import stat
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import real_pattern
 from app_server.permissions.confinement.paths import is_in
+from app_server.runtime.opening import open_regular
 
 GIT = ".git"
 
@@ -77,12 +77,10 @@ def git_folders(place: str) -> list[str]:
 def first_line(path: str) -> str | None:
     """Return the first line of a small regular file; None where there is none."""
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_regular(path)
     except OSError:
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            return None
-        return os.fsdecode(os.read(opened, MAX_POINTER_BYTES)).split("\n")[0].strip()
-    finally:
-        os.close(opened)
+    if file is None:
+        return None
+    with file:
+        return os.fsdecode(file.read(MAX_POINTER_BYTES)).split("\n")[0].strip()

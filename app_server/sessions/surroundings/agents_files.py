@@ -15,7 +15,7 @@ from typing import BinaryIO
 from app_server.config.values import Config
 from app_server.permissions.placeholder import is_there
 from app_server.permissions.trust import project_trust
-from app_server.runtime.contained_files import without_waiting
+from app_server.runtime.opening import without_waiting
 from app_server.runtime.reaching import NotReached, PathDenied, open_file
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
