@@ -23,9 +23,8 @@ def thread_of_state(
     state: ThreadState,
     status: ThreadStatus,
     path: str | None,
-    *,
+    filing: FilingState,
     turns: list[Turn] | None = None,
-    filing: FilingState | None = None,
 ) -> Thread:
     """Show a thread whose state is at hand; `path` None means that it is in memory alone.
 
@@ -66,9 +65,7 @@ def thread_of_state(
     )
 
 
-def thread_of_row(
-    row: ThreadRow, status: ThreadStatus, path: str, filing: FilingState | None = None
-) -> Thread:
+def thread_of_row(row: ThreadRow, status: ThreadStatus, path: str, filing: FilingState) -> Thread:
     """Show a thread from the index."""
     section, project_id = _filed(row, filing)
     return Thread(
@@ -101,11 +98,9 @@ def thread_of_row(
 
 
 def _filed(
-    thread: ThreadMetadata | ThreadRow, filing: FilingState | None
+    thread: ThreadMetadata | ThreadRow, filing: FilingState
 ) -> tuple[ThreadSection | None, str | None]:
     """Leave out what was deleted since the thread was put there."""
-    if filing is None:
-        return None, None
     section = None if thread.section_id is None else filing.sections.get(thread.section_id)
     return section, thread.project_id if thread.project_id in filing.projects else None
 

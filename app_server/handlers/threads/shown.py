@@ -38,8 +38,7 @@ def shown_thread(
 ) -> Thread:
     """Show a thread as it is now, with some turns; without a session it is not loaded."""
     path = None if state.created.ephemeral else store.shown_path(state.id)
-    filing = store.organization.state
-    return thread_of_state(state, status_of(session), path, turns=turns, filing=filing)
+    return thread_of_state(state, status_of(session), path, store.organization.state, turns)
 
 
 def thread_response(

@@ -22,6 +22,7 @@ from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state.thread import ThreadState, replay
+from app_server.threads.organization.filing import FilingState
 from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from app_server.views.threads import thread_of_row, thread_of_state
 from app_server.views.turns import turns_of_state
@@ -323,14 +324,14 @@ def test_no_rollout_breaks_a_list_or_a_read(
     threads.look(index)
     seen = index.page(ThreadQuery(limit=5)).rows
     index.close()
-    shown = [thread_of_row(row, NotLoadedThreadStatus(), str(path)) for row in seen]
+    shown = [thread_of_row(row, NotLoadedThreadStatus(), str(path), FilingState()) for row in seen]
     try:
         state = threads.read(OLD)
     except NoCodexThread:
         assert shown == []
         return
     turns = turns_of_state(state)
-    thread = thread_of_state(state, NotLoadedThreadStatus(), str(path), turns=turns)
+    thread = thread_of_state(state, NotLoadedThreadStatus(), str(path), FilingState(), turns)
     assert thread.model_dump_json()
     for record in records_to_import(threads.find(OLD), LogFaults()):
         assert parse_record(render_record(record)) == record

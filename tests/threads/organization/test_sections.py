@@ -38,6 +38,28 @@ async def test_sections_are_made_renamed_listed_and_deleted(tmp_path: Path) -> N
         assert [section["name"] for section in left["data"]] == ["Pinned", "Zwei"]
 
 
+@claim("sections:shown")
+async def test_every_answer_with_a_thread_shows_its_section_and_project(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        (thread_id,) = await threads_of(client, 1)
+        (turn,) = (await client.call("thread/turns/list", {"threadId": thread_id}))["data"]
+        new = {"name": "One", "roots": [], "idempotencyKey": "one"}
+        project_id = (await client.call("project/create", new))["project"]["id"]
+        here = {"threadId": thread_id}
+        await client.call("thread/metadata/update", here | {"projectId": project_id})
+        await client.call("thread/section/move", here | {"sectionId": PINNED.id})
+        (found,) = (await client.call("thread/search", {"searchTerm": "about 0"}))["data"]
+        shown = [
+            found["thread"],
+            (await client.call("thread/resume", here))["thread"],
+            (await client.call("thread/revert", here | {"beforeTurnId": turn["id"]}))["thread"],
+            (await client.call("thread/read", here))["thread"],
+        ]
+    pinned = PINNED.model_dump(mode="json")
+    filed = [(thread["section"], thread["projectId"]) for thread in shown]
+    assert filed == [(pinned, project_id)] * 4
+
+
 @claim("sections:refused")
 async def test_what_makes_no_sense_of_sections_is_refused(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:

@@ -14,6 +14,7 @@ from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery
 from app_server.threads.index.query import SortKey
 from app_server.threads.index.rows import ThreadRow
+from app_server.threads.organization.filing import FilingState
 from app_server.views.pages import page_size
 from app_server.views.threads import thread_of_row
 from protocol.errors import invalid_member, invalid_request
@@ -67,19 +68,20 @@ class SearchHandlers:
         )
         with cursor_failures():
             page, rows = await self._store.history.search(query)
+        filing = await self._store.organization.refresh()
         return ThreadSearchResponse(
             data=[
-                ThreadSearchResult(thread=self._thread(rows[one.thread_id]), snippet=one.snippet)
+                ThreadSearchResult(thread=self._thread(row, filing), snippet=one.snippet)
                 for one in page.found
-                if one.thread_id in rows
+                if (row := rows.get(one.thread_id)) is not None
             ],
             next_cursor=page.next_cursor,
             backwards_cursor=page.backwards_cursor,
         )
 
-    def _thread(self, row: ThreadRow) -> Thread:
+    def _thread(self, row: ThreadRow, filing: FilingState) -> Thread:
         status = status_of(self._sessions.find(row.id))
-        return thread_of_row(row, status, self._store.shown_path(row.id))
+        return thread_of_row(row, status, self._store.shown_path(row.id), filing)
 
     async def search_occurrences(
         self, context: RequestContext, params: ThreadSearchOccurrencesParams
