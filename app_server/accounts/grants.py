@@ -10,7 +10,7 @@ from app_server.accounts.errors import (
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.ports import RefreshReason
 from app_server.accounts.record import AuthRecord, Tokens
-from app_server.accounts.web import IssuerWeb, WebAnswer, open_issuer_web
+from app_server.accounts.web import Web, WebAnswer, open_issuer_web
 from protocol.model import JsonObject
 
 MAX_DETAIL = 300
@@ -18,13 +18,13 @@ MAX_DETAIL = 300
 
 
 async def exchange_code(
-    web: IssuerWeb, issuer: Issuer, code: str, redirect_uri: str, verifier: str
+    web: Web, issuer: Issuer, code: str, redirect_uri: str, verifier: str
 ) -> Tokens:
     """Turn an authorization code into tokens.
 
     Raises:
         LoginFailed: the issuer refuses; the text is what it says about that.
-        AccountError: see `IssuerWeb.post_json`.
+        AccountError: see `Web.ask`.
     """
     answer = await web.post_form(
         issuer.token_url,
@@ -56,7 +56,7 @@ class Grants:
         Raises:
             RefreshFailed: there will be none for this refresh token.
             IssuerUnavailable: the issuer does not answer, or is not well.
-            AccountError: see `IssuerWeb.post_json`.
+            AccountError: see `Web.ask`.
         """
         issuer, refresh_token = record.given_by, record.refresh_token
         assert refresh_token is not None
@@ -67,7 +67,7 @@ class Grants:
             "refresh_token": refresh_token,
         }
         async with open_issuer_web() as web:
-            answer = await web.post_json(issuer.refresh_url, body)
+            answer = await web.ask(issuer.refresh_url, body)
         found = answer.parse()
         if answer.ok:
             if not isinstance(found.get("access_token"), str):
@@ -94,7 +94,7 @@ class Grants:
         else:
             body = {"token": record.access_token, "token_type_hint": "access_token"}
         async with open_issuer_web() as web:
-            answer = await web.post_json(issuer.revoke_url, body)
+            answer = await web.ask(issuer.revoke_url, body)
         if not answer.ok:
             raise IssuerUnavailable(f"tokens were not revoked: {answer.shown_status}")
 

@@ -18,7 +18,7 @@ from app_server.accounts.usage_answers import (
     UsageAnswer,
     read_answer,
 )
-from app_server.accounts.web import HostedWeb, WebAnswer, open_hosted_web
+from app_server.accounts.web import Web, WebAnswer, open_hosted_web
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,12 @@ class AccountUsage:
             async with anyio.create_task_group() as tasks:
                 if with_credits:
                     tasks.start_soon(ask_credits)
-                usage: WebAnswer | AccountError = await self._outcome(web, who, headers)
+                usage: WebAnswer | AccountError
+                try:
+                    usage = await self._ask(web, who, "usage", more=headers)
+                except AccountError as exc:
+                    # Raised here, it would come out in a group.
+                    usage = exc
             if isinstance(usage, AccountError):
                 raise usage
         return read_answer(usage, UsageAnswer), found[0] if found else None
@@ -98,18 +103,9 @@ class AccountUsage:
             raise BackendRefused(text, answer.status)
         return threads[0]
 
-    async def _outcome(
-        self, web: HostedWeb, who: Credentials, headers: dict[str, str]
-    ) -> WebAnswer | AccountError:
-        """Return a failure instead of raising it: a task group would wrap it."""
-        try:
-            return await self._ask(web, who, "usage", more=headers)
-        except AccountError as exc:
-            return exc
-
     async def _ask(
         self,
-        web: HostedWeb,
+        web: Web,
         who: Credentials,
         path: str,
         body: JsonObject | None = None,
@@ -117,7 +113,7 @@ class AccountUsage:
     ) -> WebAnswer:
         """Ask once, and once more with another token if the one was refused."""
         url = f"{self._url}/{path}"
-        answer = await web.ask(url, {**who.headers(), **(more or {})}, body)
+        answer = await web.ask(url, body, {**who.headers(), **(more or {})})
         if answer.status != UNAUTHORIZED:
             return answer
         try:
@@ -129,4 +125,4 @@ class AccountUsage:
             return answer
         if renewed is None or not renewed.is_same_account(who):
             return answer
-        return await web.ask(url, {**renewed.headers(), **(more or {})}, body)
+        return await web.ask(url, body, {**renewed.headers(), **(more or {})})

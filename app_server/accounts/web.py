@@ -4,8 +4,8 @@ Importing this module imports httpx; nobody does before a sign-in, a refresh or 
 the account.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -67,96 +67,66 @@ class WebAnswer:
         return body if isinstance(body, dict) else {}
 
 
-class IssuerWeb:
-    """The network, as far as an issuer goes."""
+class Web:
+    """The network, as far as the issuer or the hosted backend goes."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self, client: httpx.AsyncClient, who: str, unavailable: type[AccountError]
+    ) -> None:
         self._client = client
-
-    async def post_json(self, url: str, body: JsonObject) -> WebAnswer:
-        """Send a JSON document.
-
-        Raises:
-            IssuerUnavailable: nobody answered, or not in time.
-            AccountError: the answer is too long, or the address is not private.
-        """
-        return await self._post(url, JSON, to_json(body))
-
-    async def post_form(self, url: str, form: dict[str, str]) -> WebAnswer:
-        """Send a form; raises what `post_json` does."""
-        return await self._post(url, "application/x-www-form-urlencoded", urlencode(form).encode())
-
-    async def _post(self, url: str, content_type: str, content: bytes) -> WebAnswer:
-        require_private_channel(url)
-        headers = {"content-type": content_type, "accept": JSON}
-        with _failures("the issuer", IssuerUnavailable):
-            return await _send(self._client, "POST", url, headers, content)
-
-
-class HostedWeb:
-    """The network, as far as the hosted backend goes."""
-
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
+        self._who = who
+        self._unavailable = unavailable
 
     async def ask(
-        self, url: str, headers: Mapping[str, str], body: JsonObject | None = None
+        self, url: str, body: JsonObject | None = None, headers: Mapping[str, str] | None = None
     ) -> WebAnswer:
-        """Send a document, or ask for one without `body`; `headers` say as whom.
+        """Send a JSON document, or ask for one without `body`; `headers` may say as whom.
 
         Raises:
-            BackendUnavailable: nobody answered, or not in time.
+            IssuerUnavailable, BackendUnavailable: nobody answered, or not in time.
             AccountError: the answer is too long, or the address is not private.
         """
-        require_private_channel(url, "the hosted backend")
-        sent = {**headers, "accept": JSON}
-        content = b""
-        if body is not None:
-            sent["content-type"] = JSON
-            content = to_json(body)
-        with _failures("the hosted backend", BackendUnavailable):
-            return await _send(self._client, "GET" if body is None else "POST", url, sent, content)
+        return await self._send(url, headers or {}, JSON, b"" if body is None else to_json(body))
 
+    async def post_form(self, url: str, form: dict[str, str]) -> WebAnswer:
+        """Send a form; raises what `ask` does."""
+        content = urlencode(form).encode()
+        return await self._send(url, {}, "application/x-www-form-urlencoded", content)
 
-async def _send(
-    client: httpx.AsyncClient, method: str, url: str, headers: Mapping[str, str], content: bytes
-) -> WebAnswer:
-    with anyio.fail_after(WHOLE_REQUEST_S):
-        request = client.stream(method, url, headers=headers, content=content or None)
-        async with request as response:
-            body = await read_bounded(response.aiter_bytes(), MAX_BODY_BYTES, _too_large())
-            return WebAnswer(response.status_code, body)
-
-
-@contextmanager
-def _failures(who: str, unavailable: type[AccountError]) -> Iterator[None]:
-    try:
-        yield
-    except httpx.InvalidURL:
-        raise AccountError(f"an address of {who} makes no sense") from None
-    except TimeoutError:
-        raise unavailable(f"{who} did not answer in time") from None
-    except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as exc:
-        # Its text may repeat the address with a query.
-        raise unavailable(f"cannot reach {who}: {type(exc).__name__}") from None
-
-
-def _too_large() -> AccountError:
-    return AccountError(f"an answer is larger than {MAX_BODY_BYTES} bytes")
+    async def _send(
+        self, url: str, headers: Mapping[str, str], content_type: str, content: bytes
+    ) -> WebAnswer:
+        require_private_channel(url, self._who)
+        sent = {**headers, "accept": JSON} | ({"content-type": content_type} if content else {})
+        method = "POST" if content else "GET"
+        too_large = AccountError(f"an answer is larger than {MAX_BODY_BYTES} bytes")
+        try:
+            with anyio.fail_after(WHOLE_REQUEST_S):
+                request = self._client.stream(method, url, headers=sent, content=content or None)
+                async with request as response:
+                    body = await read_bounded(response.aiter_bytes(), MAX_BODY_BYTES, too_large)
+                    return WebAnswer(response.status_code, body)
+        except httpx.InvalidURL:
+            raise AccountError(f"an address of {self._who} makes no sense") from None
+        except TimeoutError:
+            raise self._unavailable(f"{self._who} did not answer in time") from None
+        except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as exc:
+            # Its text may repeat the address with a query.
+            raise self._unavailable(f"cannot reach {self._who}: {type(exc).__name__}") from None
 
 
 @asynccontextmanager
-async def open_issuer_web() -> AsyncIterator[IssuerWeb]:
+async def open_issuer_web() -> AsyncIterator[Web]:
     """Open the network; leaving closes all connections."""
     async with await _client() as client:
-        yield IssuerWeb(client)
+        yield Web(client, "the issuer", IssuerUnavailable)
 
 
 @asynccontextmanager
-async def open_hosted_web() -> AsyncIterator[HostedWeb]:
+async def open_hosted_web() -> AsyncIterator[Web]:
     """Open the network; leaving closes all connections."""
     async with await _client() as client:
-        yield HostedWeb(client)
+        yield Web(client, "the hosted backend", BackendUnavailable)
 
 
 async def _client() -> httpx.AsyncClient:

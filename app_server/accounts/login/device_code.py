@@ -16,7 +16,7 @@ from app_server.accounts.grants import exchange_code
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.login.attempt import Keep
 from app_server.accounts.record import Tokens
-from app_server.accounts.web import IssuerWeb, open_issuer_web
+from app_server.accounts.web import Web, open_issuer_web
 from protocol.account import ChatgptDeviceCodeLoginAccountResponse, LoginAccountResponse
 from protocol.errors import internal_error, invalid_request
 
@@ -41,15 +41,15 @@ class DeviceCode:
     interval_s: float
 
 
-async def request_device_code(web: IssuerWeb, issuer: Issuer) -> DeviceCode:
+async def request_device_code(web: Web, issuer: Issuer) -> DeviceCode:
     """Ask for a code.
 
     Raises:
         DeviceCodeNotOffered: the issuer has none.
         LoginFailed: it gives none.
-        AccountError: see `IssuerWeb.post_json`.
+        AccountError: see `Web.ask`.
     """
-    answer = await web.post_json(f"{issuer.device_api}/usercode", {"client_id": issuer.client_id})
+    answer = await web.ask(f"{issuer.device_api}/usercode", {"client_id": issuer.client_id})
     if answer.status == 404:
         raise DeviceCodeNotOffered(
             "device code login is not enabled for this Codex server."
@@ -66,7 +66,7 @@ async def request_device_code(web: IssuerWeb, issuer: Issuer) -> DeviceCode:
 
 
 async def await_tokens(
-    web: IssuerWeb,
+    web: Web,
     issuer: Issuer,
     code: DeviceCode,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -75,14 +75,14 @@ async def await_tokens(
 
     Raises:
         LoginFailed: the issuer refuses, or the user took longer than MAX_WAIT_S.
-        AccountError: see `IssuerWeb.post_json`.
+        AccountError: see `Web.ask`.
     """
     question = {"device_auth_id": code.device_auth_id, "user_code": code.user_code}
     url = f"{issuer.device_api}/token"
     try:
         with anyio.fail_after(MAX_WAIT_S):
             while True:
-                answer = await web.post_json(url, question)
+                answer = await web.ask(url, question)
                 if answer.status not in PENDING:
                     break
                 await sleep(code.interval_s)
@@ -115,9 +115,7 @@ class DeviceLogin:
 
     prefix = ""
 
-    def __init__(
-        self, issuer: Issuer, web: IssuerWeb, code: DeviceCode, stack: AsyncExitStack
-    ) -> None:
+    def __init__(self, issuer: Issuer, web: Web, code: DeviceCode, stack: AsyncExitStack) -> None:
         self._issuer = issuer
         self._web = web
         self._code = code
