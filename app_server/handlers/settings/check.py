@@ -5,12 +5,15 @@ Source: docs/config.md, "What clients write".
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from app_server.accounts.settings import read_account_settings
 from app_server.analytics.settings import counts_use
 from app_server.apps.settings import AppsSettings, read_apps
 from app_server.config.default_provider import OFFLINE
+from app_server.config.editing.keys import Step, take, value_at
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.features import FEATURES
@@ -37,6 +40,10 @@ NO_APPS = "threads have no apps, and requests about apps are refused"
 NOTHING_SENT = "a server that starts with it sends nothing to a collector"
 
 
+MAX_ROUNDS = 16
+"""How often settings are read to find what is wrong with them."""
+
+
 class WrongValue(NamedTuple):
     """A setting that does not fit."""
 
@@ -56,15 +63,30 @@ def check_settings(config: Config) -> None:
 
 
 def wrong_values(config: Config) -> Sequence[WrongValue]:
-    """Find values that do not fit, of each group that is read together the first one."""
+    """Find values that do not fit.
+
+    Of settings that are read together the first wrong one hides the others: what was found is left
+    out, and all are read again, at most MAX_ROUNDS times. A table that is wrong as a whole, or that
+    makes no sense without the value, goes on hiding what is read after it, and so does one in a
+    list.
+    """
     found = _WrongValues()
-    _check_threads(config, found)
-    _check_single_keys(config.view(), found)
-    _check_server(config, found)
-    _check_extras(config.view(), found)
-    _check_apps(config, found)
-    if not found.all:
-        found.read(effective_config, config)
+    for _ in range(MAX_ROUNDS):
+        known = len(found.all)
+        _check_threads(config, found)
+        _check_single_keys(config.view(), found)
+        _check_server(config, found)
+        _check_extras(config.view(), found)
+        _check_apps(config, found)
+        if not found.all:
+            found.read(effective_config, config)
+        rest = deepcopy(config.document)
+        for wrong in found.all[known:]:
+            if wrong.error.path and not isinstance(value_at(rest, wrong.error.path), dict):
+                take(rest, Step(wrong.error.path, None))
+        if rest == config.document:
+            break
+        config = replace(config, document=rest)
     return found.all
 
 
@@ -78,7 +100,7 @@ class _WrongValues:
         try:
             yield
         except ConfigError as exc:
-            if not any(exc.path == wrong.error.path for wrong in self.all if exc.path):
+            if not any(_says_no_more(exc, wrong.error) for wrong in self.all):
                 self.all.append(WrongValue(exc, instead))
 
     def read(
@@ -87,6 +109,13 @@ class _WrongValues:
         """Call `read`, and note what does not fit."""
         with self.reading(instead):
             read(*arguments, **options)
+
+
+def _says_no_more(error: ConfigError, known: ConfigError) -> bool:
+    """Whether it is the same one, or about a table that lacks what was wrong in it."""
+    if not error.path:
+        return str(error) == str(known)
+    return known.path[: len(error.path)] == error.path
 
 
 def _check_threads(config: Config, found: _WrongValues) -> None:

@@ -322,6 +322,29 @@ async def test_a_start_logs_each_value_that_does_not_fit_and_what_happens_now(
     assert "WARNING" not in rest
 
 
+def test_all_that_is_wrong_with_settings_that_are_read_together_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        'approval_policy = "sometimes"\nsandbox_mode = 5\nmodel = 7\n'
+        "[mcp_servers.a]\ncommand = 'a'\ntool_timeout_sec = -1\n"
+        '[mcp_servers.b]\nurl = "http://127.0.0.1:1"\nenabled = "x"\n'
+        "[plugins.p]\nenabled = 1\n[plugins.q]\nenabled = 2\n"
+    )
+    found = wrong_values(read_config(file))
+    assert sorted(".".join(wrong.error.path) for wrong in found) == [
+        "approval_policy",
+        "mcp_servers.a.tool_timeout_sec",
+        "mcp_servers.b.enabled",
+        "model",
+        "plugins.p.enabled",
+        "plugins.q.enabled",
+        "sandbox_mode",
+    ]
+    assert {wrong.error.place.line for wrong in found if wrong.error.place} == {
+        1, 2, 3, 6, 9, 11, 13,
+    }  # fmt: skip
+
+
 async def test_the_look_of_a_start_takes_no_news_from_clients(tmp_path: Path) -> None:
     configuration = Configuration(ConfigSources(tmp_path, tmp_path, tmp_path / "requirements.toml"))
     problems = ConfigProblems(configuration)
