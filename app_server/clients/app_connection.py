@@ -35,8 +35,6 @@ class AppConnection:
         self._answers: dict[int | str, asyncio.Future[JsonObject]] = {}
         self.is_open = True
         """Whether requests can be made."""
-        self.server: JsonObject = {}
-        """What `initialize` answered: `userAgent`, `codexHome` and more."""
 
     async def run(
         self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
@@ -62,10 +60,9 @@ class AppConnection:
             ConnectionLost
         """
         params = {"clientInfo": info, "capabilities": {"experimentalApi": True}}
-        result = await self.call("initialize", params)
-        if not isinstance(result, dict):
+        if not isinstance(await self.call("initialize", params), dict):
+            # Somebody else's server.
             raise ConnectionLost
-        self.server = result
         await self._send({"method": "initialized"})
 
     async def call(

@@ -58,8 +58,9 @@ class Recipients:
                 return await self._by_name(target.name)
 
     async def _by_id(self, thread_id: str) -> Recipient:
-        if (loaded := self._loaded(thread_id)) is not None:
-            return loaded
+        found = self._recipient(thread_id)
+        if found.state != "notLoaded":
+            return found
         try:
             archived = (await self._store.lists.find(thread_id)).archived
         except ThreadNotFound:
@@ -69,7 +70,7 @@ class Recipients:
         if archived:
             text = f"thread {thread_id} is archived; unarchive it first"
             raise NoRecipient("threadArchived", "archived", text)
-        return Recipient(thread_id, "notLoaded")
+        return found
 
     async def _by_cwd(self, cwd: str) -> Recipient:
         cwd = str(PurePath(cwd))
@@ -77,7 +78,7 @@ class Recipients:
         at_work = [thread for thread in threads if thread.state.settings.cwd == cwd]
         if at_work:
             newest = max(at_work, key=lambda thread: thread.state.recency_at_ms)
-            return self._loaded(newest.id) or Recipient(newest.id, "notLoaded")
+            return self._recipient(newest.id)
         query = ThreadQuery(limit=1, sort_key="recency_at_ms", cwds=[cwd])
         rows = (await self._store.lists.page(query)).rows
         if not rows:
@@ -96,10 +97,10 @@ class Recipients:
         if len(rows) > 1:
             text = f"several threads have the name {name!r}; give threadId"
             raise NoRecipient("ambiguousTarget", "unknown", text)
-        return self._loaded(rows[0].id) or Recipient(rows[0].id, "notLoaded")
+        return self._recipient(rows[0].id)
 
-    def _loaded(self, thread_id: str) -> Recipient | None:
+    def _recipient(self, thread_id: str) -> Recipient:
         session = self._sessions.find(thread_id)
         if session is None or session.slot.closed:
-            return None
+            return Recipient(thread_id, "notLoaded")
         return Recipient(thread_id, "idle" if session.slot.active_turn_id is None else "active")
