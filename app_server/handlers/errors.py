@@ -45,6 +45,7 @@ from protocol.errors import (
     RpcError,
     internal_error,
     invalid_member,
+    invalid_params,
     invalid_request,
 )
 from protocol.model import JsonObject
@@ -113,6 +114,11 @@ def no_rollout(thread_id: str) -> str:
 def not_loaded(thread_id: str) -> str:
     """Say that a thread is not there, as methods do that look at its history."""
     return f"thread not loaded: {thread_id}"
+
+
+def unknown_thread(thread_id: str) -> RpcError:
+    """Refuse a thread that is not there, as methods do that file threads (-32602)."""
+    return invalid_params(f"thread not found: {thread_id}", "threadNotFound", threadId=thread_id)
 
 
 def loaded_thread(sessions: Sessions, thread_id: str) -> ThreadSession:

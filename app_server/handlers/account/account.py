@@ -117,11 +117,8 @@ class AccountHandlers:
     async def logout(self, context: RequestContext, params: NoParams) -> LogoutAccountResponse:
         """Forget the account, and give its tokens back."""
         await self._attempts.give_up()
-        try:
-            with config_failures(), self._announced_after(context, self._notify_account):
-                await self._accounts.sign_out()
-        except AccountError as exc:
-            raise internal_error(f"logout failed: {exc}", "accountFailed") from exc
+        with self._changing("logout failed", context, self._notify_account):
+            await self._accounts.sign_out()
         return LogoutAccountResponse()
 
     async def _sign_in_with_key(
@@ -137,11 +134,8 @@ class AccountHandlers:
                 "invalidApiKey",
             )
         await self._attempts.give_up()
-        try:
-            with config_failures(), self._announced_after(context, self._notify_sign_in):
-                await self._accounts.sign_in_with_key(params.api_key)
-        except AccountError as exc:
-            raise internal_error(f"failed to save api key: {exc}", "accountFailed") from exc
+        with self._changing("failed to save api key", context, self._notify_sign_in):
+            await self._accounts.sign_in_with_key(params.api_key)
         return ApiKeyLoginAccountResponse()
 
     async def _use_supplied(
@@ -169,7 +163,7 @@ class AccountHandlers:
         except InvalidToken as exc:
             raise internal_error(f"failed to set external auth: {exc}", "invalidToken") from exc
         supplier = partial(self._ask_for_token, context.connection_id, settings)
-        with self._announced_after(context, self._notify_sign_in):
+        with self._changing("failed to set external auth", context, self._notify_sign_in):
             await self._accounts.use_supplied(credentials, supplier)
         return ChatgptAuthTokensLoginAccountResponse()
 
@@ -264,12 +258,15 @@ class AccountHandlers:
             self._asked_for -= 1
 
     @contextmanager
-    def _announced_after(
-        self, context: RequestContext, notify: Callable[[], None]
+    def _changing(
+        self, failed: str, context: RequestContext, notify: Callable[[], None]
     ) -> Iterator[None]:
-        """Notify of a change that works out, once the request was answered."""
-        with self._quietly():
-            yield
+        """Notify of a change that works out, once the request was answered; or say what failed."""
+        try:
+            with config_failures(), self._quietly():
+                yield
+        except AccountError as exc:
+            raise internal_error(f"{failed}: {exc}", "accountFailed") from exc
         context.after_answer(notify)
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 from pydantic_core import to_json
 
-from app_server.handlers.errors import cursor_failures, thread_failures
+from app_server.handlers.errors import cursor_failures, thread_failures, unknown_thread
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
 from app_server.views.pages import fitting, page_size
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
-from protocol.errors import RpcError, invalid_params, invalid_request
+from protocol.errors import invalid_params, invalid_request
 from protocol.metadata_records import AttachmentAdded, AttachmentRemoved
 from protocol.planning import (
     ThreadAttachmentAddParams,
@@ -116,14 +116,14 @@ class AttachmentHandlers:
     ) -> tuple[ThreadState, Sequence[Record]]:
         def decide_for_stored(state: ThreadState) -> Sequence[Record]:
             if state.created.ephemeral:
-                raise _no_thread(thread_id)
+                raise unknown_thread(thread_id)
             return decide(state)
 
         with thread_failures(thread_id):
             try:
                 return await self._services.sessions.change(thread_id, decide_for_stored)
             except ThreadNotFound as exc:
-                raise _no_thread(thread_id) from exc
+                raise unknown_thread(thread_id) from exc
 
     def _notify(
         self,
@@ -194,10 +194,6 @@ def _check_names(attachment_type: str, identity_key: str) -> None:
             raise invalid_params(
                 f"{name} must have at most {MAX_NAME_CHARS} characters", field=name
             )
-
-
-def _no_thread(thread_id: str) -> RpcError:
-    return invalid_params(f"thread not found: {thread_id}", "threadNotFound", threadId=thread_id)
 
 
 def _parse(cursor: str, kind: str) -> str:

@@ -4,13 +4,22 @@ Source: docs/threads.md, "Projects and sections".
 """
 
 import contextlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import anyio
 
-from app_server.handlers.errors import thread_failures
-from app_server.handlers.organization.project_pages import project_page
+from app_server.handlers.errors import thread_failures, unknown_thread
+from app_server.handlers.organization.project_values import (
+    all_projects,
+    check_imported,
+    check_size,
+    made_before,
+    no_project,
+    project_name,
+    project_page,
+    project_roots,
+    required_project,
+)
 from app_server.handlers.organization.sections import filing_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
@@ -42,7 +51,6 @@ from protocol.planning import (
     ProjectMoveResponse,
     ProjectReadParams,
     ProjectReadResponse,
-    ProjectRoot,
     ProjectUpdateParams,
     ProjectUpdateResponse,
     ThreadProjectUpdatedNotification,
@@ -50,10 +58,6 @@ from protocol.planning import (
 from protocol.rollout import Record
 
 MAX_PROJECTS = 10_000
-MAX_CHARS = 65_536
-"""Characters of a project's name, roots, metadata and idempotency key together."""
-MAX_IMPORTED = 1000
-"""Threads of one import."""
 
 
 class ProjectHandlers:
@@ -93,11 +97,11 @@ class ProjectHandlers:
         client that never got its answer can ask again.
         """
         project, thread_ids = self._new(params), params.threads or []
-        _check_imported(thread_ids)
+        check_imported(thread_ids)
         async with self._importing:
             with filing_failures():
                 state = await self._organization.refresh()
-            if _made_before(state, params.idempotency_key) is None:
+            if made_before(state, params.idempotency_key) is None:
                 for thread_id in thread_ids:
                     await self._require_thread(thread_id)
                 await self._assign_all(thread_ids, project.id)
@@ -113,9 +117,9 @@ class ProjectHandlers:
         try:
             is_stored = await self._services.store.exists(thread_id)
         except InvalidThreadId as exc:
-            raise _no_thread(thread_id) from exc
+            raise unknown_thread(thread_id) from exc
         if not is_stored:
-            raise _no_thread(thread_id)
+            raise unknown_thread(thread_id)
 
     async def _assign_all(self, thread_ids: Sequence[str], project_id: str) -> None:
         """Put all threads into a project, or, as far as that can be done, none."""
@@ -146,7 +150,7 @@ class ProjectHandlers:
     async def read(self, context: RequestContext, params: ProjectReadParams) -> ProjectReadResponse:
         """Show one project."""
         with filing_failures():
-            _require(await self._organization.refresh(), params.project_id)
+            required_project(await self._organization.refresh(), params.project_id)
         return ProjectReadResponse(project=await self._show(params.project_id))
 
     async def list_page(
@@ -156,7 +160,7 @@ class ProjectHandlers:
         with filing_failures():
             state = await self._organization.refresh()
         recency = await self._organization.project_recency()
-        return project_page(_all(state, recency), recency, params)
+        return project_page(all_projects(state, recency), recency, params)
 
     async def move(self, context: RequestContext, params: ProjectMoveParams) -> ProjectMoveResponse:
         """Give a project another place in the manual order."""
@@ -164,7 +168,7 @@ class ProjectHandlers:
         at_ms = self._services.clock.now_ms()
 
         def decide(state: FilingState) -> Sequence[FilingRecord]:
-            project = _require(state, project_id)
+            project = required_project(state, project_id)
             if before == project_id:
                 raise invalid_params(
                     f"project {before} cannot be moved before itself", "movedBeforeItself"
@@ -190,20 +194,20 @@ class ProjectHandlers:
         """Change what is given of a project; nothing given changes nothing."""
         changed: dict[str, object] = {}
         if params.name is not None:
-            changed["name"] = _name(params.name)
+            changed["name"] = project_name(params.name)
         if params.roots is not None:
-            changed["roots"] = _roots(params.roots)
+            changed["roots"] = project_roots(params.roots)
         if params.metadata is not None:
             changed["metadata"] = params.metadata
         at_ms = self._services.clock.now_ms()
 
         def decide(state: FilingState) -> Sequence[FilingRecord]:
-            before = _require(state, params.project_id)
+            before = required_project(state, params.project_id)
             project = before.model_copy(update=changed)
             if project == before:
                 return []
             project.updated_at = at_ms // 1000
-            _check_size(project)
+            check_size(project)
             return [ProjectPut(at_ms=at_ms, project=project)]
 
         with filing_failures():
@@ -218,7 +222,7 @@ class ProjectHandlers:
         """Remove a project; its threads stay, in none."""
 
         def decide(state: FilingState) -> Sequence[FilingRecord]:
-            _require(state, params.project_id)
+            required_project(state, params.project_id)
             return [
                 ProjectDeleted(at_ms=self._services.clock.now_ms(), project_id=params.project_id)
             ]
@@ -229,7 +233,7 @@ class ProjectHandlers:
         return ProjectDeleteResponse()
 
     def _new(self, params: ProjectCreateParams | ProjectImportParams) -> FiledProject:
-        name, roots = _name(params.name), _roots(params.roots)
+        name, roots = project_name(params.name), project_roots(params.roots)
         if not params.idempotency_key:
             raise invalid_params("idempotencyKey must not be empty", field="idempotencyKey")
         now_s = self._services.clock.now_ms() // 1000
@@ -241,7 +245,7 @@ class ProjectHandlers:
             created_at=now_s,
             updated_at=now_s,
         )
-        _check_size(project, params.idempotency_key)
+        check_size(project, params.idempotency_key)
         return project
 
     async def _put(self, project: FiledProject, key: str) -> FiledProject:
@@ -249,7 +253,7 @@ class ProjectHandlers:
 
         def decide(state: FilingState) -> Sequence[FilingRecord]:
             nonlocal made
-            earlier = _made_before(state, key)
+            earlier = made_before(state, key)
             if earlier is not None:
                 made = earlier
                 return []
@@ -265,90 +269,11 @@ class ProjectHandlers:
 
     async def _show(self, project_id: str) -> Project:
         recency = await self._organization.project_recency()
-        for project in _all(self._organization.state, recency):
+        for project in all_projects(self._organization.state, recency):
             if project.id == project_id:
                 return project
-        raise _no_project(project_id)
+        raise no_project(project_id)
 
     def _notify(self, context: RequestContext, project_id: str, change: ProjectChangeType) -> None:
         event = ProjectChangedNotification(project_id=project_id, change_type=change)
         context.after_answer(self._services.hub.broadcast, event)
-
-
-def _all(state: FilingState, recency: Mapping[str, int]) -> Sequence[Project]:
-    return [
-        Project(
-            id=project.id,
-            name=project.name,
-            roots=[ProjectRoot(path=root) for root in project.roots],
-            metadata=project.metadata,
-            position=position,
-            created_at=project.created_at,
-            updated_at=project.updated_at,
-            recency_at=recency[project.id] // 1000 if project.id in recency else None,
-        )
-        for position, project in enumerate(state.projects.values())
-    ]
-
-
-def _made_before(state: FilingState, key: str) -> FiledProject | None:
-    project_id = state.keys.get(key)
-    if project_id is None:
-        return None
-    if project_id not in state.projects:
-        raise invalid_params(f"idempotency key refers to deleted project: {key}", "projectNotFound")
-    return state.projects[project_id]
-
-
-def _require(state: FilingState, project_id: str) -> FiledProject:
-    project = state.projects.get(project_id)
-    if project is None:
-        raise _no_project(project_id)
-    return project
-
-
-def _no_project(project_id: str) -> RpcError:
-    return invalid_params(
-        f"project not found: {project_id}", "projectNotFound", projectId=project_id
-    )
-
-
-def _no_thread(thread_id: str) -> RpcError:
-    return invalid_params(f"thread not found: {thread_id}", "threadNotFound", threadId=thread_id)
-
-
-def _check_imported(thread_ids: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for thread_id in thread_ids:
-        if thread_id in seen:
-            raise invalid_params(f"duplicate thread id: {thread_id}", field="threads")
-        seen.add(thread_id)
-    if len(seen) > MAX_IMPORTED:
-        raise invalid_params(f"threads must not hold more than {MAX_IMPORTED} ids", field="threads")
-
-
-def _name(name: str) -> str:
-    name = name.strip()
-    if not name:
-        raise invalid_params("project name must not be empty", "emptyName")
-    return name
-
-
-def _roots(roots: Sequence[ProjectRoot]) -> list[str]:
-    paths: dict[str, None] = {}
-    for root in roots:
-        if not os.path.isabs(root.path) or "\0" in root.path:  # noqa: PTH117
-            rule = "must be an absolute path"
-            raise invalid_params(f"Invalid params: `roots`: {rule}", field="roots", rule=rule)
-        path = os.path.normpath(root.path)
-        if path in paths:
-            raise invalid_params(f"duplicate project root: {path}", field="roots")
-        paths[path] = None
-    return list(paths)
-
-
-def _check_size(project: FiledProject, key: str = "") -> None:
-    if len(project.model_dump_json()) + len(key) > MAX_CHARS:
-        raise invalid_params(
-            f"a project must have at most {MAX_CHARS} characters", "projectTooLarge"
-        )
