@@ -5,7 +5,6 @@ Source: docs/wire.md, "Threads".
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 
 import anyio
 import anyio.abc
@@ -22,10 +21,7 @@ from app_server.threads.failures import ThreadArchived, ThreadNotFound
 from app_server.threads.log.live import LogClosed
 from app_server.threads.log.state.queue import Plan, Result
 from app_server.threads.log.state.thread import ThreadState
-from protocol.rollout import (
-    ArchivedChanged,
-    Record,
-)
+from protocol.rollout import ArchivedChanged, Record
 
 
 class Sessions(LoadedThreads):
@@ -107,6 +103,12 @@ class Sessions(LoadedThreads):
             InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.change.
             OSError: the disk refused; a loaded thread stays so, and its turn goes on.
         """
+
+        def archived_now(state: ThreadState) -> Sequence[Record]:
+            if state.archived:
+                raise ThreadNotFound(state.id)
+            return [record]
+
         session = self.find(thread_id)
         if session is not None and session.thread.ephemeral:
             raise ThreadNotFound(thread_id)
@@ -118,7 +120,7 @@ class Sessions(LoadedThreads):
                 is_written = await found.close(record) or is_written
                 await self.release(found)
             if not is_written:
-                await self._ports.store.change(thread_id, partial(_last_record, record))
+                await self._ports.store.change(thread_id, archived_now)
         return session is not None or found is not None
 
     async def delete(self, thread_id: str) -> bool:
@@ -161,23 +163,18 @@ class Sessions(LoadedThreads):
 
     async def drain(self) -> None:
         """Accept no more threads and turns, and wait for the running turns to end."""
-        self.draining = True
-        for session in self:
-            session.slot.draining = True
+        self._accept_no_more()
         for session in self:
             await session.slot.idle.wait()
 
     async def aclose(self) -> None:
         """Interrupt what runs, write every end, and unload everything."""
-        self.draining = True
-        for session in self:
-            session.slot.draining = True
+        self._accept_no_more()
         async with anyio.create_task_group() as tasks:
             for session in self:
                 tasks.start_soon(self.unload, session.thread.id)
 
-
-def _last_record(record: Record, state: ThreadState) -> Sequence[Record]:
-    if isinstance(record, ArchivedChanged) and record.archived and state.archived:
-        raise ThreadNotFound(state.id)
-    return [record]
+    def _accept_no_more(self) -> None:
+        self.draining = True
+        for session in self:
+            session.slot.draining = True

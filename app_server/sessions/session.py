@@ -17,7 +17,6 @@ from app_server.hooks.source import HookSource
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.permissions.shell.parse import ScriptReader
-from app_server.sessions.compaction_start import CompactionStart
 from app_server.sessions.goals.turns import GoalTurns
 from app_server.sessions.input.client import ClientInput
 from app_server.sessions.input.inbox import Inbox
@@ -25,7 +24,7 @@ from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.ports import SessionPorts
-from app_server.sessions.review_start import ReviewStart
+from app_server.sessions.special_turns import CompactionStart, ReviewStart
 from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings

@@ -30,7 +30,7 @@ from app_server.turns.tools.scheduling import run_calls
 from app_server.turns.tools.table import ToolTable
 from protocol.items import AgentMessageThreadItem
 from protocol.model import Json, JsonObject
-from protocol.turns import McpMetaByServer, TokenUsageBreakdown
+from protocol.turns import McpMetaByServer
 
 
 @dataclass(slots=True)
@@ -87,10 +87,10 @@ class TurnRun:
         self._recorder = recorder
         self._tools = tools
         self._model = model
-        self._calls = ModelCalls(recorder, port, model)
+        self.calls = ModelCalls(recorder, port, model)
         self._compactor = Compactor(
             recorder,
-            self._calls,
+            self.calls,
             settings.compact_prompt,
             lambda: (tools.declarations(), tools.notes()),
         )
@@ -140,7 +140,7 @@ class TurnRun:
                 await self._model.prepare()
             await self._make_room()
             try:
-                answer = await self._calls.call(self._respond, self._may_be_shortened)
+                answer = await self.calls.call(self._respond, self._may_be_shortened)
             except ModelFailure as failure:
                 if not self._may_be_shortened(failure):
                     raise
@@ -148,8 +148,8 @@ class TurnRun:
         finally:
             self.is_asking = False
         self.last_message = answer.last_message or self.last_message
-        await self._calls.account(answer.usage)
-        self._calls.emit_limits(answer.limits)
+        await self.calls.account(answer.usage)
+        self.calls.emit_limits(answer.limits)
         return answer
 
     async def make_calls(self, answer: ResponseReader) -> None:
@@ -182,7 +182,7 @@ class TurnRun:
     async def _respond_shortened(self) -> ResponseReader:
         self._was_too_long = True
         await self._compactor.compact_for_request()
-        return await self._calls.call(self._respond)
+        return await self.calls.call(self._respond)
 
     def _may_be_shortened(self, failure: ModelFailure) -> bool:
         if self._recorder.has_own_history or self._was_too_long:
@@ -212,7 +212,7 @@ class TurnRun:
             gen_ai__request__model=model,
         ) as work:
             try:
-                async with self._calls.port.stream(ModelRequest(provider, body)) as batches:
+                async with self.calls.port.stream(ModelRequest(provider, body)) as batches:
                     await self._read(batches, reader)
             except ModelFailure as failure:
                 work.fail(failure.kind)
@@ -238,15 +238,7 @@ class TurnRun:
                 if self._recorder.is_crowded:
                     await self._recorder.yield_to_loop()
 
-    async def recount(self, last: TokenUsageBreakdown | None) -> None:
-        """Write what the thread's context took last, after calls with a history of their own.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        await self._calls.recount(last)
-
     def given_up(self, failure: ModelFailure) -> ModelFailure:
         """Announce a failure that ends the turn, and return it to be raised."""
-        self._calls.announce(failure)
+        self.calls.announce(failure)
         return failure

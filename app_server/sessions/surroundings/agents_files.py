@@ -86,7 +86,7 @@ def read_instructions(
     found = Instructions()
     texts: list[str] = []
     if home is not None:
-        texts.extend(_of_home(home, found))
+        texts += _of_home(home, found)
     if cwd is not None:
         folders = project_folders(Path(cwd), settings.root_markers)
         if project_trust(config, cwd) != "untrusted":
@@ -117,18 +117,13 @@ def project_folders(cwd: Path, root_markers: Sequence[str]) -> list[Path]:
     return [cwd]
 
 
-def _of_home(home: Path, found: Instructions) -> Iterator[str]:
-    for name in NAMES:
-        path = home / name
+def _of_home(home: Path, found: Instructions) -> list[str]:
+    for path in (home / name for name in NAMES):
         # A link is the user's own doing here.
         content = _read(path, MAX_HOME_BYTES, found)
-        if content is None:
-            continue
-        text = content.decode(errors="replace").strip()
-        if text:
-            found.sources.append(str(path))
-            yield text
-        return
+        if content is not None:
+            return _texts_of(path, content, found)
+    return []
 
 
 def _of_project(
@@ -154,10 +149,15 @@ def _of_project(
         if content is None:
             continue
         left -= len(content)
-        text = content.decode(errors="replace").strip()
-        if text:
-            found.sources.append(str(path))
-            yield text
+        yield from _texts_of(path, content, found)
+
+
+def _texts_of(path: Path, content: bytes, found: Instructions) -> list[str]:
+    text = content.decode(errors="replace").strip()
+    if not text:
+        return []
+    found.sources.append(str(path))
+    return [text]
 
 
 def _chosen(folder: Path, fallbacks: Sequence[str]) -> Path | None:

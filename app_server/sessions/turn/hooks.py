@@ -3,6 +3,7 @@
 Source: docs/hooks.md, "Events".
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 
@@ -17,7 +18,6 @@ from protocol.items import (
     UserMessageThreadItem,
     text_of_input,
 )
-from protocol.model import JsonObject
 from protocol.rollout import HistoryCompacted
 
 MAX_TIMES_STOPPED = 10
@@ -95,15 +95,10 @@ class TurnHooks:
         return True
 
     async def _take_out(self, run: TurnRun) -> None:
-        history = list(self.parts.thread.state.history)
+        newest_first = self.parts.thread.state.history[::-1]
         for item in reversed(run.given):
-            _remove_last(history, item)
+            with suppress(ValueError):
+                newest_first.remove(item)
+        history = newest_first[::-1]
         record = HistoryCompacted(at_ms=self.parts.clock.now_ms(), turn_id=run.id, items=history)
         await self.parts.thread.append(record, sync=False)
-
-
-def _remove_last(history: list[JsonObject], item: JsonObject) -> None:
-    for index in range(len(history) - 1, -1, -1):
-        if history[index] == item:
-            del history[index]
-            return

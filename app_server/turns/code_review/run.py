@@ -87,7 +87,7 @@ class CodeReview:
 
     async def _exit(self, text: str, last: TokenUsageBreakdown | None) -> AgentMessageThreadItem:
         recorder = self.recorder
-        await self.reviewer.recount(last)
+        await self.reviewer.calls.recount(last)
         exited = ExitedReviewModeThreadItem(id=recorder.new_id(), review=text)
         recorder.started(exited)
         outcome = message("user", review_for_model(text))

@@ -89,7 +89,11 @@ class ModelCalls:
         await self._write(account)
 
     async def recount(self, last: TokenUsageBreakdown | None) -> None:
-        """Write what the thread's context took last, after calls with a history of their own."""
+        """Write what the thread's context took last, after calls with a history of their own.
+
+        Raises:
+            OSError: the disk refused.
+        """
         used = self.recorder.thread.state.usage
         if used is None or used.last == last:
             return

@@ -17,6 +17,7 @@ from app_server.threads.log.live import LiveThread
 from app_server.turns.model.interface import Model, ModelFailure
 from app_server.turns.model.provider import Provider
 from app_server.turns.ports import ClientPort
+from app_server.turns.recorder import TurnRecorder
 from app_server.turns.review.asking import VerdictCalls
 from app_server.turns.review.evidence import excerpt
 from app_server.turns.review.limits import MAX_REVIEWS, RECENT_REVIEWS, TurnReviews
@@ -105,7 +106,8 @@ class Reviewer:
         """
         if self._turn.turn_id != planned.turn_id:
             self._turn = TurnReviews(planned.turn_id)
-        events = _ReviewEvents(self._thread.id, planned, self._clients, self._clock)
+        recorder = TurnRecorder(self._thread, planned.turn_id, self._clients, self._clock)
+        events = _ReviewEvents(recorder, planned)
         events.started()
         try:
             with anyio.fail_after(REVIEW_S):
@@ -125,7 +127,7 @@ class Reviewer:
         events.decided(assessment)
         denied = assessment.outcome == "deny"
         if self._turn.end(denied=denied):
-            self._stop_denied_turn()
+            self._stop_denied_turn(events)
         if denied:
             reason = f"Reason: {assessment.rationale}"
             raise ApprovalRefused(
@@ -144,48 +146,41 @@ class Reviewer:
             raise NoVerdict(exc.message if may_be_shown else "the model call failed") from exc
         return for_the_public(assessment, planned.private)
 
-    def _stop_denied_turn(self) -> None:
+    def _stop_denied_turn(self, events: "_ReviewEvents") -> None:
         turn = self._turn
         message = (
             "Automatic approval review rejected too many approval requests for this turn "
             f"({turn.in_a_row} consecutive, {turn.recent_denials} in the last {RECENT_REVIEWS} "
             "reviews); interrupting the turn."
         )
-        warning = GuardianWarningNotification(thread_id=self._thread.id, message=message)
-        self._clients.emit(self._thread.id, warning)
+        events.warn(message)
         self._stop_turn(turn.turn_id)
 
 
 class _ReviewEvents:
     """What a thread's clients hear of one review."""
 
-    def __init__(
-        self, thread_id: str, planned: PlannedAction, clients: ClientPort, clock: Clock
-    ) -> None:
-        self._thread_id = thread_id
+    def __init__(self, recorder: TurnRecorder, planned: PlannedAction) -> None:
+        self._recorder = recorder
         self._planned = planned
-        self._clients = clients
-        self._clock = clock
-        self._review_id = clock.new_id()
-        self._started_at_ms = clock.now_ms()
+        self._review_id = recorder.new_id()
+        self._started_at_ms = recorder.now_ms()
 
     def started(self) -> None:
-        self._clients.emit(
-            self._thread_id,
+        self._recorder.emit(
             ItemGuardianApprovalReviewStartedNotification(
-                thread_id=self._thread_id,
-                turn_id=self._planned.turn_id,
+                **self._recorder.ids,
                 started_at_ms=self._started_at_ms,
                 review_id=self._review_id,
                 target_item_id=self._planned.target_item_id,
                 review=GuardianApprovalReview(status="inProgress"),
                 action=self._planned.action,
-            ),
+            )
         )
 
     def decided(self, assessment: Assessment) -> None:
         status: End = "approved" if assessment.outcome == "allow" else "denied"
-        self._warn(
+        self.warn(
             f"Automatic approval review {status} (risk: {assessment.risk_level}, "
             f"authorization: {assessment.user_authorization}): {assessment.rationale}"
         )
@@ -201,25 +196,23 @@ class _ReviewEvents:
     def ended(self, status: End, reason: str | None = None) -> None:
         """Notify of an end without a verdict."""
         if reason is not None:
-            self._warn(reason)
+            self.warn(reason)
         self._completed(GuardianApprovalReview(status=status, rationale=reason))
 
-    def _warn(self, message: str) -> None:
-        warning = GuardianWarningNotification(thread_id=self._thread_id, message=message)
-        self._clients.emit(self._thread_id, warning)
+    def warn(self, message: str) -> None:
+        thread_id = self._recorder.thread.id
+        self._recorder.emit(GuardianWarningNotification(thread_id=thread_id, message=message))
 
     def _completed(self, review: GuardianApprovalReview) -> None:
-        self._clients.emit(
-            self._thread_id,
+        self._recorder.emit(
             ItemGuardianApprovalReviewCompletedNotification(
-                thread_id=self._thread_id,
-                turn_id=self._planned.turn_id,
+                **self._recorder.ids,
                 started_at_ms=self._started_at_ms,
-                completed_at_ms=self._clock.now_ms(),
+                completed_at_ms=self._recorder.now_ms(),
                 review_id=self._review_id,
                 target_item_id=self._planned.target_item_id,
                 decision_source="agent",
                 review=review,
                 action=self._planned.action,
-            ),
+            )
         )

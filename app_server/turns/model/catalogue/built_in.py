@@ -15,8 +15,6 @@ from app_server.turns.model.catalogue.features import UNKNOWN_WINDOW, ModelFeatu
 from app_server.turns.model.catalogue.providers import OFFLINE_MODEL
 from app_server.turns.model.provider import Provider
 
-FILE = "built_in.json"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueEntry:
@@ -59,12 +57,9 @@ class CatalogueEntry:
         )
 
 
-def _read() -> tuple[CatalogueEntry, ...]:
-    content = resources.files(__package__).joinpath(FILE).read_bytes()
-    return tuple(CatalogueEntry(**entry) for entry in from_json(content))
+_CONTENT = resources.files(__package__).joinpath("built_in.json").read_bytes()
 
-
-ENTRIES = _read()
+ENTRIES = tuple(CatalogueEntry(**entry) for entry in from_json(_CONTENT))
 """In the order in which clients show them; the first is the default."""
 
 

@@ -1,7 +1,7 @@
-"""Turns that compact a thread because a client asked for it.
+"""Turns that a client asks for without input: compactions, and reviews of code.
 
-A turn that runs is stopped first; the compaction begins when its end has been written.
-Source: docs/compaction.md.
+Before a compaction a turn that runs is stopped; it begins when the end of that has been written.
+Source: docs/compaction.md; docs/tools.md, "Reviews".
 """
 
 import logging
@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from app_server.sessions.errors import SessionClosed
+from app_server.sessions.errors import SessionClosed, TurnActive
+from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter, already_begun
 from app_server.turns.run import TurnRun
+from protocol.turns import ReviewTarget
 
 logger = logging.getLogger(__name__)
 
@@ -68,3 +70,26 @@ class CompactionStart:
         else:
             begin()
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewStart:
+    """The beginning of reviews in one loaded thread."""
+
+    parts: ThreadParts
+    starter: TurnStarter
+
+    async def start(self, target: ReviewTarget) -> tuple[str, Callable[[], None]]:
+        """Begin a review; gives the id of its turn, and what lets it run.
+
+        Raises:
+            TurnActive: a turn runs.
+            ConfigError: an administrator's demands cannot be read.
+            SessionClosed
+            OSError: the disk refused; nothing was begun.
+        """
+        async with self.parts.slot.reserve():
+            if self.parts.slot.run is not None:
+                raise TurnActive
+            settings, _ = await self.parts.allowed_settings()
+            return await self.starter.start_review(target, settings)
