@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from app_server.threads.history.pages import HistoryReader, PagedTurn
+from app_server.threads.log.outline import TurnOutline
 from app_server.threads.log.state.thread import ThreadState, TurnState
 from protocol.items import ThreadItem
 from protocol.turns import Turn
@@ -80,10 +81,14 @@ def _fitting(turns: Sequence[Turn]) -> list[Turn]:
 
 def turn_of_state(turn: TurnState, open_items: Sequence[ThreadItem] = ()) -> Turn:
     """Show a turn, with items that are not complete behind those that are."""
+    return _turn(turn, [*turn.items, *open_items])
+
+
+def _turn(turn: TurnState | TurnOutline, items: list[ThreadItem]) -> Turn:
     return Turn(
         id=turn.id,
         root_turn_id=turn.id,
-        items=[*turn.items, *open_items],
+        items=items,
         status=turn.status,
         error=turn.error,
         started_at=turn.started_at_ms // 1000,
@@ -111,21 +116,11 @@ def turns_of_log(reader: HistoryReader, *, loaded: bool) -> list[Turn]:
 
 def turn_of_page(paged: PagedTurn, given_up_at_ms: int | None) -> Turn:
     """Show a turn; one that never ended counts as interrupted if `given_up_at_ms` is given."""
-    outline = paged.outline
-    status, completed_at_ms = outline.status, outline.completed_at_ms
-    if status == "inProgress" and given_up_at_ms is not None:
-        status, completed_at_ms = "interrupted", given_up_at_ms
-    return Turn(
-        id=outline.id,
-        root_turn_id=outline.id,
-        items=list(paged.items),
-        items_view=paged.view,
-        status=status,
-        error=outline.error,
-        started_at=outline.started_at_ms // 1000,
-        completed_at=None if completed_at_ms is None else completed_at_ms // 1000,
-        duration_ms=outline.duration_ms,
-    )
+    turn = _turn(paged.outline, list(paged.items))
+    turn.items_view = paged.view
+    if turn.status == "inProgress" and given_up_at_ms is not None:
+        turn.status, turn.completed_at = "interrupted", given_up_at_ms // 1000
+    return turn
 
 
 def started_turn(turn_id: str) -> Turn:

@@ -1,4 +1,4 @@
-"""How requests change config.toml, but for those that name the state they saw."""
+"""How requests change config.toml, and are refused to."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,12 @@ from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ChangedMeanwhile, ConfigFile
 from app_server.config.values import Config
 from app_server.handlers.errors import settings_failures
-from protocol.errors import internal_error
+from protocol.errors import INVALID_REQUEST, RpcError, internal_error
+
+
+def config_refusal(message: str, word: str = "configValidationError") -> RpcError:
+    """Refuse to write settings; clients of Codex switch on a member of their own."""
+    return RpcError(INVALID_REQUEST, message, word, config_write_error_code=word)
 
 
 async def change_config(file: ConfigFile, changed: Callable[[Any, Config], str]) -> None:

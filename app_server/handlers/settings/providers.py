@@ -14,11 +14,10 @@ from app_server.config.default_provider import OFFLINE, OPENAI, default_provider
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
-from app_server.handlers.settings.file_changes import change_config
+from app_server.handlers.settings.file_changes import change_config, config_refusal
 from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.catalogue.providers import read_providers
 from app_server.turns.model.provider import Provider
-from protocol.errors import INVALID_REQUEST, RpcError
 from protocol.models import (
     CustomGatewayProviderSettings,
     CustomGatewayProviderSettingsPatch,
@@ -88,7 +87,7 @@ class ProviderHandlers:
         """Add a provider to config.toml, or change one; threads that start later know it."""
         patch = params.settings
         if not isinstance(patch, CustomGatewayProviderSettingsPatch):
-            raise _refusal(f"This server does not reach providers of type `{patch.type}`.")
+            raise config_refusal(f"This server does not reach providers of type `{patch.type}`.")
         _check(patch)
         written: list[Provider] = []
 
@@ -96,9 +95,11 @@ class ProviderHandlers:
             providers = read_providers(found)
             provider_id = patch.provider_id or _new_id(patch, providers)
             if provider_id in BUILT_IN:
-                raise _refusal("A custom provider or gateway cannot use a built-in provider ID.")
+                raise config_refusal(
+                    "A custom provider or gateway cannot use a built-in provider ID."
+                )
             if patch.provider_id is not None and provider_id not in providers:
-                raise _refusal("Unknown provider ID.", "configPathNotFound")
+                raise config_refusal("Unknown provider ID.", "configPathNotFound")
             text = found.text
             for key, value in _members(patch):
                 path = (TABLE, provider_id, key)
@@ -150,15 +151,17 @@ def _auth(provider: Provider) -> GatewayAuth:
 def _check(patch: CustomGatewayProviderSettingsPatch) -> None:
     given = patch.model_fields_set
     if (patch.provider_id is None or "name" in given) and not patch.name.strip():
-        raise _refusal("Enter a provider name.")
+        raise config_refusal("Enter a provider name.")
     if len(patch.name) > MAX_NAME_CHARS:
-        raise _refusal(f"A provider name has at most {MAX_NAME_CHARS} characters.")
+        raise config_refusal(f"A provider name has at most {MAX_NAME_CHARS} characters.")
     if patch.base_url is None and patch.provider_id is None:
-        raise _refusal("A base URL is required to create a custom provider.")
+        raise config_refusal("A base URL is required to create a custom provider.")
     if patch.base_url is not None and not _is_plain(patch.base_url):
-        raise _refusal("Enter an HTTP(S) base URL without credentials, a query, or a fragment.")
+        raise config_refusal(
+            "Enter an HTTP(S) base URL without credentials, a query, or a fragment."
+        )
     if patch.env_key is not None and _VARIABLE.fullmatch(patch.env_key) is None:
-        raise _refusal("Enter the name of an environment variable, not a key.")
+        raise config_refusal("Enter the name of an environment variable, not a key.")
 
 
 def _is_plain(url: str) -> bool:
@@ -184,7 +187,7 @@ def _members(patch: CustomGatewayProviderSettingsPatch) -> Sequence[tuple[str, s
 def _new_id(patch: CustomGatewayProviderSettingsPatch, providers: Mapping[str, Provider]) -> str:
     """Make an id from the name, which no provider has."""
     if len(providers) >= MAX_PROVIDERS:
-        raise _refusal(f"There are {MAX_PROVIDERS} providers already.")
+        raise config_refusal(f"There are {MAX_PROVIDERS} providers already.")
     words = re.findall(r"[a-z0-9]+", patch.name.lower())
     stem = "-".join(words) or "provider"
     numbered = (f"{stem}-{number}" for number in range(2, MAX_PROVIDERS + 3))
@@ -193,8 +196,3 @@ def _new_id(patch: CustomGatewayProviderSettingsPatch, providers: Mapping[str, P
 
 def _is_overridden(config: Config) -> bool:
     return any("model_provider" in layer for layer in config.layers)
-
-
-def _refusal(message: str, word: str = "configValidationError") -> RpcError:
-    # Clients of Codex switch on a member of their own.
-    return RpcError(INVALID_REQUEST, message, word, config_write_error_code=word)

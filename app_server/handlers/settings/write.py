@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ChangedMeanwhile, ConfigFile
@@ -27,6 +27,7 @@ from app_server.config.values import Config, ConfigError, Document
 from app_server.handlers.errors import settings_failures
 from app_server.handlers.services import Services
 from app_server.handlers.settings.check import check_settings
+from app_server.handlers.settings.file_changes import config_refusal
 from app_server.handlers.settings.hook_trust import with_parts
 from app_server.handlers.settings.layers import (
     SHOWN_TABLES,
@@ -45,14 +46,12 @@ from protocol.config import (
     OverriddenMetadata,
     UserConfigLayerSource,
 )
-from protocol.errors import INVALID_REQUEST, RpcError, internal_error
+from protocol.errors import internal_error
 
 logger = logging.getLogger(__name__)
 
 FREE_TABLES = (*SHOWN_TABLES, "features")
 """Of these a value in force is shown; others may hold secrets that came another way."""
-
-WriteError = Literal["configLayerReadonly", "configValidationError", "configVersionConflict"]
 
 EDIT_S = 20.0
 """For the values of one request, without the last; a change in a file of 100 KB takes 1.3 s."""
@@ -111,14 +110,14 @@ class ConfigWriteHandlers:
         try:
             edits = with_parts(edits)
         except BadEdit as exc:
-            raise _refusal("configValidationError", str(exc)) from exc
+            raise config_refusal(str(exc)) from exc
         with settings_failures("failed to load configuration"):
             around = await self._configuration.read()
         result: list[ConfigWriteResponse] = []
 
         def changed(edit: Any, found: Config) -> str:
             if expected not in (None, version_of(found.document)):
-                raise _refusal("configVersionConflict", CONFLICT)
+                raise config_refusal(CONFLICT, "configVersionConflict")
             text = _edited(edit, found, edits)
             documents = [source.document for source in around.sources]
             documents[self._files.index(file)] = found.document
@@ -130,7 +129,7 @@ class ConfigWriteHandlers:
             with settings_failures("failed to load configuration"):
                 await file.change(changed)
         except ChangedMeanwhile as exc:
-            raise _refusal("configVersionConflict", CONFLICT) from exc
+            raise config_refusal(CONFLICT, "configVersionConflict") from exc
         except NotRecorded as exc:
             text = f"failed to write {file.path.name}: {exc}"
             raise internal_error(text, "storageFailed") from exc
@@ -165,7 +164,7 @@ class ConfigWriteHandlers:
         for file in self._files if "\0" not in chosen and Path(chosen).is_absolute() else ():
             if os.path.realpath(chosen) == os.path.realpath(file.path):
                 return file, os.path.normpath(chosen)
-        raise _refusal("configLayerReadonly", "Only writes to the user config are allowed")
+        raise config_refusal("Only writes to the user config are allowed", "configLayerReadonly")
 
 
 def _nothing() -> None:
@@ -189,7 +188,7 @@ def _edited(edit: Any, found: Config, edits: Sequence[ConfigEdit]) -> str:
                 else:
                     text = edit.set_value(text, step.path, step.value)
     except BadEdit as exc:
-        raise _refusal("configValidationError", str(exc)) from exc
+        raise config_refusal(str(exc)) from exc
     return text
 
 
@@ -207,7 +206,7 @@ def _checked(documents: Sequence[Document], around: Config, changed: Document) -
         config = config.with_layers(around.layers)
         check_settings(config)
     except ConfigError as exc:
-        raise _refusal("configValidationError", f"Invalid configuration: {exc}") from exc
+        raise config_refusal(f"Invalid configuration: {exc}") from exc
     return config
 
 
@@ -228,8 +227,3 @@ def _overridden(
                 effective_value=plain(value) if path[0] in FREE_TABLES else None,
             )
     return None
-
-
-def _refusal(word: WriteError, message: str) -> RpcError:
-    # Clients of Codex switch on a member of their own.
-    return RpcError(INVALID_REQUEST, message, word, config_write_error_code=word)
