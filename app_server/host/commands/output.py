@@ -1,6 +1,7 @@
 """What is kept of a command's output: its head and its tail, within a bound. No I/O."""
 
 from collections import deque
+from collections.abc import Callable
 
 MAX_KEPT_BYTES = 1024 * 1024
 """Of one command: half of it from the beginning, half from the end."""
@@ -40,29 +41,31 @@ class KeptOutput:
         """How many bytes between head and tail are not kept."""
         return self.total - len(self._head) - min(self._tail_bytes, self._tail_limit)
 
-    def head(self) -> bytes:
-        """Return the bytes before those that were lost; all of them where none were."""
-        return bytes(self._head) if self.lost_bytes else self.all()
-
-    def tail(self) -> bytes:
-        """Return the bytes after those that were lost; empty where none were."""
-        return self._last() if self.lost_bytes else b""
-
     def all(self) -> bytes:
         """Return head and tail with nothing in between to show what was lost."""
         return bytes(self._head) + self._last()
 
-    def text(self) -> str:
-        """Return what was kept as text, with a line that says how much was lost, if any was."""
-        if not self.lost_bytes:
-            return self.all().decode(errors="replace")
-        head, tail = bytes(self._head), self._last()
+    def text(
+        self,
+        limit_bytes: int | None = None,
+        in_words: Callable[[int], str] = lambda count: f"{count} bytes",
+    ) -> str:
+        """Return what was kept as text, of more than `limit_bytes` the beginning and the end.
+
+        A line says how much is missing in between, if anything is: `in_words`, given its bytes.
+        """
+        whole = self.all()
+        if not self.lost_bytes and (limit_bytes is None or self.total <= limit_bytes):
+            return whole.decode(errors="replace")
+        head, tail = (bytes(self._head), self._last()) if self.lost_bytes else (whole, whole)
+        if limit_bytes is not None:
+            half = limit_bytes // 2
+            head, tail = head[: limit_bytes - half], tail[-half:] if half else b""
         # A character that the cut went through is not shown by halves.
         head, tail = without_split_end(head), without_split_begin(tail)
         lost = self.total - len(head) - len(tail)
-        return f"{head.decode(errors='replace')}\n[... {lost} bytes left out ...]\n" + tail.decode(
-            errors="replace"
-        )
+        begin, end = head.decode(errors="replace"), tail.decode(errors="replace")
+        return f"{begin}\n[... {in_words(lost)} left out ...]\n{end}"
 
     def shortened(self, limit_bytes: int) -> "KeptOutput":
         """Return less of it, and nothing of a character that does not end yet.

@@ -101,11 +101,6 @@ class Listings:
             self._drop(next(iter(self._kept)))
         return found
 
-    @property
-    def count(self) -> int:
-        """How many are kept."""
-        return len(self._kept)
-
     def close(self) -> None:
         """Forget all."""
         for root in list(self._kept):

@@ -104,13 +104,14 @@ class CommandRun:
 
     def so_far(self) -> CommandExecutionThreadItem:
         """Return the item as it is now, with what was printed so far."""
-        text = self._output.text() if self._output.total else None
-        return self.item.model_copy(update={"aggregated_output": text})
+        return self._item(self._output)
 
     def snapshot(self, limit_bytes: int) -> CommandExecutionThreadItem:
         """Return the item with all output that clients were sent; what waited is sent first."""
         self._deltas.send()
-        output = self._output.shortened(limit_bytes)
+        return self._item(self._output.shortened(limit_bytes))
+
+    def _item(self, output: KeptOutput) -> CommandExecutionThreadItem:
         text = output.text() if output.total else None
         return self.item.model_copy(update={"aggregated_output": text})
 

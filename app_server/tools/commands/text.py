@@ -6,11 +6,7 @@ Source: docs/tools.md, "Commands".
 from collections.abc import Sequence
 from secrets import token_hex
 
-from app_server.host.commands.output import (
-    KeptOutput,
-    without_split_begin,
-    without_split_end,
-)
+from app_server.host.commands.output import KeptOutput
 
 BYTES_PER_TOKEN = 4
 
@@ -44,12 +40,4 @@ def model_text(
 
 def cut_to(output: KeptOutput, limit_bytes: int) -> str:
     """Return output as text, cut in the middle; a line says how much is missing."""
-    if output.total <= limit_bytes and not output.lost_bytes:
-        return output.all().decode(errors="replace")
-    whole = output.all()
-    head = without_split_end((output.head() or whole)[: limit_bytes - limit_bytes // 2])
-    half = limit_bytes // 2
-    tail = without_split_begin((output.tail() or whole)[-half:]) if half else b""
-    missing = tokens_in(output.total - len(head) - len(tail))
-    begin, end = head.decode(errors="replace"), tail.decode(errors="replace")
-    return f"{begin}\n[... {missing} tokens left out ...]\n{end}"
+    return output.text(limit_bytes, lambda count: f"{tokens_in(count)} tokens")

@@ -24,11 +24,11 @@ def test_head_and_tail_are_those_of_the_whole(pieces: list[bytes], limit: int) -
     whole = b"".join(pieces)
     assert kept.total == len(whole)
     if len(whole) <= limit:
-        assert (kept.head(), kept.tail(), kept.lost_bytes) == (whole, b"", 0)
+        assert (kept.all(), kept.lost_bytes) == (whole, 0)
         assert kept.text() == whole.decode(errors="replace")
     else:
         head, tail = limit - limit // 2, limit // 2
-        assert (kept.head(), kept.tail()) == (whole[:head], whole[-tail:])
+        assert kept.all() == whole[:head] + whole[-tail:]
         assert kept.lost_bytes == len(whole) - limit
 
 
@@ -37,6 +37,23 @@ def test_a_character_at_the_cut_is_left_out_and_counted() -> None:
     kept.add(("é" * 10).encode())
     # Five bytes are two characters and a half on either side.
     assert kept.text() == "éé\n[... 12 bytes left out ...]\néé"
+
+
+@pytest.mark.parametrize(
+    ("kept_bytes", "limit", "text"),
+    [
+        (9, 9, "123456789"),
+        (9, 8, "1234\n[... 1 bytes left out ...]\n6789"),
+        (9, 1, "1\n[... 8 bytes left out ...]\n"),
+        (9, 0, "\n[... 9 bytes left out ...]\n"),
+        (6, 9, "123\n[... 3 bytes left out ...]\n789"),
+        (6, 4, "12\n[... 5 bytes left out ...]\n89"),
+    ],
+)
+def test_a_text_has_a_bound_of_its_own(kept_bytes: int, limit: int, text: str) -> None:
+    kept = KeptOutput(kept_bytes)
+    kept.add(b"123456789")
+    assert kept.text(limit) == text
 
 
 def test_what_is_no_utf_8_is_replaced() -> None:
@@ -49,7 +66,7 @@ def test_small_pieces_without_end_are_kept_within_the_bound() -> None:
     kept = KeptOutput(1000)
     for _ in range(5000):
         kept.add(b"x" * 7)
-    assert len(kept.head()) + len(kept.tail()) == 1000
+    assert len(kept.all()) == 1000
     assert kept.lost_bytes == 34_000
 
 
