@@ -13,7 +13,7 @@ from app_server.clients.address import ServerAddress
 from app_server.clients.app_connection import ConnectionLost
 from app_server.clients.bench.conversation import converse
 from app_server.clients.connection import NoAppServer, identify, open_client
-from app_server.clients.receiver.agent.app_server import connect_app
+from app_server.clients.receiver.agent.surface import connect_app
 from app_server.clients.token_file import (
     TOKEN_FILE_VARIABLE,
     NoToken,

@@ -20,8 +20,7 @@ from app_server.clients.coder.options import AGENTS, spelled
 from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, TOKEN_VARIABLE, Plan
 from app_server.clients.coder.session_server import NoServer, session_server
 from app_server.clients.command_line import command_parser
-from app_server.clients.receiver.agent.app_server import check_url
-from app_server.clients.receiver.agent.surface import MODES
+from app_server.clients.receiver.agent.surface import MODES, check_url
 from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file, read_token
 from app_server.config.home import resolve_home
 from app_server.logs.lines import LineFormatter, LineWriter

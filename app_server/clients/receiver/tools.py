@@ -14,10 +14,9 @@ from mcp.shared.message import SessionMessage
 from pydantic_core import to_json
 
 from app_server.clients.receiver.agent.item import PENDING_TOOL
-from app_server.clients.receiver.bridge import Bridge
+from app_server.clients.receiver.bridge import Bridge, BridgeSession
 from app_server.clients.receiver.failpoints import reached
 from app_server.clients.receiver.ledger.entries import Entry, LedgerBroken
-from app_server.clients.receiver.ports import BridgeSession
 from app_server.clients.receiver.router.envelope import BadEnvelope, parse_envelope
 from app_server.clients.receiver.router.session_stream import NotSent
 from app_server.mcp_wire.messages import NoMessage, parse_message

@@ -5,13 +5,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.clients.receiver.agent.app_server import check_url
 from app_server.clients.receiver.agent.history import Presence, find_in_log
 from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy, PiggybackStrategy
 from app_server.clients.receiver.agent.surface import (
     SURFACE_VARIABLE,
     THREAD_VARIABLE,
     SurfaceContext,
+    check_url,
 )
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.ledger.ledger import DUE

@@ -11,7 +11,7 @@ from typing import Any
 import mcp_types as types
 
 from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.ports import BridgeSession
+from app_server.clients.receiver.bridge import BridgeSession
 from app_server.clients.receiver.router.session_stream import SessionStream
 from app_server.clients.receiver.router.wire import RouterAddress
 from app_server.clients.receiver.tools import Tools

@@ -9,13 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
 import anyio.to_thread
+from websockets.exceptions import WebSocketException
 
-from app_server.clients.app_connection import ConnectionLost
-from app_server.clients.receiver.agent.app_server import check_url, connect_app
+from app_server.clients.address import ServerAddress
+from app_server.clients.app_connection import AppConnection, ConnectionLost
 from app_server.clients.receiver.agent.history import Presence
 from app_server.clients.receiver.agent.item import PENDING_TOOL
 from app_server.clients.receiver.agent.strategies import (
@@ -29,7 +31,8 @@ from app_server.clients.receiver.agent.strategies import (
 from app_server.clients.receiver.agent.thread_link import Recipient, ThreadLink
 from app_server.clients.receiver.ledger.entries import Entry
 from app_server.clients.receiver.ledger.ledger import Ledger
-from app_server.clients.token_file import chosen_token_file
+from app_server.clients.token_file import NoToken, chosen_token_file
+from app_server.http.loopback_address import is_this_machine
 from protocol.errors import RpcError
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,11 @@ CONNECT_S = 5.0
 
 SETTLE_S = 2.0
 """For a server to say whether it has a signal, while the agent waits for a tool result."""
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+CLOSE_S = 1.0
+PING_S = 20.0
+"""Between pings, and for the pong; then the server counts as gone."""
 
 AppServerMode: TypeAlias = Literal["off", "local", "auto"]
 MODES: Mapping[str, AppServerMode] = {"off": "off", "local": "local", "auto": "auto"}
@@ -202,3 +210,41 @@ class CodexSurface:
         if why != self._logged:
             self._logged = why
             logger.warning("signals wait for tool results: app-server: %s", why)
+
+
+def check_url(url: str) -> str:
+    """Return a URL of an app-server on this machine.
+
+    Raises:
+        ValueError: it is of another machine, or no such URL; the text does not repeat it.
+    """
+    if url.startswith("unix://") and len(url) > len("unix://"):
+        return url
+    parts = urlsplit(url)
+    if parts.scheme != "ws" or not is_this_machine(parts.hostname):
+        raise ValueError("an app-server is reached by ws://127.0.0.1:PORT or unix://PATH alone")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("the URL of an app-server has a host and a port, and nothing else")
+    return url
+
+
+async def connect_app(url: str, token_file: Path | None = None) -> AppConnection:
+    """Connect, without shaking hands; callers set the deadline.
+
+    Raises:
+        ValueError: the URL is of another machine, or there is no token in the file.
+        ConnectionLost: nobody answers there.
+    """
+    try:
+        connection = await ServerAddress(check_url(url), token_file).connection(
+            max_size=MAX_MESSAGE_BYTES,
+            open_timeout=None,
+            close_timeout=CLOSE_S,
+            ping_interval=PING_S,
+            ping_timeout=PING_S,
+        )
+        return AppConnection(await connection)
+    except NoToken as exc:
+        raise ValueError(str(exc)) from exc
+    except (OSError, WebSocketException) as exc:
+        raise ConnectionLost from exc
