@@ -28,9 +28,8 @@ from app_server.server.listeners import Listener
 from app_server.server.running_servers import ServerEntry, announced
 from app_server.server.services import Built, build_services
 from app_server.server.settings import VERSION, Settings, Substitutes
-from app_server.server.start.first_types import build_first_types
 from app_server.server.start.home import home_errors
-from app_server.server.start.warm_up import load_sdk_if_used, warm_up
+from app_server.server.start.warm_up import build_first_types, load_sdk_if_used, warm_up
 from app_server.sessions.registry import Sessions
 from app_server.telemetry.sending import sending
 from app_server.threads.log.file.locks import STARTED_AT

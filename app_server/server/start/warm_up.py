@@ -42,6 +42,42 @@ async def load_sdk_if_used(accounts: Accounts, configuration: Configuration) -> 
         await load_sdk()
 
 
+def build_first_types() -> None:
+    """Build the wire types that the first turn needs; for the importer's thread.
+
+    Validators are built at first use (protocol/model.py). Those with items of turns take 10 to 20
+    ms each, which would be the event loop's.
+    """
+    from protocol.items import (
+        AgentMessageThreadItem,
+        ItemCompletedNotification,
+        ItemStartedNotification,
+        UserMessageThreadItem,
+    )
+    from protocol.mcp import McpServerStatusUpdatedNotification
+    from protocol.methods import METHODS
+    from protocol.rollout import ItemCompleted, Settings, ThreadCreated, TurnCompleted
+    from protocol.threads import Thread
+    from protocol.turns import Turn
+
+    for wire_type in (
+        Thread,
+        Turn,
+        UserMessageThreadItem,
+        AgentMessageThreadItem,
+        ItemStartedNotification,
+        ItemCompletedNotification,
+        McpServerStatusUpdatedNotification,
+        ThreadCreated,
+        Settings,
+        ItemCompleted,
+        TurnCompleted,
+    ):
+        wire_type.model_rebuild()
+    for method in ("thread/start", "turn/start"):
+        METHODS[method].build()
+
+
 async def _succeeds(part: Callable[[], Awaitable[object]]) -> bool:
     try:
         await part()
