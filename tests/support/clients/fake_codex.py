@@ -12,11 +12,6 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-import anyio
-from websockets.asyncio.client import connect
-
-from app_server.clients.connection import identify, open_client
-
 
 def main() -> int:
     """Run the agent."""
@@ -25,13 +20,17 @@ def main() -> int:
     given: dict[str, object] = {"words": sys.argv[1:], "variables": variables, "pid": os.getpid()}
     url = variables.get("PRISM_CODEX_APP_SERVER_URL")
     if url is not None:
-        given["home"] = anyio.run(_home_of, url, os.environ.get("APP_SERVER_TOKEN"))
+        # Late: most tests give the agent no server, and wait for no imports.
+        from tests.support.clients.fake_codex_client import home_of, work
+
+        given["home"] = home_of(url, os.environ.get("APP_SERVER_TOKEN"))
     if do == "exit":
         _write(Path(out), given)
         return int(arguments[0])
     if do == "thread":
         assert url is not None
-        return anyio.run(_work, url, arguments[0], Path(out), given)
+        work(url, arguments[0], lambda thread: _write(Path(out), given | {"thread": thread}))
+        return 0
     if do == "count":
         return _count(Path(out), given)
     signal.signal(signal.SIGTERM, _end)
@@ -54,24 +53,6 @@ def _count(out: Path, given: dict[str, object]) -> int:
 
 def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(50 + number)
-
-
-async def _home_of(url: str, token: str | None) -> object:
-    if token is None:
-        return (await identify(url, "fake-codex", timeout_s=10.0))["codexHome"]
-    headers = {"Authorization": f"Bearer {token}"}
-    async with connect(url, proxy=None, additional_headers=headers) as socket:
-        info = {"clientInfo": {"name": "fake-codex", "version": "1"}}
-        await socket.send(json.dumps({"id": 1, "method": "initialize", "params": info}))
-        return json.loads(await socket.recv())["result"]["codexHome"]
-
-
-async def _work(url: str, folder: str, out: Path, given: dict[str, object]) -> int:
-    async with open_client(url, "fake-codex") as client:
-        started = await client.call("thread/start", {"cwd": folder})
-        _write(out, given | {"thread": started["thread"]})
-        await anyio.sleep_forever()
-    return 0
 
 
 def _write(out: Path, given: dict[str, object]) -> None:

@@ -275,7 +275,11 @@ async def endless(chunk: bytes) -> AsyncIterator[str]:
     """Serve a Responses API that answers with one chunk, again and again; gives its URL."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        if (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET "):
+            # The list of models, which the server would wait for.
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            writer.close()
+            return
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
             b"transfer-encoding: chunked\r\n\r\n"

@@ -1,0 +1,39 @@
+"""What the agent for tests of the launcher (fake_codex.py) asks the server that it is given."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+from websockets.asyncio.client import connect
+
+from app_server.clients.connection import identify, open_client
+
+NAME = "fake-codex"
+
+
+def home_of(url: str, token: str | None) -> Any:
+    """Return the home folder that the server names."""
+    return anyio.run(_home_of, url, token)
+
+
+def work(url: str, folder: str, write: Callable[[Any], None]) -> None:
+    """Start a thread in a folder, write it down, and wait without an end."""
+    anyio.run(_work, url, folder, write)
+
+
+async def _home_of(url: str, token: str | None) -> Any:
+    if token is None:
+        return (await identify(url, NAME, timeout_s=10.0))["codexHome"]
+    headers = {"Authorization": f"Bearer {token}"}
+    async with connect(url, proxy=None, additional_headers=headers) as socket:
+        info = {"clientInfo": {"name": NAME, "version": "1"}}
+        await socket.send(json.dumps({"id": 1, "method": "initialize", "params": info}))
+        return json.loads(await socket.recv())["result"]["codexHome"]
+
+
+async def _work(url: str, folder: str, write: Callable[[Any], None]) -> None:
+    async with open_client(url, NAME) as client:
+        started = await client.call("thread/start", {"cwd": folder})
+        write(started["thread"])
+        await anyio.sleep_forever()
