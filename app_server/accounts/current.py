@@ -4,12 +4,11 @@ Source: docs/accounts.md.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from app_server.accounts.claims import expiry_of
 from app_server.accounts.credentials import AuthState, Credentials
-from app_server.accounts.ports import Supplier
 from app_server.accounts.record import AuthRecord
 
 logger = logging.getLogger(__name__)
@@ -22,6 +21,12 @@ PAUSE_MS = 60_000
 
 MAX_AGE_MS = 8 * 24 * 3600 * 1000
 """A token that does not say when it expires is renewed at this age."""
+
+Supplier: TypeAlias = Callable[[str | None], Awaitable[Credentials]]
+"""Asks the client that keeps the tokens for another one; takes the account of the old one.
+
+Raises AccountError when there is none.
+"""
 
 Listener: TypeAlias = Callable[[AuthState], None]
 

@@ -8,7 +8,7 @@ from app_server.accounts.errors import (
     RefreshFailed,
 )
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.ports import RefreshReason
+from app_server.accounts.issuer_access import RefreshReason
 from app_server.accounts.record import AuthRecord, Tokens
 from app_server.accounts.web import Web, WebAnswer, open_issuer_web
 from protocol.model import JsonObject

@@ -1,12 +1,11 @@
 """What the account asks of its issuer: within bounds, and loaded when it is first needed."""
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import anyio
 
 from app_server.accounts.errors import AccountError, IssuerUnavailable
-from app_server.accounts.ports import RefreshReason, TokenIssuer
 from app_server.accounts.record import AuthRecord
 from app_server.runtime.loader import LoadFailed, load
 from protocol.model import JsonObject
@@ -21,6 +20,19 @@ HEAR_OUT_S = 20.0
 
 REVOKE_S = 10.0
 """How long the issuer may take to take tokens back; after that they expire by themselves."""
+
+
+RefreshReason: TypeAlias = Literal["forced", "proactive", "unauthorized_recovery"]
+
+
+class TokenIssuer(Protocol):
+    """Renews tokens, and takes them back; `Grants` is the real one."""
+
+    async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
+        """Ask for new tokens for those of a document."""
+
+    async def revoke(self, record: AuthRecord) -> None:
+        """Give the tokens of a document back."""
 
 
 class IssuerAccess:

@@ -6,7 +6,6 @@ Source: docs/plugins.md, "Suggestions of the model".
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio.to_thread
@@ -17,7 +16,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.extension.registration import ContributionContext
 from app_server.plugins.contributor import Plugins, feature_is_on
 from app_server.plugins.store import PluginId
-from app_server.runtime.loader import load_from_worker
+from app_server.runtime.loader import load
 
 if TYPE_CHECKING:
     from protocol.plugin_suggestions import SuggestedPlugin
@@ -50,9 +49,9 @@ class Offers:
 
     async def offered(self, config: Mapping[str, Any]) -> "Sequence[SuggestedPlugin]":
         """Return those of them that a marketplace has."""
-        wanted = self._wanted(config)
+        read, wanted = await load(_read_candidates), self._wanted(config)
         store, home = self._plugins.store, self._user_home
-        return await anyio.to_thread.run_sync(_read, store, config, wanted, home)
+        return await anyio.to_thread.run_sync(read, store, config, wanted, home)
 
     async def is_complete(self, plugin: "SuggestedPlugin", context: ContributionContext) -> bool:
         """Whether a plugin is in the home folder, and the apps that it declares are there."""
@@ -82,15 +81,10 @@ class Offers:
         ]
 
 
-def _read(*arguments: Any) -> "list[SuggestedPlugin]":
-    found: list[SuggestedPlugin] = load_from_worker(_candidates).read_candidates(*arguments)
-    return found
+def _read_candidates() -> "Callable[..., list[SuggestedPlugin]]":
+    from app_server.plugins.candidates import read_candidates
 
-
-def _candidates() -> ModuleType:
-    from app_server.plugins import candidates
-
-    return candidates
+    return read_candidates
 
 
 def _with_disabled(plugin_id: str, edit: Any, found: Config) -> str:

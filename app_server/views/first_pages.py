@@ -20,7 +20,7 @@ def wire_page(
 ) -> dict[str, Any]:
     """Collect a page of turns; in a thread that is not `loaded` no turn can be running."""
     page = turns_page(reader, query, view)
-    given_up_at_ms = None if loaded else reader.facts.at_ms
+    given_up_at_ms = None if loaded else reader.written_at_ms
     return {
         "data": [turn_of_page(turn, given_up_at_ms) for turn in page.turns],
         "next_cursor": page.next_cursor,

@@ -110,7 +110,7 @@ def turns_of_log(reader: HistoryReader, *, loaded: bool) -> list[Turn]:
             break
         items = [item for item in map(reader.item, places) if item is not None] if fits else []
         paged = PagedTurn(outline, "full" if fits else "notLoaded", items)
-        shown.append(turn_of_page(paged, None if loaded else reader.facts.at_ms))
+        shown.append(turn_of_page(paged, None if loaded else reader.written_at_ms))
     return shown[::-1]
 
 

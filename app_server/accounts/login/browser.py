@@ -9,7 +9,6 @@ import errno
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import urlencode
 
@@ -54,18 +53,6 @@ MAX_DETAIL = 300
 """Characters of what the issuer says that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Proof:
-    verifier: str = field(repr=False)
-    challenge: str
-
-    @classmethod
-    def make(cls) -> "_Proof":
-        verifier = secrets.token_urlsafe(64)
-        digest = hashlib.sha256(verifier.encode()).digest()
-        return cls(verifier, base64.urlsafe_b64encode(digest).decode().rstrip("="))
-
-
 class BrowserLogin:
     """A Flow with a browser on this machine; `url` is where that begins."""
 
@@ -75,7 +62,7 @@ class BrowserLogin:
         self._issuer = issuer
         self._wishes = wishes
         self._listener = listener
-        self._proof = _Proof.make()
+        self._verifier = secrets.token_urlsafe(64)
         self._state = secrets.token_urlsafe(32)
         self._keep: Keep | None = None
         self._busy = False
@@ -86,7 +73,7 @@ class BrowserLogin:
             "response_type": "code",
             "client_id": issuer.client_id,
             "redirect_uri": self._redirect_uri,
-            "code_challenge": self._proof.challenge,
+            "code_challenge": _challenge(self._verifier),
             "code_challenge_method": "S256",
             "state": self._state,
             "scope": SIGN_IN_SCOPE,
@@ -169,7 +156,7 @@ class BrowserLogin:
         return Page(HTTPStatus.FOUND, "You are signed in.", there, self._settled.set)
 
     async def _exchange(self, code: str) -> Tokens:
-        place, verifier = self._redirect_uri, self._proof.verifier
+        place, verifier = self._redirect_uri, self._verifier
         try:
             async with open_issuer_web() as web:
                 return await exchange_code(web, self._issuer, code, place, verifier)
@@ -183,6 +170,11 @@ class BrowserLogin:
         if self._failure is None:
             self._failure = failure
         return Page(HTTPStatus.OK, title, then=self._settled.set)
+
+
+def _challenge(verifier: str) -> str:
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def _refusal(error: str, description: str) -> LoginFailed:

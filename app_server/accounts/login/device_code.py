@@ -110,16 +110,16 @@ def _interval_s(value: Any) -> float:
     return min(max(wanted, MIN_INTERVAL_S), MAX_INTERVAL_S)
 
 
+@dataclass(slots=True)
 class DeviceLogin:
     """A Flow with a browser on any machine."""
 
-    prefix = ""
-
-    def __init__(self, issuer: Issuer, web: Web, code: DeviceCode, stack: AsyncExitStack) -> None:
-        self._issuer = issuer
-        self._web = web
-        self._code = code
-        self._stack = stack
+    issuer: Issuer
+    web: Web
+    code: DeviceCode
+    stack: AsyncExitStack
+    """Closes the connections."""
+    prefix: str = ""
 
     @classmethod
     async def open(cls) -> "DeviceLogin":
@@ -145,14 +145,14 @@ class DeviceLogin:
         """Name the address and the code."""
         return ChatgptDeviceCodeLoginAccountResponse(
             login_id=login_id,
-            verification_url=self._issuer.device_url,
-            user_code=self._code.user_code,
+            verification_url=self.issuer.device_url,
+            user_code=self.code.user_code,
         )
 
     async def run(self, keep: Keep) -> None:
         """Wait until the code was entered and sign in."""
-        await keep(await await_tokens(self._web, self._issuer, self._code), self._issuer)
+        await keep(await await_tokens(self.web, self.issuer, self.code), self.issuer)
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._stack.aclose()
+        await self.stack.aclose()

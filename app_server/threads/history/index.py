@@ -11,7 +11,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from app_server.runtime.sqlite import open_rebuildable, version_of
@@ -39,15 +38,6 @@ CREATE INDEX by_id ON turns (key, id);
 CREATE TABLE copied (thread_id TEXT PRIMARY KEY, version TEXT);
 {TEXT_SCHEMA}
 """
-
-
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """What is known of a log that the index has caught up with."""
-
-    key: int
-    at_ms: int
-    """When it was last written."""
 
 
 class HistoryIndex:
@@ -126,8 +116,10 @@ class HistoryIndex:
         with index_failures(self._path), self._lock:
             yield self._database
 
-    def facts(self, thread_id: str, path: Path) -> LogFacts:
-        """Let the index catch up with one log and return what it knows of it.
+    def caught_up(self, thread_id: str, path: Path) -> tuple[int, int]:
+        """Let the index catch up with one log.
+
+        Returns its key in the index, and when it was last written, in Unix milliseconds.
 
         Raises:
             FileNotFoundError: there is no such log.
@@ -135,7 +127,7 @@ class HistoryIndex:
         """
         with self.transaction() as database:
             progress = catch_up(database, thread_id, path)
-        return LogFacts(progress.key, progress.at_ms)
+        return progress.key, progress.at_ms
 
     def turns(
         self, key: int, *, below: int | None, above: int | None, limit: int

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from app_server.threads.history.cursors import HistoryPlace, parse_place
-from app_server.threads.history.index import HistoryIndex, LogFacts
+from app_server.threads.history.index import HistoryIndex
 from app_server.threads.history.messages import item_in
 from app_server.threads.log.outline import ItemKind, ItemPlace, TurnOutline
 from protocol.items import ThreadItem
@@ -89,7 +89,7 @@ class HistoryReader:
         """
         self._index = index
         self.thread_id = thread_id
-        self.facts: LogFacts = index.facts(thread_id, path)
+        self._key, self.written_at_ms = index.caught_up(thread_id, path)
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __enter__(self) -> "HistoryReader":
@@ -104,14 +104,14 @@ class HistoryReader:
 
     def turn(self, turn_id: str) -> TurnOutline | None:
         """Find a turn."""
-        return self._index.turn(self.facts.key, turn_id)
+        return self._index.turn(self._key, turn_id)
 
     def walk(self, number: int | None, *, ascending: bool) -> Iterator[TurnOutline]:
         """Walk turns from a number on, itself included; None begins at the end or the beginning."""
         bound = number
         while True:
             batch = self._index.turns(
-                self.facts.key,
+                self._key,
                 below=None if ascending or bound is None else bound + 1,
                 above=None if not ascending else (0 if bound is None else bound) - 1,
                 limit=_BATCH,

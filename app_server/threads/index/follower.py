@@ -7,7 +7,7 @@ Source: docs/architecture.md, "Threads on disk".
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -168,30 +168,24 @@ class IndexFollower:
     async def flush(self) -> None:
         """Write the rows that are behind; what cannot be written now is tried again."""
         async with self.flushing:
-            await self._put_behind()
-
-    async def _put_behind(self) -> None:
-        behind, self._behind = self._behind, {}
-        left_open, self._left_open = self._left_open, False
-        try:
-            await self._put(behind)
-            if left_open:
-                await anyio.to_thread.run_sync(self._repair)
-        except OSError as exc:
-            if not self._fails:
-                logger.warning("the index is behind until it can be written: %s", exc)
-            self._fails = True
-            self._behind = {**behind, **self._behind}
-            self._left_open = left_open
-            self.wake()
-        else:
-            self._fails = False
-
-    async def _put(self, states: Mapping[str, ThreadState]) -> None:
-        if states:
-            rows = [ThreadRow.of(state) for state in states.values()]
-            put = partial(self.index.put, rows, is_open=True)
-            await anyio.to_thread.run_sync(put, limiter=self.workers)
+            behind, self._behind = self._behind, {}
+            left_open, self._left_open = self._left_open, False
+            try:
+                if behind:
+                    rows = [ThreadRow.of(state) for state in behind.values()]
+                    put = partial(self.index.put, rows, is_open=True)
+                    await anyio.to_thread.run_sync(put, limiter=self.workers)
+                if left_open:
+                    await anyio.to_thread.run_sync(self._repair)
+            except OSError as exc:
+                if not self._fails:
+                    logger.warning("the index is behind until it can be written: %s", exc)
+                self._fails = True
+                self._behind = {**behind, **self._behind}
+                self._left_open = left_open
+                self.wake()
+            else:
+                self._fails = False
 
     async def aclose(self) -> None:
         """Close the index; closing what was never open is harmless."""

@@ -17,7 +17,6 @@ from protocol.rollout import (
     ThreadCreated,
     TurnCompleted,
     TurnStarted,
-    parse_record,
     render_record,
 )
 
@@ -57,7 +56,7 @@ def ranges_to_copy(path: Path, point: ForkPoint) -> list[tuple[int, int]]:
     wanted = point.last_turn_id or point.before_turn_id
     turn_id, found = "", wanted is None
     for line in _lines_of_turns(path, point.end):
-        match _head(line):
+        match line.record("turnStarted", "turnCompleted"):
             case TurnStarted() as started:
                 if wanted is not None and turn_id == point.last_turn_id:
                     return ranges
@@ -107,10 +106,6 @@ def _lines_of_turns(path: Path, end: int | None) -> Iterator[LogLine]:
     for line in scan_lines(path, 0, end):
         if line.type in _COPIED and not dropped.has(line.type, line.offset):
             yield line
-
-
-def _head(line: LogLine) -> object:
-    return parse_record(line.content) if line.type in ("turnStarted", "turnCompleted") else None
 
 
 def _extend(ranges: list[tuple[int, int]], line: LogLine) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.threads.log.file.lines import LogLine, scan_lines
-from protocol.rollout import TURN_RECORDS, TurnsReverted, TurnStarted, parse_record
+from app_server.threads.log.file.lines import scan_lines
+from protocol.rollout import TURN_RECORDS, TurnsReverted, TurnStarted
 
 _MARK = b'"type":"turnsReverted"'
 _CHUNK = 1 << 18
@@ -47,7 +47,7 @@ def dropped_in(path: Path, before_turn_id: str | None = None) -> Dropped:
     end = 0
     for line in scan_lines(path):
         end = line.end
-        match _record(line):
+        match line.record("turnStarted", "turnsReverted"):
             case TurnStarted(turn_id=turn_id):
                 turns.append((turn_id, line.offset))
             case TurnsReverted(before_turn_id=turn_id):
@@ -67,11 +67,6 @@ def _drop(
             ranges.append((start, end))
             del turns[number:]
             return
-
-
-def _record(line: LogLine) -> object:
-    known = line.type in ("turnStarted", "turnsReverted")
-    return parse_record(line.content) if known else None
 
 
 def _mentions_revert(path: Path) -> bool:

@@ -89,7 +89,7 @@ def test_a_line_that_is_too_long_is_passed_over_by_all_readers(
     assert texts(load_state(path, faults)) == [["u0", "a0.1"]]
     assert faults == LogFaults(0, 1, 0, [5])
     index = HistoryIndex(tmp_path / "history")
-    key = index.facts(THREAD, path).key
+    key, _ = index.caught_up(THREAD, path)
     (outline,) = index.turns(key, below=None, above=None, limit=5)
     assert (outline.status, len(outline)) == ("completed", 2)
     index.close()
@@ -135,7 +135,7 @@ def test_a_history_index_that_another_process_makes_is_made_together(tmp_path: P
     write(path, *turn(1, "b"))
     second.catch_up([(THREAD, path)])
     second.mark_complete()
-    key = first.facts(THREAD, path).key
+    key, _ = first.caught_up(THREAD, path)
     found = first.turns(key, below=None, above=None, limit=5)
     assert [outline.id for outline in found] == ["t1", "t0"]
     third = HistoryIndex(tmp_path / "history")

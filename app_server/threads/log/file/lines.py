@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from app_server.threads.log.file.bounded_lines import read_lines
 from protocol.record_base import ROLLOUT_VERSION
-from protocol.rollout import parse_record
+from protocol.rollout import Record, parse_record
 
 _PREFIX = re.compile(rb'\{"v":%d,"atMs":(-?\d{1,18}),"type":"(\w+)"' % ROLLOUT_VERSION)
 
@@ -27,6 +27,10 @@ class LogLine(NamedTuple):
     at_ms: int
     end: int
     """Where the next line begins."""
+
+    def record(self, *types: str) -> Record | None:
+        """Read its record if that is of one of these types."""
+        return parse_record(self.content) if self.type in types else None
 
 
 def scan_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[LogLine]:
