@@ -14,6 +14,7 @@ import anyio
 import anyio.abc
 
 from app_server.host.commands.command import OnOutput
+from app_server.host.commands.shell import default_shell
 from app_server.host.exec.client.command import RemoteCommand
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.starts import (
@@ -24,7 +25,6 @@ from app_server.host.exec.client.starts import (
     process_start,
 )
 from app_server.host.processes import LocalProcess, LocalProcesses
-from app_server.host.shell import default_shell
 from app_server.runtime.launch import Launch
 from protocol.environments import EnvironmentShellInfo
 from protocol.exec_files import FileProfile

@@ -48,6 +48,11 @@ def _is_crlf(lines: Sequence[str]) -> bool:
     return len(lines) > 1 and all(line.endswith("\r") for line in lines[:-1])
 
 
+def _old(lines: Lines) -> list[str]:
+    """Return what the file has to have."""
+    return [text for mark, text in lines if mark != "+"]
+
+
 def _write(lines: Lines, file: Sequence[str], at: int, out: list[str]) -> int:
     """Write a hunk that is at `at`, and return where the file goes on after it."""
     like = file[min(at, len(file) - 1)] if file else ""
@@ -77,14 +82,14 @@ class _Finder:
         starts = self._starts(hunk.contexts)
         lines = hunk.lines
         while True:
-            old = [text for mark, text in lines if mark != "+"]
+            old = _old(lines)
             at = self._place(hunk, old, starts)
             if at is not None:
                 self._after = at + len(old)
                 return at, lines
             # Models end a hunk with an empty line that the file does not have.
             if len(lines) < 2 or lines[-1] != (" ", ""):
-                wanted = "\n".join(hunk.old)[:MAX_SHOWN_CHARS]
+                wanted = "\n".join(_old(hunk.lines))[:MAX_SHOWN_CHARS]
                 raise NotApplicable(f"Failed to find expected lines in {self._path}:\n{wanted}")
             lines = lines[:-1]
 

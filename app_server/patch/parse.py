@@ -41,11 +41,6 @@ class Hunk:
     at_end: bool = False
     """Whether they are the last of the file."""
 
-    @property
-    def old(self) -> list[str]:
-        """What the file has to have."""
-        return [text for mark, text in self.lines if mark != "+"]
-
 
 @dataclass(frozen=True, slots=True)
 class AddFile:

@@ -3,11 +3,13 @@
 Source: docs/tools.md, "Commands".
 """
 
+import os
+import pwd
 import shutil
 from pathlib import Path
 
-from app_server.host.shell import default_shell
 from app_server.permissions.shell.quoting import shown
+from protocol.environments import EnvironmentShellInfo
 
 POSIX_SHELLS = frozenset(("bash", "dash", "ksh", "sh", "zsh"))
 
@@ -19,6 +21,19 @@ _SHOW = 'exec >&8 2>&7 8>&- 7>&-; eval "shift; $1"'
 
 class UnknownShell(Exception):
     """A shell that was asked for is not on this machine; the text is for the model."""
+
+
+def default_shell() -> EnvironmentShellInfo:
+    """Take `SHELL`, else what the system has for this user, else `sh`."""
+    path = os.environ.get("SHELL") or _listed() or shutil.which("sh") or "sh"
+    return EnvironmentShellInfo(name=Path(path).name, path=path)
+
+
+def _listed() -> str | None:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_shell or None
+    except KeyError:
+        return None
 
 
 def find_shell(name: str | None) -> str:

@@ -61,8 +61,3 @@ class Programs:
         """Have all programs of an owner ended; never waits."""
         for program in self._running.get(owner, {}).values():
             program.terminate()
-
-    @property
-    def count(self) -> int:
-        """How many run."""
-        return sum(map(len, self._running.values()))

@@ -8,7 +8,6 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -25,16 +24,6 @@ from app_server.permissions.environment import EnvironmentPolicy, command_enviro
 from protocol.exec_server import CommandStartParams
 
 
-class Input(Protocol):
-    """What a relay needs of a child's input."""
-
-    def is_closing(self) -> bool:
-        """Whether it takes nothing more."""
-
-    def close(self) -> None:
-        """End it."""
-
-
 class CommandChild(asyncio.ReadTransport):
     """A command in the shape of a child process: what it prints can be read from stream readers."""
 
@@ -48,7 +37,7 @@ class CommandChild(asyncio.ReadTransport):
         self._command: RunningCommand | None = None
         self._queue = b""
         self._writing: asyncio.Task[None] | None = None
-        self.stdin: Input = self
+        self.stdin = self
 
     def take(self, stream: Stream, data: bytes) -> None:
         """Take output."""

@@ -24,6 +24,7 @@ from websockets.http11 import Request, Response
 
 from app_server.config.home import resolve_home
 from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.shell import default_shell
 from app_server.host.exec.protocol import (
     BUSY,
     INVALID,
@@ -41,7 +42,6 @@ from app_server.host.exec.server.relay import Child, Relay
 from app_server.host.exec.server.served import ServedChild
 from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
-from app_server.host.shell import default_shell
 from app_server.permissions.confinement.places import places_of_machine
 from protocol.errors import ErrorObject
 from protocol.exec_server import (
