@@ -175,7 +175,7 @@ class MarketplaceHandlers:
             if folder is not None:
                 response.upgraded_roots.append(str(folder))
         if response.upgraded_roots:
-            context.after_answer(await self._sources.take_effect())
+            await self._sources.take_effect(context)
         return response
 
     async def _upgrade(self, name: str, source: GitSource, revision: object) -> Path | None:

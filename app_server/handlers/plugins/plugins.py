@@ -1,6 +1,6 @@
 """plugin/*: what marketplaces offer, what is installed, installing and removing it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 
@@ -21,12 +21,14 @@ from protocol.errors import invalid_request
 from protocol.plugins import (
     GitPluginSource,
     LocalPluginSource,
+    MarketplaceLoadErrorInfo,
     PluginInstalledParams,
     PluginInstalledResponse,
     PluginInstallParams,
     PluginInstallResponse,
     PluginListParams,
     PluginListResponse,
+    PluginMarketplaceEntry,
     PluginReadParams,
     PluginReadResponse,
     PluginUninstallParams,
@@ -56,22 +58,24 @@ class PluginHandlers:
         """List what local marketplaces offer; other kinds have nothing here."""
         if params.marketplace_kinds is not None and "local" not in params.marketplace_kinds:
             return PluginListResponse(marketplaces=[])
-        config = await self._sources.read_config()
-        found, errors = await self._sources.marketplaces(config, params.cwds)
-        views = await self._views()
-        entries = await anyio.to_thread.run_sync(views.entries, found)
+        entries, errors = await self._entries(params.cwds)
         return PluginListResponse(marketplaces=entries, marketplace_load_errors=errors)
 
     async def list_installed(
         self, context: RequestContext, params: PluginInstalledParams
     ) -> PluginInstalledResponse:
         """List installed plugins of the marketplaces that are found."""
-        config = await self._sources.read_config()
-        found, errors = await self._sources.marketplaces(config, params.cwds)
-        views = await self._views()
         wanted = params.install_suggestion_plugin_names or []
-        entries = await anyio.to_thread.run_sync(views.entries, found, wanted)
+        entries, errors = await self._entries(params.cwds, wanted)
         return PluginInstalledResponse(marketplaces=entries, marketplace_load_errors=errors)
+
+    async def _entries(
+        self, folders: Sequence[str] | None, wanted: Sequence[str] | None = None
+    ) -> tuple[list[PluginMarketplaceEntry], list[MarketplaceLoadErrorInfo]]:
+        config = await self._sources.read_config()
+        found, errors = await self._sources.marketplaces(config, folders)
+        views = await self._views()
+        return await anyio.to_thread.run_sync(views.entries, found, wanted), errors
 
     async def read(self, context: RequestContext, params: PluginReadParams) -> PluginReadResponse:
         """Read about one plugin of a local marketplace."""
@@ -113,7 +117,7 @@ class PluginHandlers:
                 install = self._store.install
                 await anyio.to_thread.run_sync(install, plugin.root, id_, plugin.version)
                 await self._services.config_file.write(("plugins", str(id_), "enabled"), True)
-            context.after_answer(await self._sources.take_effect())
+            await self._sources.take_effect(context)
         needing = await apps_needing_auth(self._services, plugin.app_ids)
         return PluginInstallResponse(auth_policy=entry.auth_policy, apps_needing_auth=needing)
 
@@ -129,7 +133,7 @@ class PluginHandlers:
             with plugin_failures():
                 await self._services.config_file.remove(("plugins", str(id_)))
                 await anyio.to_thread.run_sync(self._store.remove, id_)
-            context.after_answer(await self._sources.take_effect())
+            await self._sources.take_effect(context)
         return PluginUninstallResponse()
 
     async def _views(self) -> PluginViews:

@@ -1,7 +1,6 @@
 """What the methods of plugins and marketplaces work with, and what they answer of failures."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from app_server.config.editing.errors import NotRecorded
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
+from app_server.handlers.settings.file_changes import reload_threads
 from app_server.host.git_fetch import GitFetchFailed
 from app_server.plugins.marketplace import (
     Marketplace,
@@ -19,12 +19,11 @@ from app_server.plugins.marketplace import (
     find_marketplaces,
     read_marketplace,
 )
+from app_server.rpc.context import RequestContext
 from app_server.runtime.contained_files import BrokenFiles
 from app_server.runtime.user_paths import expand_user
 from protocol.errors import RpcError, internal_error, invalid_request
 from protocol.plugins import MarketplaceLoadErrorInfo
-
-logger = logging.getLogger(__name__)
 
 
 class PluginSources:
@@ -58,20 +57,10 @@ class PluginSources:
         with config_failures():
             return await self._services.configuration.read()
 
-    async def take_effect(self) -> Callable[[], None]:
-        """Load what is installed now; returns what gives it to loaded threads."""
+    async def take_effect(self, context: RequestContext) -> None:
+        """Load what is installed now, and give it to loaded threads after the answer."""
         await self._services.plugins.load()
-        try:
-            base = await self._services.configuration.read()
-        except ConfigError as exc:
-            # It was readable a moment ago; the next reload takes over what is there then.
-            logger.warning("loaded threads do not learn of a change of plugins: %s", exc)
-            return _nothing
-        return lambda: self._services.sessions.reload_servers(base)
-
-
-def _nothing() -> None:
-    pass
+        await reload_threads(context, self._services, "a change of plugins")
 
 
 def _read_all(

@@ -80,7 +80,7 @@ class DiagnosticsHandlers:
             ),
             connections=_connections(self._loads()),
             threads=_threads(sessions, services.figures),
-            queues=list(queue_fill(services, files)),
+            queues=queue_fill(services, files),
             mcp_servers=_mcp_servers(sessions),
             methods=_methods(services.figures),
             signals=signals,

@@ -17,7 +17,6 @@ from app_server.handlers.settings.layers import (
     layers_of,
     origins_of,
     shown_layer,
-    user_layers,
 )
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.permissions.project_config import read_project_layers, with_projects
@@ -93,7 +92,8 @@ def _read(
 ) -> ConfigReadResponse:
     projects = [] if cwd is None else read_project_layers(config, cwd)
     config = with_projects(config, projects)
-    layers = layers_of(config, user_layers(config, configuration), projects)
+    documents = [source.document for source in config.sources]
+    layers = layers_of(config, configuration, documents, projects)
     return ConfigReadResponse(
         config=effective_config(config),
         origins=origins_of(layers),

@@ -87,25 +87,16 @@ def effective_config(config: Config) -> EffectiveConfig:
         raise config.error(path, problem["msg"]) from exc
 
 
-def user_layers(config: Config, configuration: Configuration) -> Sequence[Layer]:
-    """Return the user's files as layers, the highest first: a profile, then config.toml."""
-    sources = [source.document for source in config.sources] or [{}]
-    of_profile = [
-        user_layer(str(configuration.profile_file), document, configuration.profile)
-        for document in sources[1:]
-    ]
-    return [*of_profile, user_layer(str(configuration.file), sources[0])]
-
-
-def user_layer(file: str, document: Document, profile: str | None = None) -> Layer:
-    """Make a layer of one of the user's files."""
-    return Layer(UserConfigLayerSource(file=file, profile=profile), document)
-
-
 def layers_of(
-    config: Config, of_user: Sequence[Layer], projects: Sequence[ProjectLayer] = ()
+    config: Config,
+    configuration: Configuration,
+    documents: Sequence[Document],
+    projects: Sequence[ProjectLayer] = (),
 ) -> Sequence[Layer]:
-    """Return the layers of a configuration over those of the user; the highest first."""
+    """Return the layers of a configuration, the highest first.
+
+    `documents` are the user's files: config.toml, and the profile over it.
+    """
     layers = [
         Layer(
             ProjectConfigLayerSource(dot_codex_folder=str(project.folder)),
@@ -114,7 +105,13 @@ def layers_of(
         )
         for project in reversed(projects)
     ]
-    layers += of_user
+    file, of_profile = str(configuration.profile_file), configuration.profile
+    layers += [
+        Layer(UserConfigLayerSource(file=file, profile=of_profile), document)
+        for document in documents[1:]
+    ]
+    user = documents[0] if documents else {}
+    layers.append(Layer(UserConfigLayerSource(file=str(configuration.file)), user))
     flags = Config({})
     for overrides in config.layers:
         flags = flags.override(overrides)

@@ -4,11 +4,9 @@ All edits of a request are written, or none. What would not be a usable configur
 Source: docs/config.md, "What clients write".
 """
 
-import logging
 import os
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +25,13 @@ from app_server.config.values import Config, ConfigError, Document
 from app_server.handlers.errors import settings_failures
 from app_server.handlers.services import Services
 from app_server.handlers.settings.check import check_settings
-from app_server.handlers.settings.file_changes import config_refusal
+from app_server.handlers.settings.file_changes import config_refusal, reload_threads
 from app_server.handlers.settings.hook_trust import with_parts
 from app_server.handlers.settings.layers import (
     SHOWN_TABLES,
     Layer,
     layers_of,
     plain,
-    user_layer,
     version_of,
 )
 from app_server.rpc.context import RequestContext, Routes
@@ -47,8 +44,6 @@ from protocol.config import (
     UserConfigLayerSource,
 )
 from protocol.errors import internal_error
-
-logger = logging.getLogger(__name__)
 
 FREE_TABLES = (*SHOWN_TABLES, "features")
 """Of these a value in force is shown; others may hold secrets that came another way."""
@@ -63,12 +58,12 @@ class ConfigWriteHandlers:
     """The methods that write to config.toml."""
 
     def __init__(self, services: Services) -> None:
+        self._services = services
         self._configuration = services.configuration
         self._files = [services.config_file]
         """Those that may be written: config.toml, and a profile behind it."""
         if (profile := services.configuration.profile_file) is not None:
             self._files.append(ConfigFile(services.home, profile.name))
-        self._sessions = services.sessions
         self.routes: Routes = {
             "config/batchWrite": self.write_batch,
             "config/value/write": self.write_value,
@@ -89,19 +84,8 @@ class ConfigWriteHandlers:
         """Write settings, and hand them to loaded threads after the answer if that is wanted."""
         written = await self._write(params.edits, params.file_path, params.expected_version)
         if params.reload_user_config:
-            context.after_answer(await self._take_effect())
+            await reload_threads(context, self._services, "new settings", refresh=True)
         return written
-
-    async def _take_effect(self) -> Callable[[], None]:
-        """Return what hands the settings to loaded threads."""
-        try:
-            base = await self._configuration.read()
-        except ConfigError as exc:
-            # It was written and readable a moment ago; the next reload takes over what is there.
-            logger.warning("loaded threads do not learn of new settings: %s", exc)
-            return _nothing
-        await self._sessions.refresh_extensions(base)
-        return partial(self._sessions.reload_servers, base)
 
     async def _write(
         self, edits: Sequence[ConfigEdit], file_path: str | None, expected: str | None
@@ -122,7 +106,16 @@ class ConfigWriteHandlers:
             documents = [source.document for source in around.sources]
             documents[self._files.index(file)] = found.document
             config = _checked(documents, around, found.document)
-            result.append(self._answer(path, config, documents, found.document, edits))
+            layers = layers_of(config, self._configuration, documents)
+            overridden = _overridden(config, layers, found.document, edits)
+            result.append(
+                ConfigWriteResponse(
+                    status="ok" if overridden is None else "okOverridden",
+                    version=version_of(found.document),
+                    file_path=path,
+                    overridden_metadata=overridden,
+                )
+            )
             return text
 
         try:
@@ -135,28 +128,6 @@ class ConfigWriteHandlers:
             raise internal_error(text, "storageFailed") from exc
         return result[0]
 
-    def _answer(
-        self,
-        path: str,
-        config: Config,
-        documents: Sequence[Document],
-        written: Document,
-        edits: Sequence[ConfigEdit],
-    ) -> ConfigWriteResponse:
-        profile = self._configuration.profile
-        of_user = [user_layer(str(self._files[0].path), documents[0])]
-        of_user[:0] = [
-            user_layer(str(file.path), document, profile)
-            for file, document in zip(self._files[1:], documents[1:], strict=True)
-        ]
-        overridden = _overridden(config, layers_of(config, of_user), written, edits)
-        return ConfigWriteResponse(
-            status="ok" if overridden is None else "okOverridden",
-            version=version_of(written),
-            file_path=path,
-            overridden_metadata=overridden,
-        )
-
     def _file(self, chosen: str | None) -> tuple[ConfigFile, str]:
         """Return what is written, and the path to answer with; only the user's files are."""
         if chosen is None:
@@ -165,10 +136,6 @@ class ConfigWriteHandlers:
             if os.path.realpath(chosen) == os.path.realpath(file.path):
                 return file, os.path.normpath(chosen)
         raise config_refusal("Only writes to the user config are allowed", "configLayerReadonly")
-
-
-def _nothing() -> None:
-    pass
 
 
 def _edited(edit: Any, found: Config, edits: Sequence[ConfigEdit]) -> str:
