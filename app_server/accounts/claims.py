@@ -72,19 +72,10 @@ def read_claims(token: str) -> Claims:
     )
 
 
-def is_token(text: str) -> bool:
-    """Whether a text is a JWT."""
+def claims_of(token: str | None) -> Claims | None:
+    """Read a text that should be a JWT; None for one that is none."""
     try:
-        read_claims(text)
-    except InvalidToken:
-        return False
-    return True
-
-
-def expiry_of(token: str) -> int | None:
-    """Return when a token expires in Unix seconds; None when it does not say."""
-    try:
-        return read_claims(token).expires_at
+        return None if token is None else read_claims(token)
     except InvalidToken:
         return None
 

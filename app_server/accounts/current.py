@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from app_server.accounts.claims import expiry_of
+from app_server.accounts.claims import claims_of
 from app_server.accounts.credentials import AuthState, Credentials
 from app_server.accounts.record import AuthRecord
 
@@ -97,8 +97,8 @@ class CurrentAccount:
             return False
         if now_ms < self._left_alone_until_ms:
             return False
-        expires_at = expiry_of(credentials.token)
-        if expires_at is not None:
-            return expires_at * 1000 <= now_ms + EARLY_MS
+        claims = claims_of(credentials.token)
+        if claims is not None and claims.expires_at is not None:
+            return claims.expires_at * 1000 <= now_ms + EARLY_MS
         since_ms = None if self._record is None else self._record.last_refresh_ms
         return since_ms is not None and since_ms + MAX_AGE_MS <= now_ms

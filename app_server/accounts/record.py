@@ -13,7 +13,7 @@ from app_server.accounts.claims import (
     WORKSPACE_PLANS,
     Claims,
     InvalidToken,
-    is_token,
+    claims_of,
     plan_name,
     read_claims,
     text_member,
@@ -71,8 +71,8 @@ class AuthRecord:
         """Put new tokens in; what the issuer left out, and an ID token that is none, stays."""
         members = ("id_token", "access_token", "refresh_token")
         new = {name: text for name in members if (text := text_member(answer, name)) is not None}
-        if "id_token" in new and not is_token(new["id_token"]):
-            del new["id_token"]
+        if claims_of(new.get("id_token")) is None:
+            new.pop("id_token", None)
         tokens = {**self._tokens, **new}
         return AuthRecord({**self.document, "tokens": tokens, "last_refresh": _timestamp(now_ms)})
 
@@ -126,12 +126,9 @@ class AuthRecord:
         return found if found is not None and _is_sendable(found) else None
 
     def _chatgpt(self) -> Credentials | None:
-        access_token, id_token = self.access_token, text_member(self._tokens, "id_token")
-        if access_token is None or id_token is None:
-            return None
-        try:
-            claims = read_claims(id_token)
-        except InvalidToken:
+        access_token = self.access_token
+        claims = claims_of(text_member(self._tokens, "id_token"))
+        if access_token is None or claims is None:
             return None
         account_id = text_member(self._tokens, "account_id") or claims.account_id
         return chatgpt_credentials("chatgpt", access_token, claims, account_id, claims.plan)

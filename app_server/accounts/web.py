@@ -67,15 +67,14 @@ class WebAnswer:
         return body if isinstance(body, dict) else {}
 
 
+@dataclass(frozen=True, slots=True)
 class Web:
     """The network, as far as the issuer or the hosted backend goes."""
 
-    def __init__(
-        self, client: httpx.AsyncClient, who: str, unavailable: type[AccountError]
-    ) -> None:
-        self._client = client
-        self._who = who
-        self._unavailable = unavailable
+    client: httpx.AsyncClient
+    who: str
+    """As errors name it."""
+    unavailable: type[AccountError]
 
     async def ask(
         self, url: str, body: JsonObject | None = None, headers: Mapping[str, str] | None = None
@@ -96,23 +95,23 @@ class Web:
     async def _send(
         self, url: str, headers: Mapping[str, str], content_type: str, content: bytes
     ) -> WebAnswer:
-        require_private_channel(url, self._who)
+        require_private_channel(url, self.who)
         sent = {**headers, "accept": JSON} | ({"content-type": content_type} if content else {})
         method = "POST" if content else "GET"
         too_large = AccountError(f"an answer is larger than {MAX_BODY_BYTES} bytes")
         try:
             with anyio.fail_after(WHOLE_REQUEST_S):
-                request = self._client.stream(method, url, headers=sent, content=content or None)
+                request = self.client.stream(method, url, headers=sent, content=content or None)
                 async with request as response:
                     body = await read_bounded(response.aiter_bytes(), MAX_BODY_BYTES, too_large)
                     return WebAnswer(response.status_code, body)
         except httpx.InvalidURL:
-            raise AccountError(f"an address of {self._who} makes no sense") from None
+            raise AccountError(f"an address of {self.who} makes no sense") from None
         except TimeoutError:
-            raise self._unavailable(f"{self._who} did not answer in time") from None
+            raise self.unavailable(f"{self.who} did not answer in time") from None
         except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as exc:
             # Its text may repeat the address with a query.
-            raise self._unavailable(f"cannot reach {self._who}: {type(exc).__name__}") from None
+            raise self.unavailable(f"cannot reach {self.who}: {type(exc).__name__}") from None
 
 
 @asynccontextmanager

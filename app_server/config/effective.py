@@ -68,17 +68,18 @@ class Configuration:
         Raises:
             ConfigError: the profile has a name that no profile can have.
         """
-        home, profile = sources.home, sources.profile
-        self._home = home
-        self._profile = profile
-        self._profile_file = None if profile is None else profile_file(home, profile)
+        self._sources = sources
+        self.file = (sources.home / "config.toml").absolute()
+        """Where config.toml is, or would be."""
+        self.profile = profile = sources.profile
+        """The name of the profile that the server was started with."""
+        self.profile_file = (
+            None if profile is None else profile_file(sources.home, profile).absolute()
+        )
+        """Where the settings of that profile are, or would be."""
         self._is_strict = is_strict
         self._is_signed_in = is_signed_in
         self._ahead_ns = ahead_ns
-        self._file = home / "config.toml"
-        self._requirements = sources.requirements
-        self._overrides = sources.overrides
-        self._cwd = sources.cwd
         self._stamps: Sequence[Stamp | None] | None = None
         """Of the files that `_files` was read from; None: they have to be read again."""
         self._files = Config({})
@@ -89,28 +90,9 @@ class Configuration:
         """What clients switched, until the server ends."""
         self._seen: Config | str = self._files
         """What the files were like at the last look: their settings, or why there are none."""
-        self._changes = 0
-        self._on_change: list[Callable[[], None]] = []
-
-    @property
-    def file(self) -> Path:
-        """Where config.toml is, or would be."""
-        return self._file.absolute()
-
-    @property
-    def profile(self) -> str | None:
-        """The name of the profile that the server was started with."""
-        return self._profile
-
-    @property
-    def profile_file(self) -> Path | None:
-        """Where the settings of that profile are, or would be."""
-        return None if self._profile_file is None else self._profile_file.absolute()
-
-    @property
-    def changes(self) -> int:
+        self.changes = 0
         """How often the files were found to be others than before."""
-        return self._changes
+        self._on_change: list[Callable[[], None]] = []
 
     def on_change(self, react: Callable[[], None]) -> None:
         """Call `react` whenever a request finds that the files have changed, also for the worse."""
@@ -129,7 +111,7 @@ class Configuration:
         files = await self._read()
         if self._made_of is not files:
             # What was read stays as it is: putting values on top makes a copy.
-            self._made_of, self._started_with = files, files.override(self._overrides)
+            self._made_of, self._started_with = files, files.override(self._sources.overrides)
         config = self._started_with
         if overrides:
             config = config.override(overrides)
@@ -145,7 +127,7 @@ class Configuration:
         Raises:
             ConfigError: there is none of this name, or its file cannot be used.
         """
-        file = profile_file(self._home, name)
+        file = profile_file(self._sources.home, name)
         profile = await anyio.to_thread.run_sync(read_profile, file, name)
         if self._is_strict:
             (await load(_unknown_keys)).refuse_unknown_keys(profile)
@@ -156,7 +138,7 @@ class Configuration:
         self._features.update(enabled)
 
     async def _read(self) -> Config:
-        files = (self._file, self._requirements, self._profile_file)
+        files = (self.file, self._sources.requirements, self.profile_file)
         stamps = [stamp_of(file) for file in files if file is not None]
         if self._stamps is None or stamps != self._stamps:
             self._stamps = None
@@ -175,20 +157,20 @@ class Configuration:
     def _look_was(self, seen: Config | str) -> None:
         if seen != self._seen:
             self._seen = seen
-            self._changes += 1
+            self.changes += 1
             for react in self._on_change:
                 react()
 
     def _read_files(self) -> Config:
-        demanded = read_requirements(self._requirements)
-        config = read_config(self._file)
-        if self._profile is not None and self._profile_file is not None:
-            config = with_profile(config, self._profile, self._profile_file)
+        demanded = read_requirements(self._sources.requirements)
+        config = read_config(self.file)
+        if self.profile is not None and self.profile_file is not None:
+            config = with_profile(config, self.profile, self.profile_file)
         if self._is_strict:
             keys = load_from_worker(_unknown_keys)
             for source in config.sources:
                 keys.refuse_unknown_keys(source)
-            on_top = Config({}).override(self._overrides).document
+            on_top = Config({}).override(self._sources.overrides).document
             keys.refuse_unknown_overrides(on_top, "-c/--config")
         return replace(config, requirements=demanded, is_strict=self._is_strict)
 
@@ -198,7 +180,7 @@ class Configuration:
         Raises:
             ConfigError: it cannot be read, or makes no sense.
         """
-        demanded = await anyio.to_thread.run_sync(read_requirements, self._requirements)
+        demanded = await anyio.to_thread.run_sync(read_requirements, self._sources.requirements)
         return requirements_of(Config({}, requirements=demanded))
 
     def resolve(self, path: str | None) -> str:
@@ -213,7 +195,7 @@ class Configuration:
 
             rule = "a path must not hold a NUL character"
             raise invalid_params(f"Invalid params: `cwd`: {rule}", field="cwd", rule=rule)
-        return os.path.normpath(self._cwd / (path or "."))
+        return os.path.normpath(self._sources.cwd / (path or "."))
 
 
 def _unknown_keys() -> ModuleType:

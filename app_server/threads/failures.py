@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app_server.threads.log.faults import FirstLineDamaged, LogTooNew, NotARollout
-from app_server.threads.log.file.locks import Holder
+from app_server.threads.log.file.locks import LockBusy
 
 
 class ThreadNotFound(Exception):
@@ -19,12 +19,8 @@ class InvalidThreadId(Exception):
     """What was given is not a UUID."""
 
 
-class ThreadBusy(Exception):
+class ThreadBusy(LockBusy):
     """Another process writes the thread; `holder` says which."""
-
-    def __init__(self, holder: Holder) -> None:
-        super().__init__(str(holder))
-        self.holder = holder
 
 
 class ThreadArchived(Exception):

@@ -187,10 +187,7 @@ class ThreadHistory:
     async def aclose(self) -> None:
         """Take in what is behind and close the files; closing what was never open is harmless."""
         if self._index is not None:
-            try:
-                await self.catch_up()
-            except OSError as exc:
-                logger.warning("the history is behind until the next start: %s", exc)
+            await self.follow()
             await anyio.to_thread.run_sync(self._index.close)
         if self._search is not None:
             await anyio.to_thread.run_sync(self._search.close)

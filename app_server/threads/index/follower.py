@@ -198,6 +198,6 @@ class IndexFollower:
     def _rebuild(self) -> None:
         logger.info("the index is made from the logs; lists wait for it")
         began = time.monotonic()
-        count = rebuild(self.index, self._home)
+        count = rebuild(self.index, self._home, lambda _: None)
         logger.info("index: %d threads in %.1f s", count, time.monotonic() - began)
         self._repair()

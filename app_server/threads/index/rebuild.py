@@ -18,11 +18,7 @@ REBUILD_STEP = 200
 """Rows a transaction while the index is made anew."""
 
 
-def _ignore(count: int) -> None:
-    pass
-
-
-def rebuild(index: ThreadIndex, home: Path, progress: Callable[[int], None] = _ignore) -> int:
+def rebuild(index: ThreadIndex, home: Path, progress: Callable[[int], None]) -> int:
     """Fill an index that is not complete; returns how many threads it found.
 
     Threads that are in it stay as they are. `progress` hears of every REBUILD_STEP threads.
@@ -55,9 +51,7 @@ def _add(index: ThreadIndex, rows: Mapping[Path, ThreadRow]) -> None:
     index.forget_unheld(row.id for path, row in rows.items() if not path.exists())
 
 
-def refresh(
-    index: ThreadIndex, home: Path, progress: Callable[[int], None] = _ignore
-) -> tuple[int, int]:
+def refresh(index: ThreadIndex, home: Path, progress: Callable[[int], None]) -> tuple[int, int]:
     """Make the rows of a complete index again, without a moment in which there are none.
 
     Returns how many rows it made, and how many it left to the processes that hold their threads.

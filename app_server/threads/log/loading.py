@@ -4,6 +4,7 @@ What the model sees is read as a whole; of what clients see, only what stays in 
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from app_server.threads.log.faults import FirstLineDamaged, LogFaults, LogTooNew, NotARollout
@@ -43,7 +44,7 @@ def load_state(
     faults = LogFaults() if faults is None else faults
     dropped = dropped_in(path, before_turn_id)
     end, state = 0, None
-    adding = _Adding(path, faults, with_history=with_history, thorough=thorough)
+    adding = _Adding(path=path, faults=faults, with_history=with_history, thorough=thorough)
     for line in scan_lines(path):
         end = line.end
         adding.number += 1
@@ -63,7 +64,7 @@ def add_up(state: ThreadState, lines: Iterable[LogLine], path: Path) -> ThreadSt
     Raises:
         OSError: the lines cannot be read.
     """
-    adding = _Adding(path, LogFaults(), with_history=True, thorough=False)
+    adding = _Adding(path=path, faults=LogFaults(), with_history=True)
     for adding.number, line in enumerate(lines, start=1):
         adding.add(state, line)
     return state
@@ -78,8 +79,7 @@ def read_created(path: Path) -> ThreadCreated:
     lines: Iterator[LogLine] = scan_lines(path)
     state = None
     if (line := next(lines, None)) is not None:
-        adding = _Adding(path, LogFaults(), with_history=False, thorough=False)
-        adding.number = 1
+        adding = _Adding(path=path, faults=LogFaults(), with_history=False, number=1)
         if (state := adding.add(None, line)) is None:
             raise FirstLineDamaged
     if state is None:
@@ -87,18 +87,16 @@ def read_created(path: Path) -> ThreadCreated:
     return state.created
 
 
+@dataclass(slots=True, kw_only=True)
 class _Adding:
     """Lines that are taken into account one after the other."""
 
-    def __init__(
-        self, path: Path, faults: LogFaults, *, with_history: bool, thorough: bool
-    ) -> None:
-        self.number = 0
-        """Of the line that comes next, from 1."""
-        self._path = path
-        self._faults = faults
-        self._with_history = with_history
-        self._thorough = thorough
+    path: Path
+    faults: LogFaults
+    with_history: bool
+    thorough: bool = False
+    number: int = 0
+    """Of the line that comes next, from 1."""
 
     def add(self, state: ThreadState | None, line: LogLine) -> ThreadState | None:
         if state is not None and self._needs_no_reading(state, line):
@@ -118,29 +116,29 @@ class _Adding:
     def _needs_no_reading(self, state: ThreadState, line: LogLine) -> bool:
         if line.type == "itemCompleted":
             return bool(state.preview) or item_kind(line.content) is not ItemKind.USER
-        if line.type != "historyAppended" or self._with_history:
+        if line.type != "historyAppended" or self.with_history:
             return False
         # From its first signal on, what becomes of a thread's signals shows in its history.
         return not any(state.signals) and _SIGNALS not in line.content
 
     def _looks_whole(self, line: LogLine) -> bool:
-        if self._thorough:
+        if self.thorough:
             return self._read(line) is not None
         # What a disk spoils are bytes in a row, mostly to zeros, or the end.
         if line.content.endswith(b"}\n") and b"\0" not in line.content:
             return True
-        self._faults.add_damaged(self.number)
+        self.faults.add_damaged(self.number)
         return False
 
     def _read(self, line: LogLine) -> Record | None:
         record = parse_record(line.content)
         if record is None:
             if not is_newer(line.content):
-                self._faults.add_damaged(self.number)
+                self.faults.add_damaged(self.number)
             elif self.number == 1:
-                raise LogTooNew(self._path)
+                raise LogTooNew(self.path)
             else:
-                self._faults.add_newer(self.number)
+                self.faults.add_newer(self.number)
         return record
 
 
