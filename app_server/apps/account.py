@@ -119,9 +119,7 @@ class FixedAccount:
         """Return the one state there is."""
         return self
 
-    async def fresh(self) -> AuthState:
-        """Return the one state there is."""
-        return self
+    fresh = look
 
     async def renewed(self, refused: str) -> AuthState:
         """Return the one state there is: the token has no other."""

@@ -212,11 +212,11 @@ class Connection:
     async def _run(self, attempt: _Attempt) -> None:
         is_kept = False
         try:
-            with measured(LIST, cache="miss") as measurement:
+            with measured(LIST, cache="miss") as tags:
                 if self.published is None and not attempt.live:
                     is_kept = await self._publish_cached()
                 if is_kept:
-                    measurement.tags["cache"] = "hit"
+                    tags["cache"] = "hit"
                 else:
                     await self._fetch_twice()
         except AppsUnavailable as exc:

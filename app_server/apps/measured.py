@@ -17,21 +17,14 @@ CACHE_WRITE = "codex.mcp.tools.cache_write.duration_ms"
 READ = "codex.apps.read.duration_ms"
 
 
-class Measured:
-    """One measurement; what is found out meanwhile goes with it."""
-
-    def __init__(self, **tags: str) -> None:
-        self.tags = tags
-
-
 @contextmanager
-def measured(name: str, **tags: str) -> Iterator[Measured]:
-    """Measure the context, whether it works out or not."""
-    measurement, began, outcome = Measured(**tags), perf_counter(), "failed"
+def measured(name: str, **tags: str) -> Iterator[dict[str, str]]:
+    """Measure the context, whether it works out or not; tags can be added and changed meanwhile."""
+    began, outcome = perf_counter(), "failed"
     try:
-        yield measurement
+        yield tags
         outcome = "done"
     finally:
         duration_ms = (perf_counter() - began) * 1000
-        said = "".join(f" {key}={value}" for key, value in measurement.tags.items())
+        said = "".join(f" {key}={value}" for key, value in tags.items())
         logger.debug("%s=%.2f outcome=%s%s", name, duration_ms, outcome, said)

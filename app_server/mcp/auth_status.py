@@ -5,12 +5,12 @@ Source: docs/mcp.md, "Sign-in".
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 import anyio
 
+from app_server.http.kept import Kept
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.processes import Processes
@@ -31,21 +31,13 @@ KEPT_S = 300.0
 MAX_KEPT = 256
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    offered: bool | None
-    """None: it did not answer in time."""
-    until_s: float
-
-
 class AuthProbe:
     """Asks servers, and remembers their answers by environment and URL."""
 
     def __init__(self, processes: Processes, now_s: Callable[[], float] = time.monotonic) -> None:
         """Ask servers of other environments through `processes`."""
         self._processes = processes
-        self._now_s = now_s
-        self._outcomes: dict[tuple[str, str], _Outcome] = {}
+        self._found: Kept[tuple[str, str], AuthStatus] = Kept(MAX_KEPT, now_s)
         self._probing: Any = None
 
     async def status(self, server: McpServer) -> AuthStatus:
@@ -63,36 +55,28 @@ class AuthProbe:
             if transport.header_command is not None:
                 # Its headers may be all that the server wants; asking would be asking without them.
                 return "unknown"
-            offered = await self._offers(config, transport, self._limit_s(server))
+            limit_s = PATIENCE_S if server.status == "connected" else DISCOVERY_S
+            return await self._found_out(config, transport, limit_s)
         except OAuthFailed:
             return "unsupported"
-        if offered is None:
-            return "unknown"
-        return "notLoggedIn" if offered else "unsupported"
-
-    def _limit_s(self, server: McpServer) -> float:
-        return PATIENCE_S if server.status == "connected" else DISCOVERY_S
 
     async def _stored(self, config: ServerConfig, http: HttpTransport) -> bool:
         questions = await self._questions()
         return bool(await questions.has_credential(config, http, self._processes))
 
-    async def _offers(
+    async def _found_out(
         self, config: ServerConfig, http: HttpTransport, limit_s: float
-    ) -> bool | None:
+    ) -> AuthStatus:
         place = config.environment_id, http.url
-        known = self._outcomes.get(place)
-        if known is not None and self._now_s() < known.until_s:
-            return known.offered
-        offered: bool | None = None
+        if (known := self._found.get(place)) is not None:
+            return known
+        found: AuthStatus = "unknown"
         with anyio.move_on_after(limit_s):
             questions = await self._questions()
-            offered = await questions.offers_sign_in(config, http, self._processes)
-        kept_s = KEPT_S / 10 if offered is None else KEPT_S
-        while len(self._outcomes) >= MAX_KEPT:
-            self._outcomes.pop(next(iter(self._outcomes)))
-        self._outcomes[place] = _Outcome(offered, self._now_s() + kept_s)
-        return offered
+            is_offered = await questions.offers_sign_in(config, http, self._processes)
+            found = "notLoggedIn" if is_offered else "unsupported"
+        self._found.put(place, found, KEPT_S / 10 if found == "unknown" else KEPT_S)
+        return found
 
     async def _questions(self) -> Any:
         """Import what asks, beside the event loop: it brings the SDK."""

@@ -5,6 +5,7 @@ Source: docs/config.md, "Permission profiles".
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import cast
 
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.permissions.confinement.globs import is_pattern
@@ -178,12 +179,7 @@ def _check_pattern(table: ConfigView, key: str, access: FileSystemAccessMode) ->
 
 
 def _access(table: ConfigView, key: str) -> FileSystemAccessMode:
-    match table.choice(key, ACCESS):
-        case "read":
-            return "read"
-        case "write":
-            return "write"
-    return "deny"
+    return cast(FileSystemAccessMode, table.choice(key, ACCESS) or "deny")
 
 
 def _named(table: ConfigView, key: str) -> FileSystemSpecialPath:

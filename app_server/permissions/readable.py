@@ -7,12 +7,12 @@ Source: docs/apps.md, "Files".
 
 import os
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from app_server.permissions.confinement.paths import folded
 from protocol.model import Json, JsonObject
 
 MAX_ENTRIES = 1024
@@ -31,11 +31,6 @@ _READS = ("read", "write")
 _FORBIDS = ("deny", "none")
 
 
-def _folded(text: str) -> str:
-    # Some file systems take names for one that differ in case, or in how a letter is composed.
-    return unicodedata.normalize("NFD", text).casefold()
-
-
 @dataclass(frozen=True, slots=True)
 class _Rule:
     parts: Parts
@@ -46,7 +41,7 @@ class _Rule:
         there = parts[: len(self.parts)]
         if self.allows:
             return there == self.parts
-        return tuple(map(_folded, there)) == tuple(map(_folded, self.parts))
+        return tuple(map(folded, there)) == tuple(map(folded, self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,7 @@ class Readable:
         nearest = max(len(rule.parts) for rule in above)
         if not all(rule.allows for rule in above if len(rule.parts) == nearest):
             return False
-        places = [_folded("/" + "/".join(parts[:end])) for end in range(1, len(parts) + 1)]
+        places = [folded("/" + "/".join(parts[:end])) for end in range(1, len(parts) + 1)]
         return not any(one.fullmatch(place) for one in self.forbidden for place in places)
 
 
@@ -161,10 +156,10 @@ def _pattern(pattern: str, cwd: str) -> re.Pattern[str] | None:
     whole = str(Path(cwd) / pattern)
     plain, wild = _PLAIN.fullmatch(whole).groups()  # type: ignore[union-attr]
     if not re.search(r"[*?]", wild):
-        return re.compile(re.escape(_folded(os.path.realpath(whole))))
+        return re.compile(re.escape(folded(os.path.realpath(whole))))
     if ".." in wild.split("/"):
         return None
-    pieces = re.split(r"(\*\*/|\*+|\?)", _folded(f"{os.path.realpath(plain).rstrip('/')}/{wild}"))
+    pieces = re.split(r"(\*\*/|\*+|\?)", folded(f"{os.path.realpath(plain).rstrip('/')}/{wild}"))
     return re.compile(
         "".join(
             "." if piece == "?" else ".*" if piece.startswith("*") else re.escape(piece)

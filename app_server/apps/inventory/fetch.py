@@ -11,9 +11,8 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
-from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import UpstreamTarget
-from app_server.apps.upstream.hosted_session import open_session
+from app_server.apps.upstream.hosted_session import ElicitationBridge, open_session
 from app_server.mcp_wire.errors import PeerError
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from protocol.model import Json, JsonObject

@@ -19,8 +19,7 @@ from app_server.apps.routes.local_server import (
     Context,
     LocalServer,
     meta_of,
-    no_resources,
-    no_templates,
+    no_list,
     public_part,
     text_of,
 )
@@ -71,8 +70,9 @@ class ConnectorServer:
             {
                 "tools/list": self._list,
                 "tools/call": self._call,
-                "resources/list": no_resources,
-                "resources/templates/list": no_templates,
+                # What its tools declare can be read, but not enumerated.
+                "resources/list": no_list("resources"),
+                "resources/templates/list": no_list("resourceTemplates"),
                 "resources/read": self._read,
             },
         )

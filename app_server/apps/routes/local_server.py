@@ -16,7 +16,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import ValidationError
 
 from app_server.apps.inventory.annotations import ENVELOPE
-from app_server.apps.routes.handshakes import SANDBOX_STATE, Handshake
+from app_server.apps.routes.handshakes import RESOURCES_HANDSHAKE, SANDBOX_STATE, Handshake
 from app_server.apps.routes.session import Backing, LocalSession
 from app_server.mcp_wire.errors import PeerError
 from protocol.lifecycle import PROTOCOL_VERSION
@@ -125,11 +125,32 @@ def text_of(params: JsonObject, member: str) -> str:
     return value
 
 
-async def no_resources(context: Context, params: JsonObject) -> JsonObject:
-    """List none: what a connector's tools declare can be read, but not enumerated."""
-    return {"resources": []}
+def no_list(member: str) -> Method:
+    """Return a method whose list is empty."""
+
+    async def empty(context: Context, params: JsonObject) -> JsonObject:
+        return {member: []}
+
+    return empty
 
 
-async def no_templates(context: Context, params: JsonObject) -> JsonObject:
-    """List none."""
-    return {"resourceTemplates": []}
+def resource_server(backing: Backing) -> LocalServer:
+    """Make the server that has the resources of all apps, and no tool.
+
+    Its lists and reads are the endpoint's, cursors and errors included.
+    """
+
+    async def forward(context: Context, params: JsonObject) -> JsonObject:
+        return await server.forward(context, params)
+
+    server = LocalServer(
+        RESOURCES_HANDSHAKE,
+        backing,
+        {
+            "tools/list": no_list("tools"),
+            "resources/list": forward,
+            "resources/templates/list": forward,
+            "resources/read": forward,
+        },
+    )
+    return server

@@ -19,7 +19,6 @@ import anyio.to_thread
 from app_server.apps.inventory.cache import MAX_ENTRIES, DirectoryCache
 from app_server.apps.inventory.details import AppDetails, parse_details
 from app_server.apps.inventory.directory import parse_directory
-from app_server.apps.upstream.kept import Kept
 from app_server.apps.upstream.outbound import (
     AnswerTooLarge,
     Backend,
@@ -27,6 +26,7 @@ from app_server.apps.upstream.outbound import (
     Conversation,
     Owner,
 )
+from app_server.http.kept import Kept
 from protocol.apps import AppInfo
 from protocol.model import Json, JsonObject
 

@@ -1,25 +1,23 @@
 """One MCP session with the hosted endpoint, from the handshake to the DELETE.
 
-Source: docs/apps.md, "The hosted endpoint"; MCP 2025-06-18.
+Source: docs/apps.md, "The hosted endpoint", "Questions of the endpoint"; MCP 2025-06-18.
 """
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import get_args
 
 import anyio
 import httpx2
 from anyio.abc import TaskStatus
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
-from app_server.apps.upstream.elicitation import (
-    METHODS,
-    OPENAI_FORM,
-    ElicitationBridge,
-)
+from app_server.apps.routes.ports import DownstreamPeer, ElicitationMode
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.errors import (
+    BadQuestion,
     PeerError,
     ProgressCallback,
     RequestRefused,
@@ -36,11 +34,48 @@ logger = logging.getLogger(__name__)
 
 CLIENT_INFO = {"name": "codex-apps", "title": "Codex Apps", "version": PROTOCOL_VERSION}
 
+OPENAI_FORM: ElicitationMode = "openai/form"
+METHODS = ("elicitation/create", OPENAI_FORM)
+"""Requests of the endpoint that are questions."""
+
 INTRODUCTION_S = 30.0
 """For the answer to `initialize`."""
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 """Of one response to a POST, a stream of events as a whole."""
+
+
+class ElicitationBridge:
+    """Knows who may be asked now: the client whose call holds the session, or nobody."""
+
+    def __init__(self) -> None:
+        self._peer: DownstreamPeer | None = None
+
+    @contextmanager
+    def held_by(self, peer: DownstreamPeer) -> Iterator[None]:
+        """Bring questions to a client while the context lasts."""
+        assert self._peer is None, "a session has one call at a time"
+        self._peer = peer
+        try:
+            yield
+        finally:
+            self._peer = None
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """Bring a question of the endpoint and return the answer as it came.
+
+        It is `cancel` if nobody is there; see also DownstreamPeer.
+
+        Raises:
+            BadQuestion: the mode is unknown, or `_meta` is no object.
+        """
+        if "_meta" in params and not isinstance(params["_meta"], dict):
+            raise BadQuestion("_meta must be an object")
+        if method == OPENAI_FORM:
+            params = {**params, "mode": OPENAI_FORM}
+        if params.get("mode", "form") not in get_args(ElicitationMode):
+            raise BadQuestion("unknown mode of elicitation")
+        return {"action": "cancel"} if self._peer is None else await self._peer.elicit(params)
 
 
 class HostedSession:

@@ -18,9 +18,8 @@ from mcp_types import INTERNAL_ERROR
 
 from app_server.apps.inventory.fetch import fetch_tools
 from app_server.apps.routes.ports import DownstreamPeer, UpstreamSession
-from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import UpstreamTarget
-from app_server.apps.upstream.hosted_session import open_session
+from app_server.apps.upstream.hosted_session import ElicitationBridge, open_session
 from app_server.apps.upstream.places import Places
 from app_server.apps.upstream.pool_limits import (
     CloseReason,

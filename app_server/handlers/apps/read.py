@@ -43,10 +43,10 @@ class AppReadHandlers:
             terms = await read_terms(self._services, apps, params.thread_id)
         if terms.backend is None:
             return AppsReadResponse(apps=[], missing_app_ids=ids)
-        with measured(READ) as measurement:
+        with measured(READ) as tags:
             with apps_failures("failed to read app metadata"):
                 found = await apps.backend.details(terms.backend, ids, tools=params.include_tools)
-            measurement.tags |= {"apps": str(len(ids)), "found": str(len(found))}
+            tags |= {"apps": str(len(ids)), "found": str(len(found))}
         return AppsReadResponse(
             apps=[
                 found[id_].shown(

@@ -3,7 +3,10 @@
 Source: RFC 9728 and RFC 8414; MCP 2025-06-18, "Authorization"; docs/mcp.md, "Sign-in".
 """
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -17,16 +20,18 @@ from mcp.client.auth.utils import (
 )
 from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.oauth.web import Web, WebAnswer
+from app_server.mcp.oauth.web import Web
 
 GRANTS = ["authorization_code", "refresh_token"]
 PROBE_HEADERS = {"accept": "application/json, text/event-stream"}
 PING_HEADERS = {**PROBE_HEADERS, "content-type": "application/json"}
 PING = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 DOCUMENT_HEADERS = {"accept": "application/json", "mcp-protocol-version": "2025-06-18"}
+
+Document = TypeVar("Document", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +94,12 @@ async def _protected_resource(
 ) -> ProtectedResourceMetadata | None:
     if named is not None and not web.may_visit(named):
         named = None
-    for url in build_protected_resource_metadata_discovery_urls(named, server_url):
-        answer = await web.get(url, DOCUMENT_HEADERS)
-        _require_well(answer)
-        if answer.status != 200:
-            continue
-        try:
-            found = ProtectedResourceMetadata.model_validate_json(answer.body)
-        except ValidationError:
-            continue
-        wanted = resource_url_from_server_url(server_url)
-        if not check_resource_allowed(wanted, str(found.resource)):
-            raise OAuthFailed("the protected resource metadata is that of another resource")
-        return found
-    return None
+    urls = build_protected_resource_metadata_discovery_urls(named, server_url)
+    found = await _first_document(web, urls, ProtectedResourceMetadata)
+    wanted = resource_url_from_server_url(server_url)
+    if found is not None and not check_resource_allowed(wanted, str(found.resource)):
+        raise OAuthFailed("the protected resource metadata is that of another resource")
+    return found
 
 
 async def _authorization_server(
@@ -119,19 +116,13 @@ async def _authorization_server(
         for issuer in issuers
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, server_url)
     )
-    for url in sorted(urls, key=lambda url: "oauth-authorization-server" not in url):
-        answer = await web.get(url, DOCUMENT_HEADERS)
-        _require_well(answer)
-        if answer.status != 200:
-            continue
-        try:
-            found = OAuthMetadata.model_validate_json(answer.body)
-        except ValidationError:
-            continue
-        if not any(issuers_match(str(found.issuer), issuer) for issuer in issuers):
-            raise OAuthFailed("the authorization server metadata names another issuer")
-        return _checked(web, found)
-    return None
+    ordered = sorted(urls, key=lambda url: "oauth-authorization-server" not in url)
+    found = await _first_document(web, ordered, OAuthMetadata)
+    if found is None:
+        return None
+    if not any(issuers_match(str(found.issuer), issuer) for issuer in issuers):
+        raise OAuthFailed("the authorization server metadata names another issuer")
+    return _checked(web, found)
 
 
 def _checked(web: Web, metadata: OAuthMetadata) -> OAuthMetadata:
@@ -148,7 +139,15 @@ def _checked(web: Web, metadata: OAuthMetadata) -> OAuthMetadata:
     return metadata
 
 
-def _require_well(answer: WebAnswer) -> None:
-    # That a server is not well says nothing about what it would say.
-    if answer.status == 429 or answer.status >= 500:
-        raise OAuthUnavailable(f"the authorization metadata cannot be had: HTTP {answer.status}")
+async def _first_document(web: Web, urls: Iterable[str], kind: type[Document]) -> Document | None:
+    """Return the first of these documents that is there and makes sense."""
+    for url in urls:
+        answer = await web.get(url, DOCUMENT_HEADERS)
+        if answer.status == 429 or answer.status >= 500:
+            # That a server is not well says nothing about what it would say.
+            text = f"the authorization metadata cannot be had: HTTP {answer.status}"
+            raise OAuthUnavailable(text)
+        if answer.status == 200:
+            with suppress(ValidationError):
+                return kind.model_validate_json(answer.body)
+    return None

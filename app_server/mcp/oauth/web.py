@@ -16,6 +16,7 @@ import httpx2
 from app_server.http.bounded_body import read_bounded
 from app_server.http.loopback_address import is_this_machine
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
+from app_server.mcp_wire.http.redirects import origin_of, shown
 from app_server.mcp_wire.http.remote import ambient_proxy, trusted_certificates
 from protocol.lifecycle import PROTOCOL_VERSION
 
@@ -76,7 +77,7 @@ class Web:
             return False
         if target.scheme not in ("http", "https") or not target.host:
             return False
-        if _origin(target) == _origin(self._server):
+        if origin_of(target) == origin_of(self._server):
             return True
         if is_this_machine(target.host):
             return is_this_machine(self._server.host)
@@ -120,18 +121,20 @@ class Web:
         if not self.may_visit(url):
             raise OAuthFailed("an address that the server names is not allowed")
         target = httpx2.URL(url)
-        own = self._headers if _origin(target) == _origin(self._server) else {}
+        own = self._headers if origin_of(target) == origin_of(self._server) else {}
         request = self._client.build_request(
             method, target, headers={**own, **headers}, content=content
         )
         try:
             for _ in range(MAX_REDIRECTS):
                 answer, following = await self._send(request, limit)
-                if following is None or method != "GET" or not _same_origin(following, request):
+                if following is None or method != "GET":
+                    break
+                if origin_of(following.url) != origin_of(request.url):
                     break
                 request = following
         except httpx2.TransportError as exc:
-            raise OAuthUnavailable(f"cannot reach {_shown(target)}: {type(exc).__name__}") from None
+            raise OAuthUnavailable(f"cannot reach {shown(target)}: {type(exc).__name__}") from None
         return answer
 
     async def _send(
@@ -172,15 +175,3 @@ async def open_web(
         follow_redirects=False,
     ) as client:
         yield Web(client, str(web_url), headers)
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port
-
-
-def _same_origin(one: httpx2.Request, other: httpx2.Request) -> bool:
-    return _origin(one.url) == _origin(other.url)
-
-
-def _shown(url: httpx2.URL) -> httpx2.URL:
-    return url.copy_with(query=None, username=None, password=None, fragment=None)

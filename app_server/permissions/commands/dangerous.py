@@ -121,23 +121,11 @@ _GIT = {
 }
 
 
-def _dd(arguments: Sequence[str]) -> str | None:
-    return "it runs dd" if any(word.startswith("of=") for word in arguments) else None
-
-
-def _find(arguments: Sequence[str]) -> str | None:
-    return "it removes what it finds" if "-delete" in arguments else None
-
-
 def _of_everything(arguments: Sequence[str]) -> str | None:
     given = sort_out(arguments)
     if given.has("-R", "--recursive") and any(map(_ROOTS.fullmatch, given.operands)):
         return "it changes who may use whole parts of the system"
     return None
-
-
-def _kill(arguments: Sequence[str]) -> str | None:
-    return "it ends every process" if "-1" in arguments[1:] else None
 
 
 def _moves(arguments: Sequence[str]) -> str | None:
@@ -146,19 +134,15 @@ def _moves(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _crontab(arguments: Sequence[str]) -> str | None:
-    return "it removes all timed commands" if "-r" in arguments else None
-
-
 _CHECKS: dict[str, Callable[[Sequence[str]], str | None]] = {
     "rm": _rm,
     "git": _git,
-    "dd": _dd,
-    "find": _find,
+    "dd": lambda words: "it runs dd" if any(one.startswith("of=") for one in words) else None,
+    "find": lambda words: "it removes what it finds" if "-delete" in words else None,
     "chmod": _of_everything,
     "chown": _of_everything,
     "chgrp": _of_everything,
-    "kill": _kill,
+    "kill": lambda words: "it ends every process" if "-1" in words[1:] else None,
     "mv": _moves,
-    "crontab": _crontab,
+    "crontab": lambda words: "it removes all timed commands" if "-r" in words else None,
 }

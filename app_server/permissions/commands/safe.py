@@ -138,8 +138,6 @@ _ANY_ARGUMENTS = option_names(
 )
 """Whatever their arguments are, they write to their output alone."""
 
-_rg = _without("--pre", "--hostname-bin", "--search-zip", "-z")
-
 _CHECKED: dict[str, _Check] = {
     "base64": _without("-o", "--output"),
     "column": _without(),
@@ -153,7 +151,7 @@ _CHECKED: dict[str, _Check] = {
     "hexdump": _without(),
     "jq": _without(),
     "printf": _without("-v"),
-    "rg": _rg,
+    "rg": _without("--pre", "--hostname-bin", "--search-zip", "-z"),
     "sed": _sed,
     "sort": _without("-o", "--output", "--compress-program", "-T", "--temporary-directory"),
     "tree": _without("-o", "-R"),

@@ -17,9 +17,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from app_server.apps.inventory.fetch import FetchFailed, fetch_tools
 from app_server.apps.upstream import hosted_session
-from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import UpstreamTarget
-from app_server.apps.upstream.hosted_session import MAX_RESPONSE_BYTES, open_session
+from app_server.apps.upstream.hosted_session import (
+    MAX_RESPONSE_BYTES,
+    ElicitationBridge,
+    open_session,
+)
 from app_server.apps.upstream.pool_limits import PoolLimits
 from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.clients.demo.hosted.survey import QUESTIONS

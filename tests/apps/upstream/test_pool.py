@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mcp_types import INTERNAL_ERROR
 from pydantic import SecretStr
 
-from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
+from app_server.apps.upstream.hosted_session import ElicitationBridge
 from app_server.apps.upstream.places import Places
 from app_server.apps.upstream.pool_limits import PoolCounters, PoolLimits
 from app_server.apps.upstream.sessions import UpstreamPool

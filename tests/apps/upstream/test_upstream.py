@@ -17,13 +17,13 @@ from app_server.apps.inventory.fetch import (
     Page,
     collect_tools,
 )
-from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import (
     BadDebugToken,
     apps_endpoint,
     debug_token,
     upstream_target,
 )
+from app_server.apps.upstream.hosted_session import ElicitationBridge
 from app_server.mcp_wire.errors import BadQuestion
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S, claim

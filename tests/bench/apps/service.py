@@ -33,9 +33,8 @@ from starlette.responses import Response
 from app_server.apps.account import FixedAccount
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
-from app_server.apps.upstream.elicitation import ElicitationBridge
 from app_server.apps.upstream.endpoint import upstream_target
-from app_server.apps.upstream.hosted_session import open_session
+from app_server.apps.upstream.hosted_session import ElicitationBridge, open_session
 from app_server.clients.demo.hosted.tool import (
     READS,
     Call,
