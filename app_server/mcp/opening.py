@@ -16,8 +16,7 @@ from app_server.mcp.catalog.config import (
     ServerUnavailable,
     StdioTransport,
 )
-from app_server.mcp.header_command import HeaderCommand
-from app_server.mcp.header_process import run_command
+from app_server.mcp.header_command import HeaderCommand, run_command
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource

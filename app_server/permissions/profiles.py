@@ -9,8 +9,8 @@ from typing import cast
 
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.permissions.confinement.globs import is_pattern
+from app_server.permissions.network.policy import stored
 from app_server.permissions.network.settings import NetworkTable, read_network_table
-from app_server.permissions.network.stored import stored
 from protocol.policy import (
     FileSystemAccessMode,
     FileSystemSandboxEntry,

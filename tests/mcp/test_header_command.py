@@ -13,8 +13,12 @@ import pytest
 
 from app_server.mcp.catalog.config import HttpTransport, OAuthSettings, ServerConfig
 from app_server.mcp.errors import HeaderCommandFailed
-from app_server.mcp.header_command import HeaderCommand, parse_headers
-from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_command
+from app_server.mcp.header_command import (
+    MAX_OUTPUT_BYTES,
+    HeaderCommand,
+    parse_headers,
+    run_command,
+)
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
 from app_server.runtime.launch import Launch
 from tests.support.files.fifos import open_fifo
@@ -155,7 +159,7 @@ async def test_nothing_of_a_command_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, cancelled: bool
 ) -> None:
     ended = command.endswith("& echo {}") and "/dev/null" in command
-    monkeypatch.setattr("app_server.mcp.header_process.RUN_S", 600 if cancelled or ended else 0.2)
+    monkeypatch.setattr("app_server.mcp.header_command.RUN_S", 600 if cancelled or ended else 0.2)
     monkeypatch.setattr("app_server.host.processes.TERMINATE_S", 0.1)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app_server.mcp import header_process
+from app_server.mcp import header_command
 from app_server.mcp.errors import HeaderCommandFailed
-from app_server.mcp.header_process import MAX_OUTPUT_BYTES, run_command
+from app_server.mcp.header_command import MAX_OUTPUT_BYTES, run_command
 from tests.support.harness import claim, serve
 from tests.support.host.elsewhere import add, machines, put
 from tests.support.host.exec_conversations import listening
@@ -69,7 +69,7 @@ async def test_a_command_that_fails_there_keeps_the_server_from_starting(tmp_pat
 async def test_the_error_says_how_a_command_failed_there(
     monkeypatch: pytest.MonkeyPatch, command: str, reason: str
 ) -> None:
-    monkeypatch.setattr(header_process, "RUN_S", 0.5 if command.startswith("sleep") else 60)
+    monkeypatch.setattr(header_command, "RUN_S", 0.5 if command.startswith("sleep") else 60)
     async with listening() as url, machines() as environments:
         environments.add("far", put(url))
         with pytest.raises(HeaderCommandFailed) as failed:

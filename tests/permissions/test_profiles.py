@@ -18,8 +18,7 @@ from app_server.permissions.confinement.profile_places import (
     read_only,
 )
 from app_server.permissions.confinement.resolving import resolved
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.stored import policy_of, stored
+from app_server.permissions.network.policy import NetworkPolicy, policy_of, stored
 from app_server.permissions.profiles import profile_names, read_profile
 from protocol.policy import (
     ReadOnlySandboxPolicy,

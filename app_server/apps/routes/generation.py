@@ -20,12 +20,10 @@ from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import Inventory
 from app_server.apps.inventory.names import RESOURCES, Route
 from app_server.apps.routes.connector import ConnectorServer
-from app_server.apps.routes.event_streams import OpenStreams
-from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp, RouteApp
+from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp, OpenStreams, RouteApp
 from app_server.apps.routes.local_server import LocalServer, resource_server
 from app_server.apps.routes.ports import AuthGuard, UpstreamPool
-from app_server.apps.routes.running import Running
-from app_server.apps.routes.session import Backing
+from app_server.apps.routes.session import Backing, Running
 from app_server.apps.routes.sign_in import Refresh
 from app_server.extension.registration import Lease, Owner
 from app_server.http.loopback_server import HOST, serve_on_loopback

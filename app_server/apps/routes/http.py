@@ -16,7 +16,6 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import SecretStr
 from starlette.types import Message, Receive, Scope, Send
 
-from app_server.apps.routes.event_streams import OpenStreams
 from app_server.apps.routes.ports import AuthGuard
 from app_server.http.loopback_server import HOST
 
@@ -39,6 +38,32 @@ class Application(Protocol):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+
+
+class OpenStreams:
+    """Which sessions have a stream open, on which they hear what the server asks.
+
+    Source: MCP 2025-06-18, "Listening for Messages from the Server".
+    """
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+        self._changed = anyio.Event()
+
+    def opened(self, session_id: str) -> None:
+        """Note that a session listens."""
+        self._open.add(session_id)
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def closed(self, session_id: str) -> None:
+        """Note that it does not any more."""
+        self._open.discard(session_id)
+
+    async def wait_for(self, session_id: str) -> None:
+        """Wait until a session listens; without a time limit."""
+        while session_id not in self._open:
+            await self._changed.wait()
 
 
 class RouteApp:

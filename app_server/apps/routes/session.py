@@ -4,8 +4,8 @@ Source: docs/apps.md, "Local routes"; MCP 2025-06-18, "Elicitation".
 """
 
 import logging
-from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
-from app_server.apps.routes.event_streams import OpenStreams
+from app_server.apps.routes.http import OpenStreams
 from app_server.apps.routes.ports import AuthGuard, ElicitationMode, UpstreamPool, UpstreamSession
-from app_server.apps.routes.running import Running
 from app_server.mcp_wire.errors import ProgressCallback
 from protocol.model import Json, JsonObject
 
@@ -42,10 +41,43 @@ Once it is sent its answer has no limit but the end of the call: a human may be 
 CLOSE_S = 2.0
 """For the end of what a session opened upstream."""
 
+ENDED = "these app servers have been shut down"
 OUTDATED = "the credentials for apps are out of date"
 
 _CANCEL: JsonObject = {"action": "cancel"}
 _STATE = "local_session"
+
+
+class Running:
+    """The pieces of work that are under way."""
+
+    def __init__(self) -> None:
+        self._scopes: set[anyio.CancelScope] = set()
+        self._ended = False
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Count the context as work.
+
+        Raises:
+            MCPError: -32603, all work was ended before or meanwhile.
+        """
+        if self._ended:
+            raise MCPError(INTERNAL_ERROR, ENDED)
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+        if scope.cancelled_caught:
+            raise MCPError(INTERNAL_ERROR, ENDED)
+
+    def end(self) -> None:
+        """Cancel all work, and let none begin."""
+        self._ended = True
+        for scope in self._scopes:
+            scope.cancel()
 
 
 @dataclass(frozen=True, slots=True)

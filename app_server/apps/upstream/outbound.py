@@ -8,9 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
+
+# httpx imports it with its first client, on the event loop.
+import httpcore  # noqa: F401
 import httpx
 from pydantic import SecretStr
 from pydantic_core import from_json
@@ -19,10 +23,12 @@ from app_server.apps.account import AuthPort
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.cache import CacheIdentity
 from app_server.apps.upstream.bearer import Bearer, send_signed
-from app_server.apps.upstream.web import open_web
 from app_server.http.bounded_body import read_bounded
+from app_server.http.loopback_address import is_this_machine
+from app_server.http.trusted import trusted_certificates
 from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.authorized import Tokens
+from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import Json, JsonObject
 
 Owner: TypeAlias = tuple[str, CacheIdentity, str | None]
@@ -179,3 +185,20 @@ def _parse(content: bytes) -> JsonObject:
     if not isinstance(answer, dict):
         raise BackendFailed("an answer that is not a JSON object")
     return answer
+
+
+@asynccontextmanager
+async def open_web(url: str, timeout_s: float | None) -> AsyncIterator[httpx.AsyncClient]:
+    """Open a client for requests of this package that are not MCP, while the context lasts.
+
+    An ambient proxy never sees loopback traffic.
+
+    `timeout_s` is for each step of a request; None leaves deadlines to the caller.
+    """
+    async with httpx.AsyncClient(
+        headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
+        timeout=timeout_s,
+        trust_env=not is_this_machine(urlsplit(url).hostname),
+        verify=await trusted_certificates(),
+    ) as http:
+        yield http

@@ -1,15 +1,68 @@
-"""A bounded number of places, given in the order in which they were asked for.
+"""The places of a pool of sessions: how many, who has one, who waits; first come, first served.
 
 Source: docs/apps.md, "Sessions with the endpoint".
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
 
 from mcp_types import INTERNAL_ERROR
 
-from app_server.apps.upstream.pool_limits import PoolCounters, PoolLimits, Timers
 from app_server.mcp_wire.errors import PeerError
+
+MAX_SESSIONS = 32
+WAIT_S = 30.0
+IDLE_S = 300.0
+
+CloseReason: TypeAlias = Literal["idle", "reclaimed", "broken", "failed", "ended", "shutdown"]
+"""`reclaimed`: another call waited for a place; `failed`: it was never open; `ended`: the local
+session did."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How many sessions, and how long."""
+
+    sessions: int = MAX_SESSIONS
+    """Open at a time, those included that are being opened or closed."""
+    wait_s: float = WAIT_S
+    """A call waits for a place at most this long."""
+    idle_s: float = IDLE_S
+    """A session without a call is closed after this long."""
+
+
+@dataclass(slots=True)
+class PoolCounters:
+    """What a pool has done, for tests and debug output."""
+
+    open: int = 0
+    """Places taken now: open sessions, and those that are being opened or closed."""
+    peak: int = 0
+    opened: int = 0
+    waiting: int = 0
+    """Calls that wait for a place now."""
+    refused: int = 0
+    """Calls that have waited in vain."""
+    fetches: int = 0
+    """Inventories that were asked for."""
+    closed: Counter[CloseReason] = field(default_factory=Counter)
+
+
+class Timer(Protocol):
+    """Something that will happen."""
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+
+
+class Timers(Protocol):
+    """Calls something later, as an event loop does."""
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
+        """Call once, `delay` seconds from now."""
 
 
 class Places:

@@ -20,9 +20,9 @@ from app_server.apps.inventory.fetch import fetch_tools
 from app_server.apps.routes.ports import DownstreamPeer, UpstreamSession
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.hosted_session import ElicitationBridge, open_session
-from app_server.apps.upstream.places import Places
-from app_server.apps.upstream.pool_limits import (
+from app_server.apps.upstream.places import (
     CloseReason,
+    Places,
     PoolCounters,
     PoolLimits,
     Timer,

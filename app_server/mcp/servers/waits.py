@@ -32,9 +32,7 @@ async def wait_for_required(servers: ServerSet) -> None:
         RequiredServersFailed: some did not.
     """
     names = [n for n, s in servers.servers.items() if s.config.required and s.startable]
-    for name in names:
-        while (server := servers.servers.get(name)) and not server.settled.is_set():
-            await server.settled.wait()
+    await _settled(servers, lambda server: server.config.name in names)
     required = [servers.servers[name] for name in names if name in servers.servers]
     causes = [f"{s.config.name}: {s.failure}" for s in required if s.failure is not None]
     if causes:
@@ -54,21 +52,23 @@ async def wait_for_grace(servers: ServerSet, ends_at: float) -> None:
 
     No start is waited for twice.
     """
-    if not _starting(servers):
-        return
     with anyio.CancelScope(deadline=ends_at):
-        while starting := _starting(servers):
-            await starting[0].settled.wait()
-    for server in _starting(servers):
-        server.waited_for = True
+        await _settled(servers, lambda server: not server.waited_for)
+    for server in servers.servers.values():
+        server.waited_for |= not server.settled.is_set()
 
 
 async def wait_for_wanted(servers: ServerSet, is_wanted: Callable[[ServerConfig], bool]) -> None:
     """Wait until the starts of some servers are decided; each takes its `startup_timeout_sec`."""
+    await _settled(servers, lambda server: is_wanted(server.config))
+
+
+async def _settled(servers: ServerSet, is_meant: Callable[[McpServer], bool]) -> None:
+    """Wait until the starts of some servers are decided, or those of what replaces them."""
     while waiting := [
         server
         for server in servers.servers.values()
-        if is_wanted(server.config) and not server.settled.is_set()
+        if is_meant(server) and not server.settled.is_set()
     ]:
         await waiting[0].settled.wait()
 
@@ -103,7 +103,3 @@ async def _refresh_list(server: McpServer) -> None:
     else:
         server.list_is_old = False
         server.listing = await anyio.to_thread.run_sync(server.listing.with_tools, tools, meta)
-
-
-def _starting(servers: ServerSet) -> list[McpServer]:
-    return [s for s in servers.servers.values() if not (s.waited_for or s.settled.is_set())]

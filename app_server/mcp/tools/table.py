@@ -3,6 +3,7 @@
 Source: docs/mcp.md, "Names".
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,14 +107,19 @@ def _prepared_table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listin
 
 
 def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
-    too_large = left_out(_sizes(listed)) if surface == "direct" else frozenset()
     shown = {
         RawName(config.name, name): (config, listing, definition)
         for config, listing in listed
-        if config.name not in too_large
         for name, definition in listing.tools.items()
         if config.allows(name) and is_for_model(definition)
     }
+    too_large: frozenset[str] = frozenset()
+    if surface == "direct":
+        sizes = Counter[str]()
+        for raw, (_, listing, _) in shown.items():
+            sizes[raw.server] += listing.sizes.get(raw.tool, 0)
+        too_large = left_out(sizes)
+        shown = {raw: one for raw, one in shown.items() if raw.server not in too_large}
     names = assign_names(shown)
     tools = [
         Tool(raw, names[raw], definition, config, listing.parameters.get(raw.tool))
@@ -127,15 +133,3 @@ def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> T
         if listing.instructions
     }
     return ToolTable(tools, instructions, too_large)
-
-
-def _sizes(servers: Sequence[tuple[ServerConfig, Listing]]) -> dict[str, int]:
-    """Return what the tools of each server take of a model request, in bytes."""
-    return {
-        config.name: sum(
-            listing.sizes.get(name, 0)
-            for name, definition in listing.tools.items()
-            if config.allows(name) and is_for_model(definition)
-        )
-        for config, listing in servers
-    }

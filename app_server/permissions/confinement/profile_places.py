@@ -9,7 +9,7 @@ from app_server.permissions.confinement.confined import FileAccess, confined_to
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.paths import is_in
 from app_server.permissions.confinement.places import SLASH_TMP, Places
-from app_server.permissions.network.stored import policy_of
+from app_server.permissions.network.policy import policy_of
 from protocol.policy import (
     FileSystemAccessMode,
     FileSystemPath,

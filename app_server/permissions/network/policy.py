@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from app_server.permissions.network.domains import matches_any
 from app_server.permissions.network.target import Target, is_named_local
+from protocol.rollout import StoredNetwork
 
 Verdict: TypeAlias = Literal[
     "allow", "ask", "denied", "not_allowed", "not_allowed_local", "method_not_allowed"
@@ -76,3 +77,25 @@ def verdict_on(target: Target, policy: NetworkPolicy, rules: Sequence[NetworkRul
     if "prompt" in said:
         return "ask"
     return "allow" if is_allowed or "allow" in said else "ask"
+
+
+def stored(policy: NetworkPolicy) -> StoredNetwork:
+    """Return what the log of a thread has of a policy; see docs/wire.md, "Rollout lines"."""
+    return StoredNetwork(
+        allowed=list(policy.allowed),
+        denied=list(policy.denied),
+        limited=policy.is_limited,
+        local=policy.reaches_local,
+        socks=policy.has_socks,
+    )
+
+
+def policy_of(network: StoredNetwork) -> NetworkPolicy:
+    """Return the policy that was written."""
+    return NetworkPolicy(
+        allowed=tuple(network.allowed),
+        denied=tuple(network.denied),
+        is_limited=network.limited,
+        reaches_local=network.local,
+        has_socks=network.socks,
+    )

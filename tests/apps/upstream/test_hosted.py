@@ -23,7 +23,7 @@ from app_server.apps.upstream.hosted_session import (
     ElicitationBridge,
     open_session,
 )
-from app_server.apps.upstream.pool_limits import PoolLimits
+from app_server.apps.upstream.places import PoolLimits
 from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.clients.demo.hosted.survey import QUESTIONS
 from app_server.clients.demo.hosted.tool import Call, HostedConnector, text_result
