@@ -14,8 +14,6 @@ from app_server.clients.demo.hosted.tool import (
     READS,
     WRITES,
     HostedConnector,
-    HostedTool,
-    listed,
 )
 from app_server.extension.registration import Contributor
 from app_server.extension.registry import ExtensionRegistry
@@ -118,9 +116,7 @@ async def test_a_disabled_bundle_takes_all_servers_away_and_asks_nobody(tmp_path
 async def test_a_tool_for_user_interfaces_is_an_apps_and_not_the_models(tmp_path: Path) -> None:
     bare = HostedConnector("cal", "Cal", "An app of a test.")
     tools = tuple(
-        HostedTool(
-            listed(bare, name, name, {}, READS, meta={"ui": {"visibility": visibility}}), nothing
-        )
+        bare.tool(name, name, {}, READS, nothing, meta={"ui": {"visibility": visibility}})
         for name, visibility in {"look": ["model", "app"], "tick": ["app"]}.items()
     )
     async with open_desk(tmp_path, HostedConnector("cal", "Cal", "", tools)) as desk:

@@ -39,8 +39,6 @@ from app_server.clients.demo.hosted.tool import (
     READS,
     Call,
     HostedConnector,
-    HostedTool,
-    listed,
     text_result,
 )
 from app_server.extension.registry import ExtensionRegistry
@@ -72,10 +70,7 @@ def apps(tools: int, connectors: int) -> list[HostedConnector]:
         bare = HostedConnector(f"app-{number}", f"App{number}", "An app of a bench.")
         names = (f"tool_{one}" for one in range(number, tools, connectors))
         properties = {"text": {"type": "string", "description": "Some words."}}
-        of_it = [
-            HostedTool(listed(bare, name, "Does something.", properties, READS), answer)
-            for name in names
-        ]
+        of_it = [bare.tool(name, "Does something.", properties, READS, answer) for name in names]
         made.append(HostedConnector(bare.id, bare.name, bare.description, tuple(of_it)))
     return made
 

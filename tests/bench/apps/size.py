@@ -32,7 +32,7 @@ from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
 from app_server.clients.connection import Client, open_client
-from app_server.clients.demo.hosted.tool import READS, HostedConnector, listed
+from app_server.clients.demo.hosted.tool import READS, Call, HostedConnector, JsonObject
 from app_server.http.loopback_server import serve_on_loopback
 from protocol.errors import RpcError
 from tests.bench.processor.callbacks import watched
@@ -69,8 +69,9 @@ class Endpoint:
                 is_last = (number, one) == (self._apps - 1, self._tools - 1)
                 version = self._version if is_last else self._every
                 words = {"type": "string", "description": f"Some words, version {version}."}
-                tool = listed(bare, f"tool_{one}", "Does something.", {"text": words}, READS)
-                made.append(tool)
+                named, said = f"tool_{one}", "Does something."
+                tool = bare.tool(named, said, {"text": words}, READS, nothing)
+                made.append(tool.definition)
         self._lists = to_json({"tools": made})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,6 +110,11 @@ class Endpoint:
                 return
         begin = b'{"jsonrpc":"2.0","id":%b,"result":' % to_json(message["id"])
         await _answer(send, 200, begin + result + b"}")
+
+
+async def nothing(call: Call) -> JsonObject:
+    """Answer no call: tools are listed only."""
+    raise NotImplementedError
 
 
 async def _answer(send: Send, status: int, body: bytes) -> None:

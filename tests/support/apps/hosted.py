@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
 from app_server.clients.demo.hosted.endpoint import MCP_PATH
-from app_server.clients.demo.hosted.tool import READS, HostedConnector, HostedTool, Run, listed
+from app_server.clients.demo.hosted.tool import READS, HostedConnector, Run
 from protocol.model import JsonObject
 from tests.support.accounts.issuer_peer import make_jwt
 from tests.support.apps.hooked_endpoint import Arrival, HookedEndpoint
@@ -100,7 +100,7 @@ async def serve_hosted(
 def connector(*runs: tuple[str, Run], id_: str = "test") -> HostedConnector:
     """Make an app with read-only tools that do what is given."""
     bare = HostedConnector(id_, id_.title(), "An app of a test.")
-    tools = tuple(HostedTool(listed(bare, name, name, {}, READS), run) for name, run in runs)
+    tools = tuple(bare.tool(name, name, {}, READS, run) for name, run in runs)
     return HostedConnector(id_, bare.name, bare.description, tools)
 
 

@@ -12,7 +12,6 @@ from app_server.clients.demo.hosted.tool import (
     READS,
     HostedConnector,
     HostedTool,
-    listed,
 )
 from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
@@ -29,7 +28,7 @@ CAL = "codex_apps__cal"
 def app(id_: str, name: str, tool: str, annotations: JsonObject = READS) -> HostedConnector:
     """Make an app with one tool; its upstream name is `cal_TOOL`."""
     bare = HostedConnector(id_, name, "An app of a test.")
-    definition = listed(bare, tool, tool, {}, annotations)
+    definition = bare.tool(tool, tool, {}, annotations, nothing).definition
     made = HostedTool({**definition, "name": f"cal_{tool}"}, nothing)
     return HostedConnector(id_, name, bare.description, (made,))
 

@@ -8,9 +8,7 @@ from app_server.clients.demo.hosted.tool import (
     WRITES,
     Call,
     HostedConnector,
-    HostedTool,
     JsonObject,
-    listed,
     text_result,
 )
 
@@ -41,20 +39,16 @@ def calendar() -> HostedConnector:
         )
 
     text = {"type": "string"}
-    listing = listed(
-        _CALENDAR,
+    listing = _CALENDAR.tool(
         "list_events",
         "List the events of the calendar.",
         {},
         READS,
+        list_events,
         meta={"ui": {"resourceUri": DAY_URI}},
     )
-    creating = listed(
-        _CALENDAR,
-        "create_event",
-        "Put an event into the calendar.",
-        {"day": {**text, "description": "Like 2030-01-31."}, "title": text},
-        WRITES,
+    days = {"day": {**text, "description": "Like 2030-01-31."}, "title": text}
+    creating = _CALENDAR.tool(
+        "create_event", "Put an event into the calendar.", days, WRITES, create_event
     )
-    tools = (HostedTool(listing, list_events), HostedTool(creating, create_event))
-    return replace(_CALENDAR, tools=tools)
+    return replace(_CALENDAR, tools=(listing, creating))

@@ -7,9 +7,7 @@ from app_server.clients.demo.hosted.tool import (
     WRITES,
     Call,
     HostedConnector,
-    HostedTool,
     JsonObject,
-    listed,
     text_result,
 )
 
@@ -18,14 +16,6 @@ _DRIVE = HostedConnector("demo_drive", "Drive", "Keeps files for as long as the 
 
 def drive(files: FileStore) -> HostedConnector:
     """Return the app with its tool, which knows the files of a store."""
-    save = listed(
-        _DRIVE,
-        "save_file",
-        "Save a file in the drive.",
-        {"file": {"type": "object", "description": "The file to save."}},
-        WRITES,
-        meta={"openai/fileParams": ["file"]},
-    )
 
     async def run(call: Call) -> JsonObject:
         given = call.arguments.get("file")
@@ -35,4 +25,12 @@ def drive(files: FileStore) -> HostedConnector:
         found: JsonObject = {"name": stored.name, "bytes": stored.size, "sha256": stored.sha256}
         return text_result(f"{stored.name} is in the drive, {stored.size} bytes.", {"file": found})
 
-    return replace(_DRIVE, tools=(HostedTool(save, run),))
+    save = _DRIVE.tool(
+        "save_file",
+        "Save a file in the drive.",
+        {"file": {"type": "object", "description": "The file to save."}},
+        WRITES,
+        run,
+        meta={"openai/fileParams": ["file"]},
+    )
+    return replace(_DRIVE, tools=(save,))

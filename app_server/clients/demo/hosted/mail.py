@@ -11,9 +11,7 @@ from app_server.clients.demo.hosted.tool import (
     READS,
     Call,
     HostedConnector,
-    HostedTool,
     JsonObject,
-    listed,
     text_result,
 )
 
@@ -36,15 +34,15 @@ class Mail:
             "resource_uri": "/connectors/demo_mail/read_inbox",
             "connected_account_email": ACCOUNT_EMAIL,
         }
-        inbox = listed(
-            _MAIL,
+        inbox = _MAIL.tool(
             "read_inbox",
             "Read the subjects of the messages in the inbox.",
             {},
             READS,
+            self._read,
             meta={"link_id": "link_demo_mail", ENVELOPE: envelope},
         )
-        return replace(_MAIL, tools=(HostedTool(inbox, self._read),))
+        return replace(_MAIL, tools=(inbox,))
 
     def tools_were_listed(self) -> None:
         """Note that somebody came back."""

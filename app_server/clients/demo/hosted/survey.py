@@ -6,10 +6,8 @@ from app_server.clients.demo.hosted.tool import (
     READS,
     Call,
     HostedConnector,
-    HostedTool,
     JsonObject,
     Run,
-    listed,
     text_result,
 )
 
@@ -40,9 +38,8 @@ QUESTIONS: dict[str, tuple[str, JsonObject]] = {
 def survey() -> HostedConnector:
     """Return the app with its three tools."""
     tools = [
-        HostedTool(
-            listed(_SURVEY, f"ask_by_{mode.replace('/', '_')}", f"Ask by {mode}.", {}, READS),
-            _asking(mode),
+        _SURVEY.tool(
+            f"ask_by_{mode.replace('/', '_')}", f"Ask by {mode}.", {}, READS, _asking(mode)
         )
         for mode in QUESTIONS
     ]

@@ -13,6 +13,10 @@ JsonObject = dict[str, Any]
 
 ENVELOPE = "_codex_apps"
 
+READS: JsonObject = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False}
+WRITES: JsonObject = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": False}
+"""What a tool does to the world, as MCP says it."""
+
 
 class _Question(Request[dict[str, Any], str]):
     """A request to the client, whatever its method."""
@@ -87,41 +91,37 @@ class HostedConnector:
     description: str
     tools: tuple[HostedTool, ...] = ()
 
-
-READS: JsonObject = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False}
-WRITES: JsonObject = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": False}
-"""What a tool does to the world, as MCP says it."""
-
-
-def listed(
-    connector: HostedConnector,
-    name: str,
-    description: str,
-    properties: JsonObject,
-    annotations: JsonObject,
-    *,
-    meta: JsonObject | None = None,
-) -> JsonObject:
-    """Return the definition of a tool with the connector it belongs to; all arguments required."""
-    return {
-        "name": f"{connector.name.lower()}_{name}",
-        "title": f"{connector.name}_{name}",
-        "description": description,
-        "inputSchema": {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        },
-        "annotations": annotations,
-        "_meta": {
-            "connector_id": connector.id,
-            "connector_name": connector.name,
-            "connector_description": connector.description,
-            ENVELOPE: {"resource_uri": f"/connectors/{connector.id}/{name}"},
-            **(meta or {}),
-        },
-    }
+    def tool(
+        self,
+        name: str,
+        description: str,
+        properties: JsonObject,
+        annotations: JsonObject,
+        run: Run,
+        *,
+        meta: JsonObject | None = None,
+    ) -> HostedTool:
+        """Make a tool that is listed with this app; all its arguments are required."""
+        definition = {
+            "name": f"{self.name.lower()}_{name}",
+            "title": f"{self.name}_{name}",
+            "description": description,
+            "inputSchema": {
+                "type": "object",
+                "properties": properties,
+                "required": list(properties),
+                "additionalProperties": False,
+            },
+            "annotations": annotations,
+            "_meta": {
+                "connector_id": self.id,
+                "connector_name": self.name,
+                "connector_description": self.description,
+                ENVELOPE: {"resource_uri": f"/connectors/{self.id}/{name}"},
+                **(meta or {}),
+            },
+        }
+        return HostedTool(definition, run)
 
 
 def text_result(
