@@ -49,6 +49,7 @@ from app_server.turns.approval.gates import thread_approvals
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.catalogue.providers import credential_variables as model_credentials
 from app_server.turns.model.catalogue.thread_model import ThreadModel
+from app_server.turns.review.asking import VerdictCalls
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.run import TurnRun
 from app_server.turns.session_settings import SessionSettings
@@ -269,13 +270,14 @@ def _asker(
     parts: ThreadParts, settings: SessionSettings, ports: SessionPorts, source: HookSource
 ) -> Asker:
     thread, clients, clock = parts.thread, parts.clients, parts.clock
-    stop, providers = parts.slot.stop_denied_turn, settings.model.providers
+    stop = parts.slot.stop_denied_turn
+    calls = VerdictCalls(thread, ports.model, settings.model.providers)
     transcript = ports.store.shown_path(thread.id)
     return Asker(
         thread=thread,
         decisions=Decisions(thread, clock),
         clients=clients,
-        reviewer=Reviewer(stop, thread, ports.model, providers, clients, clock),
+        reviewer=Reviewer(stop, thread, calls, clients, clock),
         clock=clock,
         waiting=parts.status.waiting_on_approval,
         timeout_s=settings.approval_timeout_s,

@@ -8,6 +8,7 @@ environment".
 
 import errno
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 import anyio
@@ -22,6 +23,7 @@ from app_server.sessions.surroundings.agents_files import (
     AgentsSettings,
     Instructions,
     left_out,
+    texts_of,
     was_cut,
 )
 from protocol.exec_files import FileProfile
@@ -51,15 +53,15 @@ async def read_elsewhere(
     return project.found, True
 
 
+@dataclass(frozen=True, slots=True)
 class _Project:
-    def __init__(self, machines: Environments, place: str, settings: AgentsSettings) -> None:
-        self._machines = machines
-        self._place = place
-        self._settings = settings
-        self.found = Instructions()
+    machines: Environments
+    place: str
+    settings: AgentsSettings
+    found: Instructions = field(default_factory=Instructions)
 
     async def read(self, cwd: PurePosixPath) -> None:
-        left = self._settings.max_bytes
+        left = self.settings.max_bytes
         if left == 0:
             return
         texts = await self._texts(await self._folders(cwd), left)
@@ -68,18 +70,16 @@ class _Project:
     async def _texts(self, folders: Sequence[PurePosixPath], left: int) -> list[str]:
         texts: list[str] = []
         for folder in folders:
-            for name in (*NAMES, *self._settings.fallbacks):
+            for name in (*NAMES, *self.settings.fallbacks):
                 path = folder / name
                 if left == 0 and await self._opens(path) is None:
-                    self.found.warnings.append(left_out(path, self._settings))
+                    self.found.warnings.append(left_out(path, self.settings))
                     return texts
                 content = await self._content(path, folders[0], left)
                 if content is None:
                     continue
                 left -= len(content)
-                if text := content.decode(errors="replace").strip():
-                    self.found.sources.append(str(path))
-                    texts.append(text)
+                texts += texts_of(path, content, self.found)
                 break
         return texts
 
@@ -87,7 +87,7 @@ class _Project:
         """Give the folders from the root of the project down."""
         folders = [cwd, *cwd.parents][:MAX_FOLDERS]
         for depth, folder in enumerate(folders):
-            for marker in self._settings.root_markers:
+            for marker in self.settings.root_markers:
                 if await self._is_there(folder / marker):
                     return folders[depth::-1]
         return [cwd]
@@ -103,7 +103,7 @@ class _Project:
     async def _opens(self, path: PurePosixPath) -> OSError | None:
         """Say why a file cannot be opened; None if it can."""
         try:
-            async with self._machines.open_file(self._place, str(path), POLICY):
+            async with self.machines.open_file(self.place, str(path), POLICY):
                 return None
         except ConnectionError:
             raise
@@ -117,7 +117,7 @@ class _Project:
         entries = [{"path": {"type": "path", "path": str(root)}, "access": "read"}]
         profile = {"type": "managed", "file_system": {"type": "restricted", "entries": entries}}
         inside = FileProfile(profile=profile, cwd=str(root))
-        opening = self._machines.open_file(self._place, str(path), POLICY, inside)
+        opening = self.machines.open_file(self.place, str(path), POLICY, inside)
         try:
             content, size = await read_beginning(opening, limit_bytes)
         except ConnectionError:

@@ -122,7 +122,7 @@ def _of_home(home: Path, found: Instructions) -> list[str]:
         # A link is the user's own doing here.
         content = _read(path, MAX_HOME_BYTES, found)
         if content is not None:
-            return _texts_of(path, content, found)
+            return texts_of(path, content, found)
     return []
 
 
@@ -149,10 +149,11 @@ def _of_project(
         if content is None:
             continue
         left -= len(content)
-        yield from _texts_of(path, content, found)
+        yield from texts_of(path, content, found)
 
 
-def _texts_of(path: Path, content: bytes, found: Instructions) -> list[str]:
+def texts_of(path: PurePath, content: bytes, found: Instructions) -> list[str]:
+    """Decode a file, and note it as a source; nothing for a blank one."""
     text = content.decode(errors="replace").strip()
     if not text:
         return []

@@ -4,6 +4,8 @@ Source: docs/mcp.md, "Reviewer".
 """
 
 from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
 
 MAX_REVIEWS = 100
 """Of one turn; what comes after them is denied without asking."""
@@ -13,16 +15,16 @@ MAX_RECENT_DENIALS = 10
 RECENT_REVIEWS = 50
 
 
+@dataclass(slots=True)
 class TurnReviews:
     """The reviews of one turn."""
 
-    def __init__(self, turn_id: str) -> None:
-        self.turn_id = turn_id
-        self.in_a_row = 0
-        """Denials since the last review that ended otherwise."""
-        self._begun = 0
-        self._stopped = False
-        self._recent: deque[bool] = deque(maxlen=RECENT_REVIEWS)
+    turn_id: str
+    in_a_row: int = 0
+    """Denials since the last review that ended otherwise."""
+    _begun: int = 0
+    _stopped: bool = False
+    _recent: deque[bool] = field(default_factory=partial(deque, maxlen=RECENT_REVIEWS))
 
     @property
     def recent_denials(self) -> int:

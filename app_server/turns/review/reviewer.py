@@ -5,8 +5,9 @@ verdict nothing is allowed.
 Source: docs/mcp.md, "Reviewer".
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
@@ -14,8 +15,7 @@ import anyio
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.interface import Model, ModelFailure
-from app_server.turns.model.provider import Provider
+from app_server.turns.model.interface import ModelFailure
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.review.asking import VerdictCalls
@@ -75,25 +75,17 @@ def is_reviewed(metadata: RuntimeMetadata, settings: Settings) -> bool:
     return (metadata.approvals_reviewer or settings.approvals_reviewer) != "user"
 
 
+@dataclass(slots=True)
 class Reviewer:
     """The reviews of one thread."""
 
-    def __init__(
-        self,
-        stop_turn: Callable[[str], None],
-        thread: LiveThread,
-        model: Model,
-        providers: Mapping[str, Provider],
-        clients: ClientPort,
-        clock: Clock,
-    ) -> None:
-        """`stop_turn` interrupts a turn that was denied too much; another one is left alone."""
-        self._stop_turn = stop_turn
-        self._thread = thread
-        self._calls = VerdictCalls(thread, model, providers)
-        self._clients = clients
-        self._clock = clock
-        self._turn = TurnReviews("")
+    stop_turn: Callable[[str], None]
+    """Interrupts a turn that was denied too much; another one is left alone."""
+    thread: LiveThread
+    calls: VerdictCalls
+    clients: ClientPort
+    clock: Clock
+    _turn: TurnReviews = field(default_factory=partial(TurnReviews, ""), init=False)
 
     async def review(self, planned: PlannedAction) -> None:
         """Have an action reviewed; returns when it may be done, this once.
@@ -106,7 +98,7 @@ class Reviewer:
         """
         if self._turn.turn_id != planned.turn_id:
             self._turn = TurnReviews(planned.turn_id)
-        recorder = TurnRecorder(self._thread, planned.turn_id, self._clients, self._clock)
+        recorder = TurnRecorder(self.thread, planned.turn_id, self.clients, self.clock)
         events = _ReviewEvents(recorder, planned)
         events.started()
         try:
@@ -137,9 +129,9 @@ class Reviewer:
     async def _assess(self, planned: PlannedAction) -> Assessment:
         if not self._turn.begin():
             raise NoVerdict(f"this turn has had {MAX_REVIEWS} reviews")
-        evidence = {**excerpt(self._thread.state.history), "action": planned.evidence}
+        evidence = {**excerpt(self.thread.state.history), "action": planned.evidence}
         try:
-            assessment = await self._calls.ask(evidence)
+            assessment = await self.calls.ask(evidence)
         except ModelFailure as exc:
             # A server that refuses a request may repeat it.
             may_be_shown = planned.private is None
@@ -154,7 +146,7 @@ class Reviewer:
             "reviews); interrupting the turn."
         )
         events.warn(message)
-        self._stop_turn(turn.turn_id)
+        self.stop_turn(turn.turn_id)
 
 
 class _ReviewEvents:

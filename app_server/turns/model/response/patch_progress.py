@@ -18,16 +18,14 @@ INTERVAL_S = 0.5
 """Between two notifications of one patch; the last one does not wait."""
 
 
+@dataclass(slots=True)
 class PatchProgress:
     """Shows each patch with its first file, then at intervals, and when it is complete."""
 
-    def __init__(
-        self, recorder: TurnRecorder, clock: Callable[[], float] = anyio.current_time
-    ) -> None:
-        self._recorder = recorder
-        self._clock = clock
-        self._open: dict[str | None, _Open] = {}
-        """By the id of the model's item."""
+    recorder: TurnRecorder
+    clock: Callable[[], float] = anyio.current_time
+    _open: "dict[str | None, _Open]" = field(default_factory=dict, init=False)
+    """By the id of the model's item."""
 
     def begin(self, item_id: str | None, item: JsonObject) -> None:
         """Begin a call of a tool that takes plain text; calls of other tools are passed over."""
@@ -41,7 +39,7 @@ class PatchProgress:
         if call is None or not call.patch.feed(event.delta):
             return
         call.is_shown = False
-        if self._clock() >= call.not_before:
+        if self.clock() >= call.not_before:
             self._show(call)
 
     def finish(self, item_id: str | None) -> None:
@@ -52,10 +50,10 @@ class PatchProgress:
 
     def _show(self, call: "_Open") -> None:
         call.is_shown = True
-        call.not_before = self._clock() + INTERVAL_S
-        self._recorder.emit(
+        call.not_before = self.clock() + INTERVAL_S
+        self.recorder.emit(
             FileChangePatchUpdatedNotification(
-                **self._recorder.ids, item_id=call.id, changes=call.patch.changes()
+                **self.recorder.ids, item_id=call.id, changes=call.patch.changes()
             )
         )
 
