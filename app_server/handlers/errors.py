@@ -15,6 +15,7 @@ from app_server.mcp.errors import (
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.sessions.errors import (
     MAX_META_BYTES,
+    InputIdTaken,
     McpMetaTooLarge,
     NoActiveTurn,
     NotLoaded,
@@ -24,7 +25,6 @@ from app_server.sessions.errors import (
     TurnIdMismatch,
     TurnNotSteerable,
 )
-from app_server.sessions.input.idempotency import InputIdTaken
 from app_server.sessions.managed_policy import SettingNotAllowed
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession

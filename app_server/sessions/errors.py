@@ -47,5 +47,14 @@ class NotLoaded(Exception):
     """The thread is not in memory."""
 
 
+class InputIdTaken(Exception):
+    """Another input was accepted under this name; docs/wire.md, "Sending again"."""
+
+    def __init__(self, client_id: str, turn_id: str) -> None:
+        super().__init__(client_id)
+        self.client_id = client_id
+        self.turn_id = turn_id
+
+
 class ThreadIdTaken(Exception):
     """The client chose an id under which another thread was started."""

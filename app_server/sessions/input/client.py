@@ -11,15 +11,16 @@ from pydantic_core import to_json
 
 from app_server.sessions.errors import (
     MAX_META_BYTES,
+    InputIdTaken,
     McpMetaTooLarge,
     SessionClosed,
     TurnIdMismatch,
     TurnNotSteerable,
 )
-from app_server.sessions.input.idempotency import name_records, turn_that_took
 from app_server.sessions.turn.parts import ThreadParts
-from app_server.sessions.turn.records import user_message_item
+from app_server.sessions.turn.records import name_records, user_message_item
 from app_server.sessions.turn.starter import TurnStarter, already_begun
+from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
 from protocol.model import Json, JsonObject
@@ -50,8 +51,7 @@ class ClientInput:
             OSError: the disk refused; nothing was accepted.
         """
         async with self.parts.slot.reserve(while_draining=True):
-            name = user_input.client_id, user_input.digest
-            if (taken_by := turn_that_took(self.parts.thread.state, *name)) is not None:
+            if (taken_by := _turn_that_took(self.parts.thread.state, user_input)) is not None:
                 return taken_by, already_begun
             if self.parts.slot.run is None:
                 check_mcp_meta({}, options.mcp_meta)
@@ -90,7 +90,7 @@ class ClientInput:
     async def _queue(self, run: TurnRun, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
         check_mcp_meta(run.options.mcp_meta, mcp_meta)
         at_ms = self.parts.clock.now_ms()
-        records = name_records(user_input.client_id, user_input.digest, run.id, at_ms)
+        records = name_records(user_input, run.id, at_ms)
         if user_input.items:
             records.append(
                 InputQueued(
@@ -122,6 +122,17 @@ class ClientInput:
                     at_ms=at_ms, input_id=self.parts.clock.new_id(), items=list(items)
                 )
             await self.parts.thread.append(record)
+
+
+def _turn_that_took(state: ThreadState, user_input: TurnInput) -> str | None:
+    """Return the turn that took this input before; None for new input, or without a name."""
+    client_id, digest = user_input.client_id, user_input.digest
+    accepted = state.accepted.find(client_id)
+    if client_id is None or accepted is None or digest is None:
+        return None
+    if accepted.digest != digest:
+        raise InputIdTaken(client_id, accepted.turn_id)
+    return accepted.turn_id
 
 
 def check_mcp_meta(known: McpMetaByServer, more: McpMetaByServer) -> None:

@@ -6,7 +6,6 @@ Source: docs/wire.md, "Rollout lines".
 from collections.abc import Sequence
 
 from app_server.runtime.clock import Clock
-from app_server.sessions.input.idempotency import name_records
 from app_server.sessions.publisher import TurnEnd
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.request import message, outputs_for_open_calls
@@ -16,6 +15,7 @@ from protocol.items import UserMessageThreadItem
 from protocol.model import JsonObject
 from protocol.rollout import (
     HistoryAppended,
+    InputAccepted,
     InputQueued,
     InputTaken,
     ItemCompleted,
@@ -46,6 +46,14 @@ def user_message_item(
     )
 
 
+def name_records(user_input: TurnInput, turn_id: str, at_ms: int) -> list[Record]:
+    """Write down that a turn took input which its client named; nothing without a name."""
+    client_id, digest = user_input.client_id, user_input.digest
+    if client_id is None or digest is None:
+        return []
+    return [InputAccepted(at_ms=at_ms, client_id=client_id, digest=digest, turn_id=turn_id)]
+
+
 def start_of_turn(
     state: ThreadState,
     started: TurnStarted,
@@ -65,8 +73,7 @@ def start_of_turn(
     records: list[Record] = []
     if settings != state.settings:
         records.append(SettingsChanged(at_ms=at_ms, settings=settings))
-    names = name_records(user_input.client_id, user_input.digest, turn_id, at_ms)
-    records.extend((started, *names))
+    records.extend((started, *name_records(user_input, turn_id, at_ms)))
     if state.queue.paused and user_message is None and submission is None:
         # Nobody said anything: a pause of the queue outlives such a turn.
         records.append(QueuePaused(at_ms=at_ms))
