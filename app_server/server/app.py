@@ -118,15 +118,14 @@ class AppServer:
         report: Callable[[Phase], None],
     ) -> None:
         settings = self._settings
-        configuration = Configuration(settings.sources)
         async with AsyncExitStack() as stack:
             stack.enter_context(accept_failures_logged_once())
             listeners = Listeners(
-                self.converse,
-                self._converse_on_stdio,
-                configuration,
-                settings.websocket,
-                background,
+                conversation=self.converse,
+                on_stdio=self._converse_on_stdio,
+                configuration=Configuration(settings.sources),
+                limits=settings.websocket,
+                tasks=background,
                 tokens=await self._token_gate(stack),
                 origins=settings.guards.origins,
             )

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio.abc
@@ -73,28 +74,18 @@ class StdioListener:
 Listener = OpenListener | StdioListener
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
     """What opens one address after another."""
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        on_stdio: Callable[[], Coroutine[Any, Any, None]],
-        configuration: Configuration,
-        limits: WebSocketLimits,
-        tasks: anyio.abc.TaskGroup,
-        *,
-        tokens: "TokenGate | None",
-        origins: frozenset[str],
-    ) -> None:
-        """`on_stdio` talks to the client of stdin and stdout, in `tasks`."""
-        self._conversation = conversation
-        self._on_stdio = on_stdio
-        self._configuration = configuration
-        self._limits = limits
-        self._tasks = tasks
-        self._tokens = tokens
-        self._origins = origins
+    conversation: Conversation
+    on_stdio: Callable[[], Coroutine[Any, Any, None]]
+    """Talks to the client of stdin and stdout, in `tasks`."""
+    configuration: Configuration
+    limits: WebSocketLimits
+    tasks: anyio.abc.TaskGroup
+    tokens: "TokenGate | None"
+    origins: frozenset[str]
 
     @asynccontextmanager
     async def open(self, address: Address) -> AsyncIterator[Listener]:
@@ -108,25 +99,25 @@ class Listeners:
                 own_user = await self._own_user()
                 async with listen_tcp(
                     address,
-                    self._conversation,
-                    self._limits,
+                    self.conversation,
+                    self.limits,
                     own_user=own_user,
-                    tokens=self._tokens,
-                    origins=self._origins,
+                    tokens=self.tokens,
+                    origins=self.origins,
                 ) as tcp:
                     yield tcp
             case UnixAddress():
                 own_user = await self._own_user()
-                async with listen_unix(address, self._conversation, self._limits, own_user) as unix:
+                async with listen_unix(address, self.conversation, self.limits, own_user) as unix:
                     yield unix
             case StdioAddress():
-                self._tasks.start_soon(self._on_stdio)
+                self.tasks.start_soon(self.on_stdio)
                 yield StdioListener()
 
     async def _own_user(self) -> OwnUser | None:
         """Return what keeps other users away; None where they may come, or cannot be told apart."""
         try:
-            view = (await self._configuration.read()).view()
+            view = (await self.configuration.read()).view()
             refuses = view.boolean("refuse_other_users", default=True)
         except ConfigError:
             # The check of the configuration says so.

@@ -13,7 +13,7 @@ import anyio.to_thread
 from app_server.runtime.loader import load
 from app_server.server.blocking_context import in_worker
 from app_server.transport.auth.capability import CapabilityToken, digest_of
-from app_server.transport.auth.gate import ChangingCheck, TokenCheck, TokenGate
+from app_server.transport.auth.gate import TokenCheck, TokenGate
 from app_server.transport.auth.rotation import RotatedCheck
 from app_server.transport.auth.secret_file import read_shared_secret, read_token_digest
 from app_server.transport.auth.token_file import token_file
@@ -34,7 +34,7 @@ async def token_gate(guards: ListenerGuards) -> AsyncIterator[TokenGate]:
         LoadFailed: this installation lacks the library for signed tokens.
     """
     checks: list[TokenCheck] = []
-    changing: list[ChangingCheck] = []
+    changing: list[RotatedCheck] = []
     if (auth := guards.auth) is not None:
         make = await _maker(auth)
         check = make(None)

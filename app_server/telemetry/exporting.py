@@ -126,7 +126,7 @@ class Exporting:
     def span(
         self, kind: SpanKind, name: str, sent: Any, attributes: dict[str, Attribute | None]
     ) -> Iterator[Span]:
-        """Begin a span; see `Telemetry`."""
+        """Begin a span; `sent` is a request's W3C context as it came, or None."""
         work = _Work(self._attributes, attributes)
         began_s = perf_counter()
         span = self._tracer.start_span(

@@ -8,7 +8,10 @@ Source: docs/operations.md, "Traces and metrics".
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from app_server.telemetry.exporting import Exporting
 
 SpanKind: TypeAlias = Literal["request", "turn", "model", "tool", "mcp"]
 
@@ -24,24 +27,6 @@ class Span(Protocol):
 
     def fail(self, kind: str) -> None:
         """Say that it failed, by a word that is no text of an error."""
-
-
-class Telemetry(Protocol):
-    """What takes spans."""
-
-    def span(
-        self, kind: SpanKind, name: str, sent: Any, attributes: dict[str, Attribute | None]
-    ) -> AbstractContextManager[Span]:
-        """Begin a span; `sent` is a request's W3C context as it came, or None."""
-
-    def apart(self) -> AbstractContextManager[None]:
-        """Let what runs in it belong to no span."""
-
-    def trace_context(self) -> Mapping[str, str]:
-        """Return the W3C context of the span that goes on; see `trace_context`."""
-
-    def close(self) -> None:
-        """Send what waits. Blocks for at most some seconds."""
 
 
 class _NoSpan:
@@ -67,7 +52,7 @@ class _NoSpan:
 
 _NO_SPAN = _NoSpan()
 
-_telemetry: Telemetry | None = None
+_telemetry: "Exporting | None" = None
 """That of the process: where a span is made nobody has been handed a server."""
 
 
@@ -105,7 +90,7 @@ def is_on() -> bool:
 
 
 @contextmanager
-def taken_by(telemetry: Telemetry) -> Iterator[None]:
+def taken_by(telemetry: "Exporting") -> Iterator[None]:
     """Give the spans of the process to `telemetry` while the context lasts."""
     global _telemetry
     before, _telemetry = _telemetry, telemetry

@@ -7,7 +7,10 @@ Source: RFC 6750, section 2.1; RFC 6455, section 1.9; docs/listeners.md, "Tokens
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from app_server.transport.auth.rotation import RotatedCheck
 
 BEARER_SUBPROTOCOL = "bearer."
 
@@ -17,14 +20,6 @@ class TokenCheck(Protocol):
 
     def accepts(self, token: str) -> bool:
         """Whether a token lets its bearer in; never raises."""
-        ...
-
-
-class ChangingCheck(Protocol):
-    """A check that somebody may replace while the server runs."""
-
-    async def current(self) -> TokenCheck:
-        """Return the one that holds now; never raises."""
         ...
 
 
@@ -40,7 +35,7 @@ class TokenGate:
     """Lets in who shows one token that one of the checks accepts."""
 
     def __init__(
-        self, checks: Sequence[TokenCheck], changing: Sequence[ChangingCheck] = ()
+        self, checks: Sequence[TokenCheck], changing: Sequence["RotatedCheck"] = ()
     ) -> None:
         self._checks = checks
         self._changing = changing
