@@ -11,6 +11,7 @@ from app_server.handlers.threads.chosen.configured import settings_over, with_pr
 from app_server.handlers.threads.chosen.settings import thread_overrides
 from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.handlers.threads.shown import (
+    announce_unloaded,
     notify_of_usage,
     shown_thread,
     shown_turns,
@@ -27,7 +28,6 @@ from protocol.errors import RpcError, invalid_request
 from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.rollout import ThreadCreated
 from protocol.threads import (
-    NotLoadedThreadStatus,
     Thread,
     ThreadDeletedNotification,
     ThreadDeleteParams,
@@ -38,7 +38,6 @@ from protocol.threads import (
     ThreadRevertParams,
     ThreadRevertResponse,
     ThreadStartedNotification,
-    ThreadStatusChangedNotification,
 )
 
 
@@ -169,10 +168,7 @@ class BranchHandlers:
             )
         with thread_failures(thread_id, no_rollout(thread_id)):
             if await self._sessions.delete(thread_id):
-                gone = NotLoadedThreadStatus()
-                self._hub.broadcast(
-                    ThreadStatusChangedNotification(thread_id=thread_id, status=gone)
-                )
+                announce_unloaded(self._hub, thread_id)
         event = ThreadDeletedNotification(thread_id=thread_id)
         context.after_answer(self._hub.broadcast, event)
         return ThreadDeleteResponse()

@@ -19,6 +19,7 @@ from protocol.threads import (
     ThreadSettingsResponse,
     ThreadSettingsUpdatedNotification,
     ThreadStatus,
+    ThreadStatusChangedNotification,
 )
 from protocol.turns import ThreadTokenUsageUpdatedNotification, Turn
 
@@ -70,6 +71,12 @@ def notify_of_usage(hub: Hub, client: ConnectionId, state: ThreadState) -> None:
             thread_id=state.id, turn_id=state.turns[-1].id, token_usage=state.usage
         )
         hub.notify(client, event)
+
+
+def announce_unloaded(hub: Hub, thread_id: str) -> None:
+    """Notify all clients that a thread is not loaded any more."""
+    gone = NotLoadedThreadStatus()
+    hub.broadcast(ThreadStatusChangedNotification(thread_id=thread_id, status=gone))
 
 
 def warn_of_config(

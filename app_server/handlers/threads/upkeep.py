@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from app_server.handlers.errors import no_rollout, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
+from app_server.handlers.threads.shown import announce_unloaded
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
@@ -12,7 +13,6 @@ from app_server.turns.model.prompt.response_items import first_problem
 from protocol.errors import invalid_params, invalid_request
 from protocol.rollout import ArchivedChanged, NameChanged, Record
 from protocol.threads import (
-    NotLoadedThreadStatus,
     ThreadArchivedNotification,
     ThreadArchiveParams,
     ThreadArchiveResponse,
@@ -21,7 +21,6 @@ from protocol.threads import (
     ThreadNameUpdatedNotification,
     ThreadSetNameParams,
     ThreadSetNameResponse,
-    ThreadStatusChangedNotification,
     ThreadUnarchivedNotification,
     ThreadUnarchiveParams,
     ThreadUnarchiveResponse,
@@ -96,11 +95,7 @@ class ThreadUpkeepHandlers:
         record = ArchivedChanged(at_ms=self._clock.now_ms(), archived=True)
         with thread_failures(thread_id, no_rollout(thread_id)):
             if await self._sessions.archive(thread_id, record):
-                self._hub.broadcast(
-                    ThreadStatusChangedNotification(
-                        thread_id=thread_id, status=NotLoadedThreadStatus()
-                    )
-                )
+                announce_unloaded(self._hub, thread_id)
         event = ThreadArchivedNotification(thread_id=thread_id)
         context.after_answer(self._hub.broadcast, event)
         return ThreadArchiveResponse()

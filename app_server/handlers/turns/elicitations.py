@@ -62,15 +62,12 @@ class ElicitationHandlers:
             raise invalid_request(text, "noElicitation") from exc
         own = self._open.get(context.connection_id, Counter())
         # Another client may settle what one has opened.
-        owner = own if own[session] else self._owner(session)
-        if owner is not None:
+        owners = (opened for opened in (own, *self._open.values()) if opened[session])
+        if (owner := next(owners, None)) is not None:
             owner[session] -= 1
         return ThreadDecrementElicitationResponse(
             count=questions.count, paused=bool(questions.count)
         )
-
-    def _owner(self, session: ThreadSession) -> "Counter[ThreadSession] | None":
-        return next((opened for opened in self._open.values() if opened[session]), None)
 
     def _gone(self, connection_id: int) -> None:
         for session in self._open.pop(connection_id, Counter[ThreadSession]()).elements():

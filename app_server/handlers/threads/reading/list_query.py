@@ -15,7 +15,7 @@ from protocol.threads import ThreadListParams
 
 MAX_EXCLUDED = 100
 
-_SORT_KEYS: Mapping[str | None, SortKey] = {
+SORT_KEYS: Mapping[str | None, SortKey] = {
     None: "created_at_ms",
     "created_at": "created_at_ms",
     "updated_at": "updated_at_ms",
@@ -38,7 +38,7 @@ def list_query(
     return ThreadQuery(
         limit=page_size(params.limit),
         cursor=params.cursor,
-        sort_key=_SORT_KEYS[params.sort_key],
+        sort_key=SORT_KEYS[params.sort_key],
         ascending=(params.sort_direction or ("asc" if by_position else "desc")) == "asc",
         archived=params.archived is True,
         model_providers=params.model_providers or (),

@@ -3,16 +3,14 @@
 Source: docs/wire.md, "History and search".
 """
 
-from collections.abc import Mapping
-
 from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.history import refuse_ephemeral
+from app_server.handlers.threads.reading.list_query import SORT_KEYS
 from app_server.handlers.threads.shown import status_of
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.history.occurrences import Occurrence, occurrences_page
 from app_server.threads.history.search import SearchQuery
-from app_server.threads.index.query import SortKey
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.organization.filing import FilingState
 from app_server.views.pages import page_size
@@ -32,13 +30,6 @@ from protocol.threads import Thread
 DEFAULT_OCCURRENCES = 50
 MAX_TERM_CHARS = 1_000
 """Characters of what is searched for."""
-
-_SORT_KEYS: Mapping[str | None, SortKey] = {
-    None: "created_at_ms",
-    "created_at": "created_at_ms",
-    "updated_at": "updated_at_ms",
-    "recency_at": "recency_at_ms",
-}
 
 
 class SearchHandlers:
@@ -61,7 +52,7 @@ class SearchHandlers:
             term=params.search_term,
             limit=page_size(params.limit),
             cursor=params.cursor,
-            sort_key=_SORT_KEYS[params.sort_key],
+            sort_key=SORT_KEYS[params.sort_key],
             ascending=params.sort_direction == "asc",
             archived=params.archived is True,
             source_kinds=params.source_kinds or (),
