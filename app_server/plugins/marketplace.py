@@ -69,24 +69,26 @@ def read_marketplace(file: Path) -> Marketplace:
     root = file.parents[levels - 1]
     try:
         content = read_object(root, str(file.relative_to(root)))
+        found = None if content is None else _parse(content, file, root)
     except BrokenFiles as exc:
         raise BrokenFiles(f"invalid marketplace file `{file}`: {exc}") from exc
-    if content is None:
+    if found is None:
         raise BrokenFiles(f"marketplace file `{file}` does not exist")
+    return found
+
+
+def _parse(content: Mapping[str, Any], file: Path, root: Path) -> Marketplace:
     name, plugins = content.get("name"), content.get("plugins")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise BrokenFiles(f"invalid marketplace file `{file}`: invalid marketplace name")
+        raise BrokenFiles("invalid marketplace name")
     if not isinstance(plugins, list):
-        raise BrokenFiles(f"invalid marketplace file `{file}`: missing field `plugins`")
+        raise BrokenFiles("missing field `plugins`")
     interface = content.get("interface")
     display_name = text_of(interface.get("displayName")) if isinstance(interface, dict) else None
-    try:
-        entries: dict[str, Entry] = {}
-        for one in plugins[:MAX_ENTRIES]:
-            if (entry := _entry(root, one)) is not None:
-                entries.setdefault(entry.name, entry)
-    except BrokenFiles as exc:
-        raise BrokenFiles(f"invalid marketplace file `{file}`: {exc}") from exc
+    entries: dict[str, Entry] = {}
+    for one in plugins[:MAX_ENTRIES]:
+        if (entry := _entry(root, one)) is not None:
+            entries.setdefault(entry.name, entry)
     return Marketplace(name, file, root, display_name, tuple(entries.values()))
 
 

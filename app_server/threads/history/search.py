@@ -125,11 +125,7 @@ class ThreadSearch:
         term = query.term.casefold()
         if BETWEEN in term:
             return SearchPage([], None, None)
-        with index_failures(self._path):
-            return self._page(query, term)
-
-    def _page(self, query: SearchQuery, term: str) -> SearchPage:
-        with self._lock:
+        with index_failures(self._path), self._lock:
             found = self._found(query, term)
             shown = [
                 Found(thread_id, self._snippet(key, term))

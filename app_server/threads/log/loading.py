@@ -3,7 +3,7 @@
 What the model sees is read as a whole; of what clients see, only what stays in memory.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +76,12 @@ def read_created(path: Path) -> ThreadCreated:
     Raises:
         NotARollout, FirstLineDamaged, LogTooNew, OSError: see `load_state`.
     """
-    lines: Iterator[LogLine] = scan_lines(path)
-    state = None
-    if (line := next(lines, None)) is not None:
-        adding = _Adding(path=path, faults=LogFaults(), with_history=False, number=1)
-        if (state := adding.add(None, line)) is None:
-            raise FirstLineDamaged
-    if state is None:
+    line = next(scan_lines(path), None)
+    if line is None:
         raise NotARollout
+    adding = _Adding(path=path, faults=LogFaults(), with_history=False, number=1)
+    if (state := adding.add(None, line)) is None:
+        raise FirstLineDamaged
     return state.created
 
 
