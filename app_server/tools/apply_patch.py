@@ -132,7 +132,7 @@ class ApplyPatch:
                 folder = None
             cwd = found.folder.cwd if folder is None else folder
             if found.is_here:
-                confinement = self._environments.confinement(found)
+                confinement = self._environments.confinement(found.folder)
                 planned = await planned_here(patch, cwd, confinement)
                 return await self._carry_out(item_id, planned, text, found, cwd)
             started = start_patch(self._environments, found, cwd)
@@ -167,7 +167,7 @@ class ApplyPatch:
             Denied: they must not be; the text is for the model.
         """
         turn = self._turn
-        writable = self._environments.confinement(found).writable
+        writable = self._environments.confinement(found.folder).writable
         request = FileRequest(
             turn_id=turn.turn_id,
             item_id=item.id,

@@ -31,8 +31,8 @@ def work_policy(environments: TurnEnvironments, found: FoundEnvironment) -> Work
 
     The proxy is of this machine: what has its network through it has none there.
     """
-    confinement = environments.confinement(found)
-    grant = environments.confinements.granted(found.id)
+    confinement = environments.confinement(found.folder)
+    grant = environments.granted(found.id)
     settings, network = environments.turn.settings, confinement.network
     profile = settings.profile_in_force
     if profile is not None:

@@ -1,13 +1,18 @@
-"""In which environment a tool works, and in which folder there.
+"""In which environment a tool works, in which folder there, and what confines it.
 
-Source: docs/environments.md, "Threads in an environment".
+Source: docs/environments.md, "Threads in an environment"; docs/tools.md, "Sandbox".
 """
 
 from dataclasses import dataclass
 
 from app_server.host.environments import Environments, UnknownEnvironment
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.tools.confinements import Confinements
+from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.places import Places
+from app_server.permissions.confinement.proxied import through_proxy
+from app_server.permissions.grants import Grant
+from app_server.permissions.network.settings import NetworkTable
+from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.tools.turn import TurnContext
 from protocol.rollout import LOCAL, WorkingFolder
 
@@ -47,7 +52,9 @@ class TurnEnvironments:
 
     turn: TurnContext
     machines: Environments
-    confinements: Confinements
+    permissions: PermissionGate
+    places: Places
+    proxy: NetworkTable | None
 
     @property
     def names(self) -> list[str]:
@@ -87,11 +94,31 @@ class TurnEnvironments:
         folder = settings.working_folder(environment_id)
         return FoundEnvironment(folder or WorkingFolder(environment_id, cwd, [cwd]), shell.path)
 
-    def confinement(self, found: FoundEnvironment) -> Confinement:
-        """Return what confines the turn there, as far as that is known here."""
-        if found.is_here:
-            return self.confinements.here()
-        return self.confinements.elsewhere(found.folder)
+    def confinement(self, folder: WorkingFolder | None = None) -> Confinement:
+        """Return what confines the turn on the machine of a folder now, as far as is known here.
+
+        None is a folder of this machine. Links are not followed.
+        """
+        settings, environment_id = self.turn.settings, LOCAL
+        if folder is not None and folder.environment_id != LOCAL:
+            environment_id = folder.environment_id
+            there = {
+                "cwd": folder.cwd,
+                "workspace_roots": folder.roots,
+                "without_environment": None,
+                "environments": None,
+            }
+            settings = settings.model_copy(update=there)
+        confined = self.granted(environment_id).widened(confinement_of(settings, self.places))
+        return through_proxy(confined, self.proxy)
+
+    def granted(self, environment_id: str) -> Grant:
+        """Return what the user granted in an environment beyond the sandbox."""
+        turn = self.turn
+        if turn.settings.mode == "plan" or turn.recorder.has_own_history:
+            # What was granted to carry work out is not there to plan or to review it.
+            return Grant()
+        return self.permissions.granted(turn.turn_id, environment_id)
 
     def _id_of(self, named: str | None) -> str:
         settings = self.turn.settings

@@ -163,7 +163,7 @@ class ExecCommand:
             command=shown_line(shell, arguments.cmd, login=login),
             cwd=cwd,
             actions=command_actions(script, cwd),
-            confinement=self._environments.confinement(found),
+            confinement=self._environments.confinement(found.folder),
             environment_id=found.id,
         )
         line = ShellLine(

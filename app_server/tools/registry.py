@@ -15,7 +15,6 @@ from app_server.mcp.tools.declare import deferred_lines, deferred_note
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.terminals import Terminals
-from app_server.tools.confinements import Confinements
 from app_server.tools.dynamic.client_tools import ClientTools
 from app_server.tools.dynamic.specs import DynamicTools
 from app_server.tools.environments import TurnEnvironments
@@ -82,7 +81,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
             thread.servers,
             thread.approvals.tools,
             thread.hooks,
-            environments.confinements,
+            environments,
         ),
         ClientTools(turn, thread.of_clients),
         WebSearch(thread.settings.web_search, partial(_is_unconfined, turn)),
@@ -108,8 +107,8 @@ def _is_unconfined(turn: TurnContext) -> bool:
 
 def _environments(turn: TurnContext, thread: ThreadTools) -> TurnEnvironments:
     place, proxy = thread.terminals.place, thread.settings.network_proxy
-    confinements = Confinements(turn, thread.approvals.permissions, place.places, proxy)
-    return TurnEnvironments(turn, place.environments, confinements)
+    permissions = thread.approvals.permissions
+    return TurnEnvironments(turn, place.environments, permissions, place.places, proxy)
 
 
 def _notes(thread: ThreadTools) -> list[str]:

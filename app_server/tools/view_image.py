@@ -93,7 +93,7 @@ class ViewImage:
             NotReached: it cannot be read.
         """
         if found.is_here:
-            confinement = self._environments.confinement(found)
+            confinement = self._environments.confinement(found.folder)
             return await anyio.to_thread.run_sync(_read, path, confinement)
         try:
             return await read_elsewhere(self._environments, found, path, MAX_IMAGE_BYTES + 1)

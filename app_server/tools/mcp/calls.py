@@ -31,7 +31,7 @@ from app_server.mcp.tools.listing import read_only_hint
 from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
-from app_server.tools.confinements import Confinements
+from app_server.tools.environments import TurnEnvironments
 from app_server.tools.mcp.progress import ProgressRate, shortened
 from app_server.turns.approval.approvals import ApprovalGate
 from app_server.turns.approval.asking import Denied
@@ -59,13 +59,13 @@ class McpCalls:
         servers: ServerSet,
         approvals: ApprovalGate,
         hooks: Hooks,
-        confinements: Confinements,
+        environments: TurnEnvironments,
     ) -> None:
         self._turn = turn
         self._servers = servers
         self._approvals = approvals
         self._hooks = hooks
-        self._confinements = confinements
+        self._environments = environments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare all tools, unless they are so many that the model has to search them."""
@@ -196,7 +196,7 @@ class McpCalls:
         if config.environment_id != LOCAL:
             instance_id = self._servers.instance_of(config.environment_id)
             place = Place(config.environment_id, instance_id, config.folder)
-        return sandbox_state(settings, self._confinements.here(), place)
+        return sandbox_state(settings, self._environments.confinement(), place)
 
     def _state_of_first(self, settings: Settings) -> JsonObject | None:
         """Describe the environment that tools work in when nothing names one, if there is one."""
@@ -205,11 +205,11 @@ class McpCalls:
             return None
         if folder.environment_id == LOCAL:
             place = Place(LOCAL, self._servers.instance_of(LOCAL), settings.cwd)
-            return sandbox_state(settings, self._confinements.here(), place)
+            return sandbox_state(settings, self._environments.confinement(), place)
         instance_id = self._servers.instance_of(folder.environment_id)
         place = Place(folder.environment_id, instance_id, folder.cwd)
         there = settings.model_copy(update={"cwd": folder.cwd})
-        return sandbox_state(there, self._confinements.elsewhere(folder), place)
+        return sandbox_state(there, self._environments.confinement(folder), place)
 
     def _limit_bytes(self, tool: Tool) -> int:
         tokens = tool.config.tool_output_tokens.get(tool.raw.tool)
