@@ -100,7 +100,7 @@ class AppServer:
                 finally:
                     background.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            raise _only_member(group) from None
+            raise only_member(group) from None
         finally:
             if self._core is not None:
                 await self._core.aclose()
@@ -197,7 +197,7 @@ def _strict_check() -> "Callable[[Settings], Awaitable[None]]":
     return check_strictly
 
 
-def _only_member(error: BaseException) -> BaseException:
+def only_member(error: BaseException) -> BaseException:
     """Take a lone exception out of the groups that task groups put around it."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -225,7 +225,7 @@ async def serve_until_signalled(
             await server.run(ready, report)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise _only_member(group) from None
+        raise only_member(group) from None
 
 
 async def _stop_on_signals(server: AppServer) -> None:

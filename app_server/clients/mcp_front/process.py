@@ -9,7 +9,7 @@ from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.conversation import Conversation, FrontLimits
 from app_server.clients.mcp_front.pipe import open_pipe
 from app_server.rpc.message_stream import MessageStream
-from app_server.server.app import AppServer, serve_until_signalled
+from app_server.server.app import AppServer, only_member, serve_until_signalled
 from app_server.server.settings import VERSION, Settings
 from app_server.transport.stdio import open_stdio
 
@@ -43,14 +43,22 @@ async def offer(server: AppServer, stream: MessageStream, limits: FrontLimits) -
 
 
 async def serve(settings: Settings) -> None:
-    """Serve the MCP client on stdin and stdout until it has finished, or SIGTERM or SIGINT."""
+    """Serve the MCP client on stdin and stdout until it has finished, or SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError, LoadFailed, OSError: the server cannot start, or stdin or stdout is closed.
+    """
     server = AppServer(settings)
+    stream = await open_stdio()
     ready = anyio.Event()
 
-    async def offer_on_stdio() -> None:
+    async def offer_when_ready() -> None:
         await ready.wait()
-        await offer(server, await open_stdio(), FrontLimits())
+        await offer(server, stream, FrontLimits())
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(offer_on_stdio)
-        await serve_until_signalled(server, lambda urls: ready.set())
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(offer_when_ready)
+            await serve_until_signalled(server, lambda urls: ready.set())
+    except BaseExceptionGroup as group:
+        raise only_member(group) from None

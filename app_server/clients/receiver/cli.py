@@ -154,7 +154,7 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
         router=router,
         modes=modes,
     )
-    if sys.stdin.isatty():
+    if sys.stdin is not None and sys.stdin.isatty():
         print(
             "app-server receiver: an agent is expected on stdin, which speaks MCP; without one "
             "signals are injected all the same. Ctrl-D ends it.",

@@ -23,7 +23,7 @@ from app_server.clients.receiver.router.wire import RouterAddress
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import load
 from app_server.runtime.secret_files import lock_awaited
-from app_server.transport.stdio import open_stdio
+from app_server.transport.stdio import StdioStream, open_stdio
 
 AGENT_S = 5.0
 """For the agent to ask for the tools; then signals are injected without naming one."""
@@ -51,7 +51,12 @@ class ReceiverSettings:
 
 
 async def serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> None:
-    """Serve the agent on stdin and stdout until it has gone, or SIGTERM or SIGINT."""
+    """Serve the agent on stdin and stdout until it has gone, or SIGTERM or SIGINT.
+
+    Raises:
+        OSError: stdin or stdout is closed.
+    """
+    lines = await open_stdio()
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
 
@@ -60,11 +65,13 @@ async def serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> Non
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(end_when_signalled)
-            await _serve(settings, ledger, version)
+            await _serve(settings, ledger, version, lines)
             tasks.cancel_scope.cancel()
 
 
-async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> None:
+async def _serve(
+    settings: ReceiverSettings, ledger: Ledger, version: str, lines: StdioStream
+) -> None:
     context = SurfaceContext(settings.environ, settings.cwd, settings.home)
     async with anyio.create_task_group() as tasks:
         surface = CodexSurface(ledger, tasks)
@@ -88,7 +95,6 @@ async def _serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> No
 
         tasks.start_soon(be_in_charge)
         try:
-            lines = await open_stdio()
             # Takes half a second: signals need not wait for it.
             tools = await load(_tools)
             await tools.serve(lines, tools.Tools(bridge, session, SystemClock().new_id), version)
