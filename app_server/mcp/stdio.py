@@ -5,6 +5,7 @@ a message and keeps the end of stderr for error texts.
 Source: MCP 2025-06-18, "Transports"; docs/mcp.md, "Connections".
 """
 
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
@@ -14,10 +15,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
 from app_server.mcp.processes import ChildProcess, Processes
+from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.mcp_wire.errors import ServerNotReading
 from app_server.mcp_wire.messages import NoMessage, read_message
 from app_server.runtime.launch import Launch
 from app_server.runtime.loop_share import LoopShare
+
+PIECE_BYTES = 16 * 1024
+"""Of what a server prints, taken apart at once."""
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 """Waiting to be read by a server; a request that comes then fails."""
@@ -38,6 +43,9 @@ class ServerProcess:
         self._process = process
         self._stdout = process.stdout
         self._share = LoopShare()
+        self._lines: deque[bytes] = deque()
+        self._begun = bytearray()
+        """The line that has not ended yet."""
         self._stderr_tail = b""
         self._stderr_ended = anyio.Event()
 
@@ -66,20 +74,33 @@ class ServerProcess:
             anyio.EndOfStream: the server has ended, or sent a line above the bound.
         """
         while True:
-            # To read a line waits for nothing if it has come already, and there may be millions.
+            # There may be millions of lines that have come already.
             await self._share.wait()
-            try:
-                line = await self._stdout.readline()
-            except (ValueError, OSError) as exc:
-                raise anyio.EndOfStream from exc
-            if not line:
-                raise anyio.EndOfStream
+            line = await self._line()
             if not line.strip():
                 continue
             try:
                 return SessionMessage(await read_message(line))
             except NoMessage as exc:
                 return exc
+
+    async def _line(self) -> bytes:
+        """Return the next line. Little is read ahead: what stands before an answer delays it."""
+        while not self._lines:
+            try:
+                piece = await self._stdout.read(PIECE_BYTES)
+            except OSError as exc:
+                raise anyio.EndOfStream from exc
+            if not piece and not self._begun:
+                raise anyio.EndOfStream
+            first, *others = piece.split(b"\n") if piece else (b"", b"")
+            self._begun += first
+            if len(self._begun) > MAX_MESSAGE_BYTES:
+                raise anyio.EndOfStream
+            if others:
+                self._lines.extend((bytes(self._begun), *others[:-1]))
+                self._begun = bytearray(others[-1])
+        return self._lines.popleft()
 
     async def send(self, item: SessionMessage, /) -> None:
         """Send one message; what a slow server has not read yet stays its own message's affair.

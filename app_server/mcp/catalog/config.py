@@ -16,7 +16,6 @@ from pydantic import SecretStr
 from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extension.registration import Owner
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.runtime.launch import Launch
 
 DEFAULT_STARTUP_S = 30.0
@@ -67,7 +66,6 @@ class StdioTransport:
             env={**ours, **self.env},
             inherited=(*INHERITED_VARIABLES, *(() if is_local else self.remote_env_vars)),
             cwd=self.cwd or (cwd if is_local else None),
-            read_limit_bytes=MAX_MESSAGE_BYTES,
         )
 
 
