@@ -65,7 +65,7 @@ def read_marketplace(file: Path) -> Marketplace:
     """
     if not file.name:
         raise BrokenFiles(f"marketplace file `{file}` does not exist")
-    levels = next((len(Path(one).parts) for one in LAYOUTS if _ends_with(file, one)), 1)
+    levels = next((len(Path(one).parts) for one in LAYOUTS if file.match(one)), 1)
     root = file.parents[levels - 1]
     try:
         content = read_object(root, str(file.relative_to(root)))
@@ -153,11 +153,6 @@ def _is_file(path: Path) -> bool:
     except OSError:
         # What we may not look at is not there.
         return False
-
-
-def _ends_with(file: Path, layout: str) -> bool:
-    parts = Path(layout).parts
-    return file.parts[-len(parts) :] == parts
 
 
 def _repository(folder: Path) -> Path | None:

@@ -86,7 +86,7 @@ class SkillWatch:
         options = {"watch_filter": None, "debounce": QUIET_MS, "stop_event": restart}
         async for _ in watchfiles.awatch(*roots, ignore_permission_denied=True, **options):
             self._notify()
-            if not await anyio.to_thread.run_sync(_all_there, roots):
+            if not await anyio.to_thread.run_sync(lambda: all(root.is_dir() for root in roots)):
                 restart.set()
 
 
@@ -115,7 +115,3 @@ def _places(roots: Sequence[Path]) -> tuple[set[Path], set[Path]]:
     """Part roots in those that are there and those that are not."""
     there = {root for root in roots if root.is_dir()}
     return there, {root for root in roots if root not in there}
-
-
-def _all_there(roots: set[Path]) -> bool:
-    return all(root.is_dir() for root in roots)

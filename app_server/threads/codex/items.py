@@ -122,21 +122,17 @@ def _tool_result(result: Json) -> Json:
 
 def _command(raw: JsonObject) -> JsonObject:
     command = raw["command"]
-    source = raw.get("source", "agent")
+    status = raw.get("status") or ("completed" if raw.get("exit_code") == 0 else "failed")
     return {
         "command": command if isinstance(command, str) else shlex.join(command),
         "cwd": plain_path(raw["cwd"]),
-        "source": to_camel(source),
-        "status": to_camel(raw.get("status") or _status_of_exit(raw)),
+        "source": to_camel(raw.get("source", "agent")),
+        "status": to_camel(status),
         "commandActions": [_command_action(action) for action in raw.get("parsed_cmd", [])],
         "aggregatedOutput": raw.get("aggregated_output"),
         "exitCode": raw.get("exit_code"),
         "durationMs": duration_ms(raw.get("duration")),
     }
-
-
-def _status_of_exit(raw: JsonObject) -> str:
-    return "completed" if raw.get("exit_code") == 0 else "failed"
 
 
 def _command_action(action: JsonObject) -> JsonObject:
@@ -191,14 +187,6 @@ def _event_user(event: JsonObject) -> JsonObject:
     return {"content": content}
 
 
-def _event_agent(event: JsonObject) -> JsonObject:
-    return {"text": event["message"]}
-
-
-def _event_reasoning(event: JsonObject) -> JsonObject:
-    return {"summary": [event["text"]], "content": []}
-
-
 def _event_mcp(event: JsonObject) -> JsonObject:
     invocation, result = event["invocation"], event["result"]
     failed = "Ok" not in result or bool((result["Ok"] or {}).get("is_error"))
@@ -215,8 +203,8 @@ def _event_mcp(event: JsonObject) -> JsonObject:
 
 _EVENTS: Mapping[str, tuple[str, _Shape | None]] = {
     "user_message": ("userMessage", _event_user),
-    "agent_message": ("agentMessage", _event_agent),
-    "agent_reasoning": ("reasoning", _event_reasoning),
+    "agent_message": ("agentMessage", lambda event: {"text": event["message"]}),
+    "agent_reasoning": ("reasoning", lambda event: {"summary": [event["text"]], "content": []}),
     "mcp_tool_call_end": ("mcpToolCall", _event_mcp),
     "exec_command_end": ("commandExecution", _command),
     "patch_apply_end": ("fileChange", _file_change),
