@@ -21,7 +21,7 @@ from app_server.patch.plan import Plan, PlannedChange
 from app_server.patch.shown import shown_changes
 from app_server.permissions.decision import Ask, Refuse
 from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.tools.elsewhere import start_patch
+from app_server.tools.elsewhere import work_policy
 from app_server.tools.environments import FoundEnvironment, NoEnvironment, TurnEnvironments
 from app_server.tools.patches.declaration import NAME, PatchArguments, patch_declaration
 from app_server.tools.patches.planned import PlannedPatch, planned_here, planned_there
@@ -135,7 +135,8 @@ class ApplyPatch:
                 confinement = self._environments.confinement(found.folder)
                 planned = await planned_here(patch, cwd, confinement)
                 return await self._carry_out(item_id, planned, text, found, cwd)
-            started = start_patch(self._environments, found, cwd)
+            policy = work_policy(self._environments, found)
+            started = self._environments.machines.start_patch(found.id, cwd, policy)
             async with planned_there(found.id, started, text) as planned:
                 return await self._carry_out(item_id, planned, text, found, cwd)
         except NoEnvironment as exc:

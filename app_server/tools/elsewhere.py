@@ -3,11 +3,8 @@
 Source: docs/environments.md, "Threads in an environment".
 """
 
-from contextlib import AbstractAsyncContextManager
-
 import anyio
 
-from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.remote_file import read_beginning
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
@@ -65,14 +62,6 @@ async def read_elsewhere(
     except TimeoutError as exc:
         raise OSError(f"it was not read in {READ_S:g} s") from exc
     return content
-
-
-def start_patch(
-    environments: TurnEnvironments, found: FoundEnvironment, cwd: str
-) -> AbstractAsyncContextManager[RemoteProcess]:
-    """Begin a patch on another machine; see Environments.start_patch."""
-    policy = work_policy(environments, found)
-    return environments.machines.start_patch(found.id, cwd, policy)
 
 
 def _policy_there(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
