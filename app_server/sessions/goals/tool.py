@@ -4,6 +4,7 @@ Source: docs/threads.md, "Goals".
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import Field
 from pydantic_core import to_json
@@ -56,17 +57,17 @@ class _NewGoal(ToolArguments):
     token_budget: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class GoalTool:
     """The goal of a thread, in one of its turns."""
 
-    def __init__(self, goals: Goals, turn_id: str) -> None:
-        self._goals = goals
-        self._turn_id = turn_id
+    goals: Goals
+    turn_id: str
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the one that makes a goal, and the others while there is one to work on."""
-        create = [CREATE_GOAL] if self._goals.may_be_created else []
-        return [*create, *(GOAL_FUNCTIONS.values() if self._goals.is_active else ())]
+        create = [CREATE_GOAL] if self.goals.may_be_created else []
+        return [*create, *(GOAL_FUNCTIONS.values() if self.goals.is_active else ())]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is one of the functions."""
@@ -82,11 +83,11 @@ class GoalTool:
             return "err: the objective of a goal must not be empty"
         if wanted.token_budget is not None and wanted.token_budget <= 0:
             return "err: the budget of a goal must be positive"
-        if not self._goals.may_be_created:
+        if not self.goals.may_be_created:
             return "err: a thread in memory alone has no goals"
-        if not await self._goals.create(self._turn_id, objective, wanted.token_budget):
+        if not await self.goals.create(self.turn_id, objective, wanted.token_budget):
             return "err: this thread has an unfinished goal"
-        return _output(self._goals.goal)
+        return _output(self.goals.goal)
 
     async def run(self, call: RequestedCall) -> Json:
         """Read the goal, or say how it stands; returns the goal.
@@ -94,7 +95,7 @@ class GoalTool:
         Raises:
             OSError: the log cannot be written.
         """
-        goals = self._goals
+        goals = self.goals
         if call.name == "create_goal":
             return await self._create(call.read(_NewGoal))
         arguments = call.arguments()
@@ -105,7 +106,7 @@ class GoalTool:
             return f"err: status must be one of {', '.join(STATUSES)}"
         if goals.goal is None:
             return "err: this thread has no goal"
-        await goals.set_status(self._turn_id, status)
+        await goals.set_status(self.turn_id, status)
         return _output(goals.goal)
 
 

@@ -3,6 +3,7 @@
 Source: docs/wire.md, "Threads".
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from app_server.sessions.session import ThreadSession
 
 
+@dataclass(frozen=True, slots=True)
 class QuietUnloading:
     """Unloads each thread that has been quiet for its delay."""
 
-    def __init__(self, loaded: LoadedThreads, clients: ClientPort, delay_s: float) -> None:
-        """`delay_s` is that of threads without one of their own."""
-        self._loaded = loaded
-        self._clients = clients
-        self._delay_s = delay_s
+    loaded: LoadedThreads
+    clients: ClientPort
+    delay_s: float
+    """Of threads without one of their own."""
 
     async def run(self) -> None:
         """Unload threads that nobody listens to and that do nothing, until cancelled."""
@@ -38,10 +39,10 @@ class QuietUnloading:
 
     async def sweep(self, now_s: float) -> None:
         """Unload what has been quiet for its unload delay."""
-        for session in self._loaded:
+        for session in self.loaded:
             delay_s = session.unload_delay_s
             if delay_s is None:
-                delay_s = self._delay_s
+                delay_s = self.delay_s
             if not self._is_quiet(session):
                 session.quiet_since_s = None
                 continue
@@ -52,7 +53,7 @@ class QuietUnloading:
 
     def set_delay(self, thread_id: str, delay_s: float) -> None:
         """Give a loaded thread a delay of its own, for as long as it stays loaded."""
-        if (session := self._loaded.find(thread_id)) is not None:
+        if (session := self.loaded.find(thread_id)) is not None:
             session.unload_delay_s = delay_s
 
     @property
@@ -60,22 +61,22 @@ class QuietUnloading:
         """The threads that were quiet at the last sweep, the longest quiet ones first."""
         since = {
             session.thread.id: session.quiet_since_s
-            for session in self._loaded
+            for session in self.loaded
             if session.quiet_since_s is not None
         }
         return sorted(since, key=since.__getitem__)
 
     def _is_quiet(self, session: "ThreadSession") -> bool:
-        wanted = self._clients.has_listeners(session.thread.id)
+        wanted = self.clients.has_listeners(session.thread.id)
         return session.slot.idle.is_set() and session.publisher.began and not wanted
 
     async def unload_quiet(self, thread_id: str) -> None:
         """Unload a thread if it is still quiet, and notify every client."""
-        session = self._loaded.find(thread_id)
+        session = self.loaded.find(thread_id)
         if session is None or not self._is_quiet(session):
             return
-        await self._loaded.unload(thread_id)
-        self._clients.broadcast(
+        await self.loaded.unload(thread_id)
+        self.clients.broadcast(
             ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
         )
-        self._clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
+        self.clients.broadcast(ThreadClosedNotification(thread_id=thread_id))

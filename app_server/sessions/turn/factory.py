@@ -35,11 +35,6 @@ class TurnFactory:
     clocks: HeldClocks
     """For how long commands are waited for."""
 
-    @property
-    def review_model(self) -> str | None:
-        """The model that reviews code; None: the thread's own."""
-        return self.settings.review_model
-
     def make(self, turn_id: str, options: TurnOptions) -> TurnRun:
         """Make a turn that is in the log."""
         recorder = self.parts.recorder(turn_id)

@@ -82,7 +82,7 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was begun.
         """
-        run = self.factory.make(await self._silent(), TurnOptions())
+        run = self.factory.make(await self._write_start(), TurnOptions())
         run.work, run.kind = run.compact, "compact"
         return self._occupy(run, None)
 
@@ -96,9 +96,9 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was begun.
         """
-        reviewed = of_review(settings, self.factory.review_model)
+        reviewed = of_review(settings, self.factory.settings.review_model)
         surroundings = self.surroundings.all_of(reviewed)
-        turn_id = await self._silent()
+        turn_id = await self._write_start()
         begin = self._occupy(self.factory.make_review(turn_id, target, surroundings), None)
         self.parts.thread.state.turn_settings = reviewed
         return turn_id, begin
@@ -113,12 +113,12 @@ class TurnStarter:
         Raises:
             OSError: the disk refused; nothing was begun.
         """
-        turn_id = await self._silent()
+        turn_id = await self._write_start()
         run = self.factory.make(turn_id, TurnOptions())
         run.work = partial(work, turn_id)
         return self._occupy(run, None)
 
-    async def _silent(self) -> str:
+    async def _write_start(self) -> str:
         """Write down a turn that nobody said anything in; gives its id."""
         turn_id, at_ms = self.parts.clock.new_id(), self.parts.clock.now_ms()
         records: list[Record] = [TurnStarted(at_ms=at_ms, turn_id=turn_id)]

@@ -4,6 +4,7 @@ Source: docs/mcp.md, "Approval".
 """
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.turns.approval.asking import Asker, Denied
@@ -28,13 +29,13 @@ REJECTED = "user rejected MCP tool call"
 CANCELLED = "user cancelled MCP tool call"
 
 
+@dataclass(frozen=True, slots=True)
 class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 
-    def __init__(self, asker: Asker, records: LastingApprovals) -> None:
-        self._asker = asker
-        self._records = records
-        self._remembered: set[Hashable] = set()
+    asker: Asker
+    records: LastingApprovals
+    _remembered: set[Hashable] = field(default_factory=set, init=False)
 
     async def allow(self, request: ApprovalRequest) -> None:
         """Ask the reviewer or the user if policy wants it; returns when the call may run.
@@ -45,7 +46,7 @@ class ApprovalGate:
             Denied: policy forbids the call, the reviewer or the user said no, or what the client
                 sent was no answer.
         """
-        tool, settings = request.tool, self._asker.thread.state.in_force
+        tool, settings = request.tool, self.asker.thread.state.in_force
         mode = tool.config.approval_mode_of(tool.raw.tool)
         if mode == "approve" or not _needs_approval(mode, tool.definition.get("annotations")):
             return
@@ -56,21 +57,21 @@ class ApprovalGate:
         if settings.approval_policy == "never":
             raise Denied(FORBIDDEN)
         if is_reviewed(tool.config.metadata, settings):
-            await self._asker.review(request.asked, planned_action(request))
+            await self.asker.review(request.asked, planned_action(request))
         else:
-            with self._asker.waiting():
+            with self.asker.waiting():
                 await self._ask(request)
 
     async def _ask(self, request: ApprovalRequest) -> None:
         kind = McpServerElicitationRequestResponse
         question = approval_question(request)
-        answer, client = await self._asker.put(request.asked, ELICITATION, question, kind)
+        answer, client = await self.asker.put(request.asked, ELICITATION, question, kind)
         if answer is None:
             raise Denied(REJECTED)
         persist = _persistence(request, answer.meta) if answer.action == "accept" else None
         words = {"session": "acceptForSession", "always": "acceptAlways"}
         decision = answer.action if persist is None else words[persist]
-        await self._asker.decisions.write(request.asked, decision, "user", client)
+        await self.asker.decisions.write(request.asked, decision, "user", client)
         match answer.action:
             case "accept":
                 if persist is not None:
@@ -85,9 +86,9 @@ class ApprovalGate:
         self._remembered.add(approval_key(request.tool))
         if persist == "always":
             try:
-                await self._records.approve(raw, request.tool.metadata.approval_persistence)
+                await self.records.approve(raw, request.tool.metadata.approval_persistence)
             except NotRecorded as exc:
-                self._asker.warn(
+                self.asker.warn(
                     f"the approval of {raw.server}/{raw.tool} holds for this session only, "
                     f"as it cannot be written down: {exc}"
                 )

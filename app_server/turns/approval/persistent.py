@@ -4,6 +4,7 @@ Source: docs/mcp.md, "Approval"; docs/extensions.md, "Metadata".
 """
 
 import logging
+from dataclasses import dataclass
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
@@ -14,12 +15,12 @@ from app_server.mcp.tools.naming import RawName
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class LastingApprovals:
     """Writes down approvals that outlive their thread."""
 
-    def __init__(self, file: ConfigFile, extensions: ExtensionRegistry) -> None:
-        self._file = file
-        self._extensions = extensions
+    file: ConfigFile
+    extensions: ExtensionRegistry
 
     async def approve(self, tool: RawName, where: ApprovalPersistence | None) -> None:
         """Let a tool run without asking, in threads to come.
@@ -31,10 +32,10 @@ class LastingApprovals:
             NotRecorded
         """
         if where is None:
-            await self._file.approve(tool.server, tool.tool)
+            await self.file.approve(tool.server, tool.tool)
             return
         try:
-            await self._extensions.persist_approval(where)
+            await self.extensions.persist_approval(where)
         except NotRecorded:
             raise
         except UnknownTarget as exc:
