@@ -33,7 +33,7 @@ _LINK = re.compile(r"\[@[^\[\]\n]{1,256}\]\(" + PLUGIN_SCHEME + r"([^()\s]{1,512
 
 
 class PluginHooks(TurnHooks):
-    """The TurnHooks of plugins."""
+    """The TurnHooks of plugins, and their PluginMentions."""
 
     def __init__(self, plugins: Plugins) -> None:
         self._plugins = plugins
@@ -50,12 +50,7 @@ class PluginHooks(TurnHooks):
         """Show nothing: the plugin of a call's server is in its metadata."""
         return None
 
-
-class Mentions:
-    """The PluginMentions of a process."""
-
-    def __init__(self, plugins: Plugins) -> None:
-        self._plugins = plugins
+    # For messages, see PluginMentions.
 
     def named(
         self, content: Sequence[UserInput], context: ContributionContext

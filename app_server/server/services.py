@@ -29,7 +29,7 @@ from app_server.permissions.rules.files import BrokenRules
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.hooks import hooked_plugins
 from app_server.plugins.offers import Offers
-from app_server.plugins.turns import Mentions
+from app_server.plugins.turns import PluginHooks
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
@@ -129,7 +129,7 @@ async def build_services(
             extensions=registry,
             install_servers=install_servers,
             plugin_offers=Offers(plugins, settings.user_home, config_file, registry.verify_install),
-            plugin_mentions=Mentions(plugins),
+            plugin_mentions=PluginHooks(plugins),
             plugin_switches=plugins,
             hooked_plugins=partial(hooked_plugins, plugins, home),
             log_grew=log_grew,

@@ -11,7 +11,7 @@ from app_server.extension.plugins import NamedPlugin
 from app_server.extension.registration import ContributionContext
 from app_server.plugins.contributor import Plugins, Root
 from app_server.plugins.store import PluginStore
-from app_server.plugins.turns import INSTRUCTIONS, MAX_NAMED, Mentions
+from app_server.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginHooks
 from app_server.turns.model.prompt.plugins import MAX_NAMESPACES, plugin_text
 from protocol.items import MentionUserInput, TextUserInput, UserInput
 from tests.support.files.plugins import server, write, write_plugin
@@ -165,7 +165,7 @@ async def test_names_are_looked_for_within_bounds(tmp_path: Path) -> None:
     context = ContributionContext("current", {}, "t")
 
     def named(*parts: UserInput) -> list[str]:
-        return [one.id for one in Mentions(plugins).named(parts, context)]
+        return [one.id for one in PluginHooks(plugins).named(parts, context)]
 
     everything = "".join(f"[@x](plugin://{id_})" for id_ in reversed(ids))
     assert named(TextUserInput(type="text", text=everything)) == ids[:MAX_NAMED]

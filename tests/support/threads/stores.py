@@ -22,7 +22,7 @@ from app_server.permissions.rules.book import RuleBook
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.offers import Offers
 from app_server.plugins.store import PluginStore
-from app_server.plugins.turns import Mentions
+from app_server.plugins.turns import PluginHooks
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
@@ -278,7 +278,7 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
         extensions=extensions,
         install_servers=_unasked,
         plugin_offers=Offers(plugins, home, ConfigFile(home), extensions.verify_install),
-        plugin_mentions=Mentions(plugins),
+        plugin_mentions=PluginHooks(plugins),
         plugin_switches=plugins,
         hooked_plugins=lambda *_: [],
         log_grew=lambda state: None,
