@@ -97,8 +97,9 @@ async def test_a_command_that_prints_without_end_is_made_to_wait(
     monkeypatch.setattr(reading, "BYTES_PER_S", 1_000_000)
     async with commands() as local:
         printed = Printed()
-        command = await local.start(sh("exec cat /dev/zero"), printed.take)
+        # Before the start, which may take long: reading is counted from within it.
         started = anyio.current_time()
+        command = await local.start(sh("exec cat /dev/zero"), printed.take)
         with anyio.fail_after(WAIT_S):
             while len(printed.of("stdout")) < 2_000_000:
                 await printed.more()
