@@ -67,11 +67,13 @@ class ServerProcess:
         lines = self._stderr_tail.decode(errors="replace").strip().splitlines()
         return ": ".join(part for part in (ending, *(line[-300:] for line in lines[-1:])) if part)
 
-    async def receive(self) -> SessionMessage | Exception:
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
         """Return the next message, or what was wrong with the next line.
 
-        Raises:
-            anyio.EndOfStream: the server has ended, or sent a line above the bound.
+        They end with the server, or with a line above the bound.
         """
         while True:
             # There may be millions of lines that have come already.
@@ -90,13 +92,13 @@ class ServerProcess:
             try:
                 piece = await self._stdout.read(PIECE_BYTES)
             except OSError as exc:
-                raise anyio.EndOfStream from exc
+                raise StopAsyncIteration from exc
             if not piece and not self._begun:
-                raise anyio.EndOfStream
+                raise StopAsyncIteration
             first, *others = piece.split(b"\n") if piece else (b"", b"")
             self._begun += first
             if len(self._begun) > MAX_MESSAGE_BYTES:
-                raise anyio.EndOfStream
+                raise StopAsyncIteration
             if others:
                 self._lines.extend((bytes(self._begun), *others[:-1]))
                 self._begun = bytearray(others[-1])
@@ -130,15 +132,6 @@ class ServerProcess:
             await self._process.drain()
         if limit.cancelled_caught:
             raise ServerNotReading("the server does not read its input")
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
 
     async def drain_stderr(self) -> None:
         """Read stderr to its end, so that the server never blocks on it; keep the tail."""

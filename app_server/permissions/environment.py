@@ -62,22 +62,6 @@ class EnvironmentPolicy:
     """Empty: all that is there."""
 
 
-def read_environment_policy(config: Config) -> EnvironmentPolicy:
-    """Read the policy.
-
-    Raises:
-        ConfigError: a value has the wrong type, or `inherit` is another word.
-    """
-    view = config.view().at("shell_environment_policy")
-    return EnvironmentPolicy(
-        inherit=cast(Inherit, view.choice("inherit", INHERIT) or "all"),
-        ignore_default_excludes=view.boolean("ignore_default_excludes", False),
-        exclude=tuple(view.strings("exclude") or ()),
-        set=view.string_map("set") or {},
-        include_only=tuple(view.strings("include_only") or ()),
-    )
-
-
 def command_environment(
     policy: EnvironmentPolicy,
     parent: Mapping[str, str],
@@ -126,9 +110,17 @@ def read_command_settings(config: Config) -> CommandSettings:
     """Read what holds for commands.
 
     Raises:
-        ConfigError: see `read_environment_policy`; or `allow_login_shell` is no boolean.
+        ConfigError: a value has the wrong type, or `inherit` is another word.
     """
+    view = config.view().at("shell_environment_policy")
+    policy = EnvironmentPolicy(
+        inherit=cast(Inherit, view.choice("inherit", INHERIT) or "all"),
+        ignore_default_excludes=view.boolean("ignore_default_excludes", False),
+        exclude=tuple(view.strings("exclude") or ()),
+        set=view.string_map("set") or {},
+        include_only=tuple(view.strings("include_only") or ()),
+    )
     return CommandSettings(
-        environment=read_environment_policy(config),
+        environment=policy,
         allow_login_shell=config.view().boolean("allow_login_shell", True),
     )

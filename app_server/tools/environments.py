@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from app_server.host.environments import Environments, UnknownEnvironment
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.confining import confinement_of, through_proxy
 from app_server.permissions.confinement.places import Places
-from app_server.permissions.confinement.proxied import through_proxy
 from app_server.permissions.grants import Grant
 from app_server.permissions.network.settings import NetworkTable
 from app_server.turns.approval.permissions import PermissionGate

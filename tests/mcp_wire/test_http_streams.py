@@ -50,7 +50,7 @@ class Ends:
     async def receive(self) -> Any:
         """Return the next message as JSON."""
         with anyio.fail_after(WAIT_S):
-            message = (await self.inbox.receive()).message
+            message = (await anext(self.inbox)).message
         return json.loads(message.model_dump_json(exclude_unset=True))
 
     async def ask(self, method: str, number: int = 1, **params: Any) -> Any:
@@ -341,7 +341,7 @@ async def test_messages_that_nobody_takes_let_their_bringer_wait(
     with anyio.move_on_after(0) as limit:
         await inbox.put(note)
     assert limit.cancelled_caught
-    assert await inbox.receive() == SessionMessage(note)
+    assert await anext(inbox) == SessionMessage(note)
     with anyio.fail_after(WAIT_S):
         await inbox.put(note)
 

@@ -12,8 +12,6 @@ from pydantic import SecretStr
 if TYPE_CHECKING:
     from app_server.mcp_wire.http.authorized import Tokens
 
-DEFAULT_BASE_URL = "https://chatgpt.com/backend-api"
-
 DEBUG_TOKEN_VARIABLE = "CODEX_CONNECTORS_TOKEN"
 """If it is set, its value takes the place of the account's token; nothing is kept on disk then."""
 

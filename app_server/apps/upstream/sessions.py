@@ -195,7 +195,6 @@ class UpstreamPool:
             self._forget(held, failure)
 
     def _forget(self, held: _Held, failure: PeerError) -> None:
-        held.close("shutdown")
         self._close(held, "shutdown")
         if not held.opened.done():
             held.opened.set_exception(failure)

@@ -15,9 +15,8 @@ from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.configured import config_for
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.confining import confinement_of, through_proxy
 from app_server.permissions.confinement.places import configured_places
-from app_server.permissions.confinement.proxied import through_proxy
 from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.trust import project_trust, says_something
 from app_server.rpc.context import RequestContext, Routes

@@ -120,7 +120,8 @@ class ServerSet:
         if config.known is not None and old.config.known is not None:
             # Nothing starts: it goes on by another way, and says so if it has other tools.
             is_same = config.known == old.config.known
-            notify = _nobody if is_same else partial(_without_start, self._notify)
+            announced = partial(_without_start, self._notify)
+            notify: StatusCallback = (lambda *_: None) if is_same else announced
             return McpServer(config, self._processes, notify, self._asks)
         server = self._make(config)
         # Until it is ready the model is shown what there was, so that no turn is without.
@@ -217,10 +218,6 @@ class ServerSet:
         server = await self.decided(name)
         async with server.lease() as peer:
             yield peer
-
-
-def _nobody(name: str, step: StartupStep, error: str | None) -> None:
-    """Announce nothing: the start changes nothing for anybody."""
 
 
 def _without_start(notify: StatusCallback, name: str, step: StartupStep, error: str | None) -> None:

@@ -147,7 +147,9 @@ class LoopbackConnection(asyncio.Protocol):
     def leave(self) -> None:
         """Become free after a whole response, else close."""
         self._expects_response = False
-        if self._failure is None and self._is_complete and self._can_stay and self._is_sent():
+        # What is left of a request that was answered early would be taken for the next one.
+        is_sent = self._transport.get_write_buffer_size() == 0
+        if self._failure is None and self._is_complete and self._can_stay and is_sent:
             self._keep(self)
         else:
             self.close()
@@ -164,10 +166,6 @@ class LoopbackConnection(asyncio.Protocol):
             await self._waiter
         finally:
             self._waiter = None
-
-    def _is_sent(self) -> bool:
-        # What is left of a request that was answered early would be taken for the next one.
-        return self._transport.get_write_buffer_size() == 0
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -210,7 +208,7 @@ class LoopbackConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Take the end of what the server sends; it ends a body that has no other end."""
-        if self._has_head and not self._is_complete and self._ends_with_connection():
+        if self._has_head and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self._is_complete = True
         if self._failure is None:
             self._failure = "the server closed the connection"
@@ -223,9 +221,6 @@ class LoopbackConnection(asyncio.Protocol):
             )
             self._was_reset = isinstance(exc, ConnectionResetError | BrokenPipeError)
         self._wake()
-
-    def _ends_with_connection(self) -> bool:
-        return not ("content-length" in self.headers or "transfer-encoding" in self.headers)
 
     # The parser's side.
 

@@ -27,10 +27,6 @@ class Inbox:
         """Answer one of our requests in place of the server."""
         await self.put(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
-    async def receive(self) -> SessionMessage:
-        """Wait for the next message."""
-        return await self._messages.get()
-
     def __aiter__(self) -> Self:
         return self
 

@@ -110,16 +110,11 @@ class EventStream:
             text = f"Failed to parse SSE message: {exc}"
             await self._inbox.fail(self._answer_to, ErrorData(code=PARSE_ERROR, message=text))
             return True
-        if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            await self._inbox.put(message)
-            return False
-        if self._answer_to is None:
-            await self._inbox.put(message)
-            return False
-        if message.id != self._answer_to:
-            message.id = self._answer_to
+        is_answer = False
+        if self._answer_to is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
+            message.id, is_answer = self._answer_to, True
         await self._inbox.put(message)
-        return True
+        return is_answer
 
 
 class Listener:
@@ -158,8 +153,7 @@ class Listener:
             reason = str(exc)
         else:
             if isinstance(message, JSONRPCResponse | JSONRPCError):
-                if message.id != request_id:
-                    message.id = request_id
+                message.id = request_id
                 await response.aclose()
                 await self._inbox.put(message)
                 return

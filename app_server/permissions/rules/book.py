@@ -42,15 +42,13 @@ class NotLearned(Exception):
     """A rule was not written down; the text says why."""
 
 
-def _ignore(broken: BrokenRules) -> None:
-    pass
-
-
 class RuleBook:
     """The files in `<home>/rules`."""
 
     def __init__(
-        self, home: Path | None = None, on_broken: Callable[[BrokenRules], None] = _ignore
+        self,
+        home: Path | None = None,
+        on_broken: Callable[[BrokenRules], None] = lambda _: None,
     ) -> None:
         """`on_broken` is called with each broken file, once for each of its states.
 
