@@ -105,6 +105,7 @@ class Deaf:
 async def test_a_server_with_a_certificate_is_reached_by_name_if_that_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     file = certificate(tmp_path)
     trusted = ssl.create_default_context(cafile=str(file))
 

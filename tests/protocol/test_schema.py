@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from app_server.cli import serve as cli
 from protocol.envelope import render_result
 from protocol.export.contract import Contract, load_contract
-from protocol.export.definitions import REF, references
+from protocol.export.definitions import REF, load_definitions, references
 from protocol.export.json_schema import BUNDLE, V2_BUNDLE, render_json_schema
 from protocol.export.tree import differences, render_bundles
 from protocol.export.typescript import render_typescript
@@ -60,6 +60,14 @@ class Reference:
     """Name to shape."""
     files: dict[str, str] = field(default_factory=dict)
     """Name to the path of its JSON Schema file."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _caches() -> Iterator[None]:
+    """Free 16 MB behind these tests: each process of a run has some of them."""
+    yield
+    for function in (reference, values, contract, load_definitions):
+        function.cache_clear()
 
 
 @cache

@@ -236,8 +236,13 @@ async def test_servers_of_apps_are_entries_of_their_own_if_that_is_wanted(
     ],
 )
 async def test_the_one_entry_says_why_it_has_no_tools_if_it_has_none(
-    tmp_path: Path, dead: set[str], tools: list[str], error: str | None
+    tmp_path: Path,
+    dead: set[str],
+    tools: list[str],
+    error: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     async with open_arcade(tmp_path) as arcade:
         for name in dead:
             arcade.peers[name].url = "http://127.0.0.1:1/mcp"

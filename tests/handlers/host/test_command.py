@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from app_server.handlers.host.program_params import DEFAULT_CAP
+from app_server.host.commands import spawning
 from app_server.host.programs.programs import MAX_PROGRAMS
 from tests.support.harness import REQUIREMENTS, WAIT_S, WireClient, claim, serve
 from tests.support.host.programs import (
@@ -20,6 +21,7 @@ from tests.support.host.programs import (
     read_pid,
     wait_until_gone,
 )
+from tests.support.host.quick_spawner import QUICK_SPAWNER
 
 pytestmark = pytest.mark.process
 
@@ -307,7 +309,10 @@ async def test_a_program_is_confined_as_the_client_or_the_settings_say(tmp_path:
 
 
 @claim("command-exec:ended")
-async def test_programs_end_with_their_connection(tmp_path: Path) -> None:
+async def test_programs_end_with_their_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning, "SPAWNER", QUICK_SPAWNER)
     script = f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/pid; wait"
     async with serve(tmp_path) as served:
         async with served.client() as client:
