@@ -189,9 +189,8 @@ class LocalSession:
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the client; see DownstreamPeer. Whatever goes wrong is `cancel`."""
         mode: ElicitationMode = params.get("mode") or "form"
-        if not self._has_call or not self._supports(mode):
-            return _CANCEL
-        if len(self._questions) >= MAX_OPEN_QUESTIONS:
+        is_full = len(self._questions) >= MAX_OPEN_QUESTIONS
+        if is_full or not self._has_call or not self._supports(mode):
             return _CANCEL
         with anyio.CancelScope() as question:
             self._questions.add(question)
