@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import importlib
-import importlib.util
 import logging
 import os
 import sys
@@ -234,7 +233,7 @@ def _demo(story: str) -> int:
 
 def _run(main: Callable[[], Coroutine[Any, Any, int | None]], listen: Sequence[str] = ()) -> int:
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner() as runner:
             return runner.run(main()) or 0
     except KeyboardInterrupt:
         return 130
@@ -242,16 +241,6 @@ def _run(main: Callable[[], Coroutine[Any, Any, int | None]], listen: Sequence[s
         advice = importlib.import_module("app_server.cli.advice")
         print(f"app-server: {advice.why_not_started(exc, listen)}", file=sys.stderr)
         return 1
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Use uvloop where it is installed; nothing depends on it."""
-    if importlib.util.find_spec("uvloop") is None:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
-        "uvloop"
-    ).new_event_loop
-    return factory
 
 
 if __name__ == "__main__":

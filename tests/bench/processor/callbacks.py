@@ -4,8 +4,8 @@ python -m tests.bench.processor.callbacks FILE ROWS [ARGUMENT…]
 
 Runs `app-server` with these arguments and writes its longest callbacks into FILE when it ends. A
 row is: the processor time of a callback in its thread, how much of that the garbage collector
-took, how long it was on the clock (the rest was waiting for a core), and what it was. It sees
-asyncio's own loop only, so it needs an environment without uvloop. Other benchmarks start it.
+took, how long it was on the clock (the rest was waiting for a core), and what it was. Other
+benchmarks start it.
 """
 
 import asyncio
