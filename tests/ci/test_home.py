@@ -4,10 +4,13 @@ import subprocess
 from pathlib import Path
 
 
-def test_it_is_empty_so_that_login_shells_run_nothing_of_the_user() -> None:
+def test_login_shells_of_commands_find_no_profile_there() -> None:
     found = subprocess.run(
-        ["/bin/bash", "-lc", "cd; pwd -P; ls -A"], capture_output=True, text=True, check=True
+        ["/bin/bash", "-lc", "cd; pwd -P"], capture_output=True, text=True, check=True
     )
+    home = Path.home()
 
-    assert found.stdout.splitlines()[-1] == str(Path.home().resolve())
-    assert Path.home().name.startswith("home-of-tests-")
+    assert found.stdout.splitlines()[-1] == str(home.resolve())
+    assert home.name.startswith("home-of-tests-")
+    profiles = (".profile", ".bash_profile", ".bash_login", ".bashrc", ".zshenv", ".zprofile")
+    assert [name for name in profiles if (home / name).exists()] == []
