@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from app_server.accounts.claims import InvalidToken
-from app_server.accounts.credentials import AuthState, Credentials
+from app_server.accounts.credentials import AuthState, Credentials, RefreshReason
 from app_server.accounts.current import CurrentAccount, Listener, Supplier
 from app_server.accounts.errors import (
     OTHER_ACCOUNT,
@@ -24,7 +24,7 @@ from app_server.accounts.errors import (
     RefreshFailed,
 )
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.issuer_access import IssuerAccess, RefreshReason, TokenIssuer
+from app_server.accounts.issuer_access import IssuerAccess, TokenIssuer
 from app_server.accounts.record import AuthRecord, Tokens
 from app_server.accounts.settings import AccountSettings
 from app_server.accounts.store import AuthStore

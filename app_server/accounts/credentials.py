@@ -10,6 +10,9 @@ _SENDABLE = re.compile(rf"[\x20-\x7e]{{1,{MAX_TOKEN_CHARS}}}")
 
 Kind: TypeAlias = Literal["apikey", "chatgpt", "chatgptAuthTokens"]
 
+RefreshReason: TypeAlias = Literal["forced", "proactive", "unauthorized_recovery"]
+"""Why new tokens are asked for."""
+
 
 def is_sendable(text: str) -> bool:
     """Whether a text can stand in a header; others would come back in errors of libraries."""

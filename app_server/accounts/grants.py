@@ -1,5 +1,6 @@
 """What is asked of the issuer: tokens for a code, new tokens for old ones, and taking them back."""
 
+from app_server.accounts.credentials import RefreshReason
 from app_server.accounts.errors import (
     REFUSALS,
     REFUSED,
@@ -8,7 +9,6 @@ from app_server.accounts.errors import (
     RefreshFailed,
 )
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.issuer_access import RefreshReason
 from app_server.accounts.record import AuthRecord, Tokens
 from app_server.accounts.web import Web, WebAnswer, open_issuer_web
 from protocol.model import JsonObject

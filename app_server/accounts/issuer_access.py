@@ -1,10 +1,11 @@
 """What the account asks of its issuer: within bounds, and loaded when it is first needed."""
 
 import logging
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
+from app_server.accounts.credentials import RefreshReason
 from app_server.accounts.errors import AccountError, IssuerUnavailable
 from app_server.accounts.record import AuthRecord
 from app_server.runtime.loader import LoadFailed, load
@@ -20,9 +21,6 @@ HEAR_OUT_S = 20.0
 
 REVOKE_S = 10.0
 """How long the issuer may take to take tokens back; after that they expire by themselves."""
-
-
-RefreshReason: TypeAlias = Literal["forced", "proactive", "unauthorized_recovery"]
 
 
 class TokenIssuer(Protocol):

@@ -7,7 +7,7 @@ Source: docs/environments.md.
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 import anyio
@@ -32,15 +32,13 @@ from protocol.exec_server import WorkPolicy
 
 if TYPE_CHECKING:
     # It brings the WebSocket client, which is imported with the first of them.
-    from app_server.host.exec.client.environment import RemoteEnvironment
+    from app_server.host.exec.client.environment import RemoteEnvironment, Status
 
 LOCAL = "local"
 
 MAX_ENVIRONMENTS = 64
 """Besides this machine."""
 MAX_ID_CHARS = 1024
-
-Status: TypeAlias = Literal["ready", "pending", "disconnected", "unknown"]
 
 ConnectionCallback: TypeAlias = Callable[[str, bool], None]
 """Hears the id of an environment, and whether it is connected now."""
@@ -111,7 +109,7 @@ class Environments:
             return None
         return self._remote.get(environment_id)
 
-    def status(self, environment_id: str) -> tuple[Status, str | None]:
+    def status(self, environment_id: str) -> "tuple[Status, str | None]":
         """Say how an environment is, and why it is no better; does not connect."""
         if environment_id == LOCAL:
             return "ready", None

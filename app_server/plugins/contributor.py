@@ -18,10 +18,10 @@ from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import ContributionContext, Registration, Tier
 from app_server.plugins.store import PluginStore
 from app_server.runtime.loader import load_from_worker
-from protocol.model import JsonObject
 
 if TYPE_CHECKING:
     from app_server.plugins.manifest import Plugin
+    from app_server.plugins.roots import Root
 
 MAX_PROBLEMS = 64
 """Of the folders of one thread that are named."""
@@ -40,25 +40,6 @@ _ADJUSTABLE = (
     "tools",
 )
 """What `[plugins."ID".mcp_servers.NAME]` may change of a server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """A folder that was chosen for a thread."""
-
-    id: str
-    environment_id: str
-    path: str
-
-
-def roots_of(selected: Sequence[JsonObject]) -> list[Root]:
-    """Read `selectedCapabilityRoots`, in the form that threads keep it in."""
-    roots = []
-    for one in selected:
-        match one:
-            case {"id": str(id_), "location": {"environmentId": str(where), "path": str(path)}}:
-                roots.append(Root(id_, where, path))
-    return roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +75,7 @@ class Plugins:
             self._installed = found
             self._revision += 1
 
-    async def select(self, thread_id: str, roots: Sequence[Root]) -> Sequence[str]:
+    async def select(self, thread_id: str, roots: "Sequence[Root]") -> Sequence[str]:
         """Give a thread the plugins in folders of this machine; returns what is wrong with others.
 
         Folders in other environments cannot be read, and give nothing.
@@ -203,7 +184,7 @@ def _read_installed(store: PluginStore) -> Mapping[str, "Plugin"]:
 
 
 def _read_roots(
-    roots: Sequence[Root],
+    roots: "Sequence[Root]",
 ) -> "tuple[Sequence[tuple[Root, Plugin]], Sequence[str]]":
     plugins, problems = load_from_worker(_reading).read_roots(roots)
     shown = [f"plugin {root.id[:MAX_SHOWN_CHARS]}: {text}" for root, text in problems]

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app_server.extension.metadata import MAX_PLUGIN_ID_CHARS
-from app_server.plugins.contributor import Root
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import marketplace_file, read_marketplace
+from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginId, PluginStore
 from app_server.runtime.contained_files import BrokenFiles
 from protocol.plugins import LocalPluginSource

@@ -3,3 +3,6 @@
 Knows where skills are, what their files say, and which are switched off. Does not know: plugins,
 threads, clients.
 """
+
+FILE = "SKILL.md"
+"""What makes a folder a skill."""

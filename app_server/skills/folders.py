@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from app_server.runtime.loader import load_from_worker
 from app_server.runtime.repository import folders_of_project
+from app_server.skills import FILE
 from app_server.skills.switches import is_enabled
 
 if TYPE_CHECKING:
     from app_server.skills.reading import Skill
     from protocol.skills import SkillScope
-
-FILE = "SKILL.md"
 
 MAX_SKILLS = 128
 """Of one root; those behind them are left out."""

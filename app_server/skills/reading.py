@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from app_server.runtime.contained_files import BrokenFiles, inside, read_text
-from app_server.skills.folders import FILE
+from app_server.skills import FILE
 from app_server.skills.yaml import front_matter, mapping
 from protocol.skills import SkillDependencies, SkillInterface, SkillToolDependency
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -25,7 +25,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app_server.telemetry.settings import TelemetrySettings
-from app_server.telemetry.spans import Attribute, Span, SpanKind
+
+SpanKind: TypeAlias = Literal["request", "turn", "model", "tool", "mcp"]
+
+Attribute: TypeAlias = str | int | bool
+"""None leaves an attribute out."""
 
 MAX_WAITING = 2048
 """Spans that wait to be sent."""
@@ -125,7 +129,7 @@ class Exporting:
     @contextmanager
     def span(
         self, kind: SpanKind, name: str, sent: Any, attributes: dict[str, Attribute | None]
-    ) -> Iterator[Span]:
+    ) -> Iterator["_Work"]:
         """Begin a span; `sent` is a request's W3C context as it came, or None."""
         work = _Work(self._attributes, attributes)
         began_s = perf_counter()

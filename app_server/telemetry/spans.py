@@ -8,21 +8,16 @@ Source: docs/operations.md, "Traces and metrics".
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from app_server.telemetry.exporting import Exporting
-
-SpanKind: TypeAlias = Literal["request", "turn", "model", "tool", "mcp"]
-
-Attribute: TypeAlias = str | int | bool
-"""None leaves an attribute out."""
+    from app_server.telemetry.exporting import Attribute, Exporting, SpanKind
 
 
 class Span(Protocol):
     """A piece of work that goes on."""
 
-    def set(self, **attributes: Attribute | None) -> None:
+    def set(self, **attributes: "Attribute | None") -> None:
         """Say more of it; `__` in a name stands for a dot."""
 
     def fail(self, kind: str) -> None:
@@ -32,7 +27,7 @@ class Span(Protocol):
 class _NoSpan:
     """A span that nobody takes."""
 
-    def set(self, **attributes: Attribute | None) -> None:
+    def set(self, **attributes: "Attribute | None") -> None:
         """Do nothing."""
 
     def fail(self, kind: str) -> None:
@@ -57,7 +52,7 @@ _telemetry: "Exporting | None" = None
 
 
 def span(
-    kind: SpanKind, name: str, sent: Any = None, **attributes: Attribute | None
+    kind: "SpanKind", name: str, sent: Any = None, **attributes: "Attribute | None"
 ) -> AbstractContextManager[Span]:
     """Make a span for as long as the context lasts; `sent` is a request's W3C context as it came.
 

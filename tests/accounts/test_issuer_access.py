@@ -4,8 +4,9 @@ import anyio
 import pytest
 
 from app_server.accounts import issuer_access
+from app_server.accounts.credentials import RefreshReason
 from app_server.accounts.errors import IssuerUnavailable
-from app_server.accounts.issuer_access import IssuerAccess, RefreshReason
+from app_server.accounts.issuer_access import IssuerAccess
 from app_server.accounts.record import AuthRecord
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject

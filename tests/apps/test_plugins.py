@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from app_server.apps.upstream.backend import KnownDirectory
-from app_server.plugins.contributor import Plugins, Root
+from app_server.plugins.contributor import Plugins
+from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginStore
 from protocol.apps import AppInfo
 from tests.support.apps.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors

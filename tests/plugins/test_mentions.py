@@ -9,7 +9,8 @@ import pytest
 
 from app_server.extension.plugins import NamedPlugin
 from app_server.extension.registration import ContributionContext
-from app_server.plugins.contributor import Plugins, Root
+from app_server.plugins.contributor import Plugins
+from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginStore
 from app_server.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginHooks
 from app_server.turns.model.prompt.plugins import MAX_NAMESPACES, plugin_text

@@ -11,9 +11,10 @@ import pytest
 from app_server.config.editing.toml_edit import NotEditable, remove, set_value
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import ContributionContext, Registration, Tier
-from app_server.plugins.contributor import Plugins, Root
+from app_server.plugins.contributor import Plugins
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import find_marketplaces, read_marketplace
+from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginId, PluginStore
 from app_server.runtime.contained_files import MAX_FILE_BYTES, BrokenFiles
 from app_server.skills.reading import Skill

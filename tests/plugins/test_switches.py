@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from app_server.plugins.contributor import MAX_THREADS, Plugins, Root
+from app_server.plugins.contributor import MAX_THREADS, Plugins
+from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginStore
 from tests.support.files.plugins import server, write, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve

@@ -10,8 +10,8 @@ import pytest
 
 from app_server.transport.auth import rotation
 from app_server.transport.auth.capability import CapabilityToken, digest_of
-from app_server.transport.auth.gate import TokenCheck, TokenGate
-from app_server.transport.auth.rotation import RotatedCheck
+from app_server.transport.auth.gate import TokenGate
+from app_server.transport.auth.rotation import RotatedCheck, TokenCheck
 from app_server.transport.auth.secret_file import read_token_digest
 from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
 from tests.support.harness import WireClient, claim, serve

@@ -16,7 +16,7 @@ from app_server.config.default_provider import OFFLINE
 from app_server.config.editing.keys import Step, take, value_at
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.apps.servers import AppViews
-from app_server.handlers.settings.features import FEATURES
+from app_server.handlers.settings.feature_table import FEATURES
 from app_server.handlers.settings.layers import effective_config
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.memory.settings import read_memory_settings

@@ -4,13 +4,12 @@ Both list what this server does, and nothing that it would only accept.
 Source: docs/config.md, "Features".
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from app_server.config.values import ConfigView
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
-from app_server.permissions.network.settings import FEATURE
+from app_server.handlers.settings.feature_table import FEATURES
 from app_server.rpc.context import RequestContext, Routes
 from app_server.views.pages import page
 from protocol.models import (
@@ -22,32 +21,7 @@ from protocol.models import (
     ExperimentalFeatureEnablementSetResponse,
     ExperimentalFeatureListParams,
     ExperimentalFeatureListResponse,
-    ExperimentalFeatureStage,
 )
-
-
-class Feature(NamedTuple):
-    """One key of `[features]`."""
-
-    names: Sequence[str]
-    """The name, and older ones."""
-    stage: ExperimentalFeatureStage
-    default: bool
-
-
-FEATURES = (
-    Feature(["apply_patch_streaming_events"], "underDevelopment", default=False),
-    Feature(["apps", "connectors"], "stable", default=True),
-    Feature(["auth_elicitation"], "stable", default=True),
-    Feature(["default_mode_request_user_input"], "underDevelopment", default=False),
-    Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
-    Feature([FEATURE], "underDevelopment", default=False),
-    Feature(["plugins"], "stable", default=True),
-    Feature(["request_permissions_tool"], "underDevelopment", default=False),
-    Feature(["skill_mcp_dependency_install"], "stable", default=True),
-    Feature(["tool_suggest"], "stable", default=True),
-)
-"""Every key of `[features]` that something here reads (docs/config.md)."""
 
 MODES = (
     CollaborationModeMask(name="Plan", mode="plan", reasoning_effort="medium"),

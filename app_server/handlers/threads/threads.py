@@ -24,7 +24,7 @@ from app_server.handlers.threads.shown import (
 )
 from app_server.handlers.threads.subscribing import Joining, join, known_position
 from app_server.permissions.trust import project_trust, says_something
-from app_server.plugins.contributor import roots_of
+from app_server.plugins.roots import roots_of
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.loaded.loading import Start
 from app_server.sessions.managed_policy import with_required

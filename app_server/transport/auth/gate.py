@@ -10,17 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from app_server.transport.auth.rotation import RotatedCheck
+    from app_server.transport.auth.rotation import RotatedCheck, TokenCheck
 
 BEARER_SUBPROTOCOL = "bearer."
-
-
-class TokenCheck(Protocol):
-    """Tells the tokens that let a client in from others."""
-
-    def accepts(self, token: str) -> bool:
-        """Whether a token lets its bearer in; never raises."""
-        ...
 
 
 class Headers(Protocol):
@@ -35,7 +27,7 @@ class TokenGate:
     """Lets in who shows one token that one of the checks accepts."""
 
     def __init__(
-        self, checks: Sequence[TokenCheck], changing: Sequence["RotatedCheck"] = ()
+        self, checks: Sequence["TokenCheck"], changing: Sequence["RotatedCheck"] = ()
     ) -> None:
         self._checks = checks
         self._changing = changing

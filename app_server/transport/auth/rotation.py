@@ -9,17 +9,23 @@ import logging
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
-
-from app_server.transport.auth.gate import TokenCheck
 
 logger = logging.getLogger(__name__)
 
 Version: TypeAlias = tuple[int, int, int, int, int]
 """What tells a file from the one that was there before: device, inode, size, times."""
+
+
+class TokenCheck(Protocol):
+    """Tells the tokens that let a client in from others."""
+
+    def accepts(self, token: str) -> bool:
+        """Whether a token lets its bearer in; never raises."""
+        ...
 
 
 class RotatedCheck:

@@ -20,7 +20,7 @@ from app_server.config.key_check.unknown_keys import (
 )
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.settings.check import check_settings
-from app_server.handlers.settings.features import FEATURES
+from app_server.handlers.settings.feature_table import FEATURES
 from tests.support.paths import DOCS
 
 FILE = """\

@@ -8,11 +8,11 @@ Source: docs/environments.md.
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.abc
 
-from app_server.host.environments import Status
 from app_server.host.exec.client.address import ExecAddress
 from app_server.host.exec.client.client import ExecConnection
 from app_server.host.exec.client.connect import open_exec_connection
@@ -31,6 +31,8 @@ MAX_RETRY_S = 30.0
 """Between two tries at most. There is one for all who wait, and none when nobody does."""
 
 REPLACED = "the environment was replaced"
+
+Status: TypeAlias = Literal["ready", "pending", "disconnected", "unknown"]
 
 
 class RemoteEnvironment:
