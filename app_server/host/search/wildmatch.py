@@ -49,8 +49,8 @@ _FOLDERS = "(?:[^/]*/)*"
 
 
 def as_bytes(text: str) -> str:
-    """Return a text with a letter for each of its bytes in UTF-8."""
-    return text if text.isascii() else text.encode().decode("latin-1")
+    """Return a text with a letter for each of its bytes; those that are no UTF-8 are surrogates."""
+    return text if text.isascii() else text.encode(errors="surrogateescape").decode("latin-1")
 
 
 def expression(pattern: str) -> str:

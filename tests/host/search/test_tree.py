@@ -298,6 +298,21 @@ def test_a_part_of_a_repository_is_searched_with_the_rules_above_it(repository: 
 
 
 @claim("search-files:ignored")
+def test_rules_above_hold_below_a_folder_whose_name_is_no_utf_8(tmp_path: Path) -> None:
+    above = os.fsencode(tmp_path) + b"/caf\xe9"
+    try:
+        os.mkdir(above)
+    except OSError:
+        # A disk that has names in UTF-8 alone (macOS).
+        above = os.fsencode(tmp_path) + b"/cafe"
+        os.mkdir(above)
+    root = Path(os.fsdecode(above), "sub")
+    write(root, {"a": "", "xay": ""})
+    write(tmp_path, {".ignore": "caf?/sub/x?y"})
+    assert listed(root) == ["a"]
+
+
+@claim("search-files:ignored")
 def test_a_repository_in_another_one_has_its_own_rules(repository: Path) -> None:
     inner = repository / "inner"
     inner.mkdir()
