@@ -167,6 +167,23 @@ async def test_wrong_arguments_are_named(
         assert work.output() == output
 
 
+async def test_only_the_permissions_are_declared_as_required(tmp_path: Path) -> None:
+    async with workspace(tmp_path, ON) as work:
+        await work.client.turn(work.thread_id, "go")
+        [tool] = [
+            tool
+            for tool in work.served.model.requests[0]["tools"]
+            if tool.get("name") == "request_permissions"
+        ]
+    objects = [tool["parameters"]]
+    required = []
+    for one in objects:
+        required.append(one.get("required"))
+        objects += [member for member in one["properties"].values() if "properties" in member]
+    # Not an empty list: JSON Schema up to draft 4, which some providers check by, has none.
+    assert required == [["permissions"], None, None, None]
+
+
 async def test_without_the_feature_there_is_no_such_tool(tmp_path: Path) -> None:
     async with workspace(tmp_path) as work:
         work.served.model.scripts.append(asking(permissions=writing("/opt")))

@@ -29,14 +29,16 @@ def object_of(
 ) -> JsonObject:
     """Describe an object with these members and no others.
 
-    Without `required` none of them may be left out.
+    Without `required` none of them may be left out. An empty one is not written: JSON Schema has
+    none up to draft 4, which some providers check by.
     """
-    return {
+    shape: JsonObject = {
         "type": "object",
         "properties": dict(properties),
-        "required": list(properties if required is None else required),
         "additionalProperties": False,
     }
+    names = properties if required is None else required
+    return {**shape, "required": list(names)} if names or required is None else shape
 
 
 def text(description: str) -> JsonObject:
