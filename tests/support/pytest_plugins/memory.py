@@ -24,6 +24,17 @@ M_ARENA_MAX = -8
 LARGE_BYTES = 1024 * 1024
 """What is larger has pages of its own, given back when it is freed: no buffer of a socket has."""
 
+NOT_KEPT = {
+    "item_index",
+    "keywords",
+    "node",
+    "start",
+    "stop",
+    "testrun_uid",
+    "worker_id",
+}
+"""What nobody reads of the report of a test that passed once it is counted."""
+
 # As in a server (app_server/http/absent_modules.py): its command line comes with 90 modules.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
@@ -44,11 +55,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Keep less of what went well: the reports of all tests are kept until the end."""
     if report.passed:
-        report.keywords = {}
+        for name in NOT_KEPT & vars(report).keys():
+            delattr(report, name)
 
 
 @pytest.hookimpl(trylast=True)
