@@ -5,7 +5,7 @@ Source: docs/tools.md, "Host methods".
 
 import base64
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Protocol
@@ -74,14 +74,16 @@ class ClientPrograms:
         params: CommandExecParams | ProcessSpawnParams,
         event: OutputEvent,
         *,
-        cwd: str,
+        cwd: Callable[[], str],
         cap: int | None,
-        timeout_s: float | None,
+        timeout_s: Callable[[], float | None],
     ) -> Program:
         """Make a program as a client wants it, without starting it; `cap`: bytes of a stream.
 
+        `cwd` and `timeout_s` may refuse, each in its turn: the first wrong member is named.
+
         Raises:
-            RpcError: its command, its environment or its terminal makes no sense.
+            RpcError: command, environment, folder, terminal or time limit makes no sense.
         """
         streams = params.stream_stdout_stderr or params.tty
         if not streams:
@@ -91,7 +93,7 @@ class ClientPrograms:
             launch=CommandLaunch(
                 argv=checked_command(params.command),
                 env=program_environment(params.env),
-                cwd=cwd,
+                cwd=cwd(),
                 terminal=terminal_size(
                     params.size, tty=params.tty, method=self._method, of=self._kind
                 ),
@@ -99,7 +101,7 @@ class ClientPrograms:
                 merges_stderr=False,
             ),
             takes_input=params.stream_stdin or params.tty,
-            timeout_s=timeout_s,
+            timeout_s=timeout_s(),
         )
         return Program(order, self._outlet(client, cap, event if streams else None))
 

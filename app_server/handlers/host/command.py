@@ -73,9 +73,9 @@ class CommandExecHandlers:
             client,
             params,
             partial(CommandExecOutputDeltaNotification, process_id=params.process_id or ""),
-            cwd=cwd,
+            cwd=lambda: cwd,
             cap=_cap(params),
-            timeout_s=_timeout(params),
+            timeout_s=partial(_timeout, params),
         )
         entered = self._programs.entered(client, params.process_id, program)
         with self._programs.failures(), entered:

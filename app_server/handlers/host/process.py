@@ -68,9 +68,9 @@ class ProcessHandlers:
             client,
             params,
             partial(ProcessOutputDeltaNotification, process_handle=handle),
-            cwd=str(as_path(params.cwd)),
+            cwd=lambda: str(as_path(params.cwd)),
             cap=params.output_bytes_cap if has_cap else given.DEFAULT_CAP,
-            timeout_s=_timeout(params),
+            timeout_s=partial(_timeout, params),
         )
         with ExitStack() as entered, self._programs.failures():
             entered.enter_context(self._programs.entered(client, handle, program))

@@ -104,6 +104,9 @@ SIZE = {"rows": 1, "cols": 1}
 
 REFUSED: list[tuple[str, int, dict[str, Any]]] = [
     ("command must not be empty", -32600, {"command": []}),
+    # Of several wrong members the first one is named, the time limit last.
+    ("command must not be empty", -32600, {"command": [], "timeoutMs": -1}),
+    ("command/exec size requires tty: true", -32602, {"size": SIZE, "timeoutMs": -1}),
     (
         "Invalid params: `command`: the program is not empty, and no argument has a NUL",
         -32602,

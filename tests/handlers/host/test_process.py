@@ -129,6 +129,9 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         gone = "failed to spawn process: No such file or directory (os error 2)"
         for code, message, changed in (
             (-32600, "command must not be empty", {"command": []}),
+            # Of several wrong members the first one in this order is named.
+            (-32600, "command must not be empty", {"command": [], "cwd": "/\0", "timeoutMs": -1}),
+            (-32602, "process/spawn size requires tty: true", {"size": size, "timeoutMs": -1}),
             (-32600, "processHandle must not be empty", {"processHandle": ""}),
             (-32602, "Invalid params: `cwd`: must be an absolute path", {"cwd": "relative"}),
             (-32602, "process/spawn size requires tty: true", {"size": size}),
