@@ -91,7 +91,8 @@ def take_token(what: str, variable: str, file: Path | None) -> str | None:
     content = os.environ.pop(variable, None)
     if file is None and content is None:
         return None
-    found = (content or "").encode()
+    # Not `encode`: bytes that are no text are surrogates in it.
+    found = os.fsencode(content or "")
     if file is not None:
         with expand_user(file).open("rb") as opened:
             found = opened.read(MAX_TOKEN_BYTES + 1)

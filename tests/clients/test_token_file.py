@@ -20,6 +20,7 @@ from app_server.clients.token_file import (
     TokenWanted,
     chosen_token_file,
     read_token,
+    take_token,
     token_headers,
 )
 from app_server.transport.address import Address, TcpAddress, UnixAddress
@@ -45,6 +46,19 @@ def test_what_is_no_token_is_named_and_not_shown(tmp_path: Path, content: bytes)
     assert str(caught.value) == (
         f"{tmp_path}/token holds no token: 1 to 4096 printable ASCII characters on one line"
     )
+
+
+def test_a_variable_that_is_no_text_is_refused_as_one_and_does_not_count_beside_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("right-token")
+    monkeypatch.setenv("A_TOKEN", os.fsdecode(b"caf\xe9"))
+    assert take_token("token", "A_TOKEN", tmp_path / "token") == "right-token"
+    monkeypatch.setenv("A_TOKEN", os.fsdecode(b"caf\xe9"))
+    with pytest.raises(ValueError, match=r"^the token must be 1 to 4096 printable ASCII") as caught:
+        take_token("token", "A_TOKEN", None)
+    assert "caf" not in str(caught.value)
+    assert "A_TOKEN" not in os.environ
 
 
 async def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
