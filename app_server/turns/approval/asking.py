@@ -115,16 +115,16 @@ class Asker:
             Denied: somebody refused, nobody answered in time, or the answer made no sense.
         """
         asks_hooks = self.hooks.listens("PermissionRequest")
-        is_reviewed = self.thread.state.in_force.approvals_reviewer != "user"
         with ExitStack() as status:
-            if not (asks_hooks or is_reviewed):
+            if not (asks_hooks or self._is_reviewed):
                 status.enter_context(self.waiting())
             if announce is not None:
                 announce()
             try:
                 if asks_hooks and await self._is_allowed_by_hook(question):
                     return None
-                if is_reviewed:
+                # The settings of the turn may have changed while a hook ran.
+                if self._is_reviewed:
                     action, evidence = question.reviewed, question.evidence
                     planned = PlannedAction(question.turn_id, question.item_id, action, evidence)
                     await self.review(question, planned)
@@ -139,6 +139,10 @@ class Asker:
                     await on_denied()
                 raise
         return answer
+
+    @property
+    def _is_reviewed(self) -> bool:
+        return self.thread.state.in_force.approvals_reviewer != "user"
 
     async def _is_allowed_by_hook(self, question: Question) -> bool:
         outcome = await self.hooks.fire(

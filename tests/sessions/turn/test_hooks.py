@@ -12,6 +12,7 @@ from app_server.hooks import running
 from tests.support.files.fifos import write_fifo
 from tests.support.files.plugins import write, write_plugin
 from tests.support.harness import Served, WireClient, calls, claim, says, serve
+from tests.support.turn_tools.reviews import ALLOW, verdict
 
 
 def prints(value: Any) -> str:
@@ -230,6 +231,41 @@ async def test_a_hook_decides_what_the_user_would_be_asked(tmp_path: Path, behav
     decided = [line for line in map(json.loads, log) if line["type"] == "approvalDecided"]
     decision = "accept" if behavior == "allow" else "decline"
     assert [(line["decision"], line["by"]) for line in decided] == [(decision, "hook")]
+
+
+@pytest.mark.parametrize("change", ["user", "auto_review"])
+async def test_who_decides_after_a_hook_is_who_is_to_decide_by_then(
+    tmp_path: Path, change: str
+) -> None:
+    gate, made = tmp_path / "gate", tmp_path / "made"
+    os.mkfifo(gate)
+    declare(tmp_path, PermissionRequest=f"read line < {gate}")
+    reviewer = "auto_review" if change == "user" else "user"
+    call = {
+        "name": "exec_command",
+        "arguments": {"cmd": f"touch {made}", "sandbox_permissions": "require_escalated"},
+    }
+    config = f'approvals_reviewer = "{reviewer}"\n'
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        await trusted(client)
+        thread_id = await client.start_thread()
+        answers = [verdict(ALLOW)] if change == "auto_review" else []
+        served.model.scripts += [calls(call), *answers, says("done")]
+        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+        turn_id = (await client.call("turn/start", params))["turn"]["id"]
+        await client.wait_for("hook/started")
+        params = {"threadId": thread_id, "turnId": turn_id, "approvalsReviewer": change}
+        assert await client.call("turn/settings/update", params) == {"status": "applied"}
+        await write_fifo(gate, "go\n")
+        if change == "user":
+            question = await client.wait_for("item/commandExecution/requestApproval")
+            await client.send({"id": question["id"], "result": {"decision": "accept"}})
+        await client.wait_for("turn/completed")
+    assert made.exists()
+    log = next((tmp_path / "threads").rglob("*.jsonl")).read_text().splitlines()
+    decided = [line for line in map(json.loads, log) if line["type"] == "approvalDecided"]
+    by = "user" if change == "user" else "reviewer"
+    assert [(line["decision"], line["by"]) for line in decided] == [("accept", by)]
 
 
 @claim("hooks:stop")
