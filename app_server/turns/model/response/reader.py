@@ -35,7 +35,15 @@ from protocol.turns import TokenUsageBreakdown
 
 OpenItem = TypeVar("OpenItem", AgentMessageThreadItem, ReasoningThreadItem, WebSearchThreadItem)
 
-KEPT = ("image_generation_call", "compaction", "context_compaction", "tool_search_output")
+KEPT = (
+    "image_generation_call",
+    "compaction",
+    "compaction_summary",
+    "context_compaction",
+    "tool_search_output",
+    "agent_message",
+    "additional_tools",
+)
 """Further kinds of items that get into the history. All others are left out, as calls of tools that
 nobody offered: they would want an output that nobody can give."""
 

@@ -218,7 +218,10 @@ async def test_items_of_kinds_that_nobody_offered_are_not_sent_back(tmp_path: Pa
     kept: list[JsonObject] = [
         {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "aGk="},
         {"type": "compaction", "encrypted_content": "x"},
+        {"type": "compaction_summary", "encrypted_content": "x"},
         {"type": "context_compaction", "encrypted_content": "x"},
+        {"type": "agent_message", "author": "a", "recipient": "b", "content": []},
+        {"type": "additional_tools", "role": "developer", "tools": []},
     ]
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
