@@ -109,7 +109,9 @@ class LocalProcesses:
             OSError: it cannot be started.
         """
         await self.reaper.ready()
-        process = await _start(launch)
+        # Cancelled in the middle asyncio would end the process, and nothing else of its group.
+        with anyio.CancelScope(shield=True):
+            process = await _start(launch)
         self.reaper.add(process.pid)
         try:
             async with anyio.create_task_group() as tasks:

@@ -4,10 +4,13 @@ import errno
 import os
 import signal
 from pathlib import Path
+from typing import IO, Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
+from app_server.host.processes import _Protocol
 from app_server.runtime.launch import Launch
 from tests.support.files.fifos import open_fifo_to_write
 from tests.support.harness import WAIT_S
@@ -80,3 +83,29 @@ async def test_what_cannot_be_started_says_why() -> None:
                 raise AssertionError
         assert caught.value.errno == errno.ENOENT
         assert local.reaper.groups == set()
+
+
+async def test_what_is_cancelled_while_it_starts_leaves_nothing_of_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    started: list[IO[str]] = []
+    real = _Protocol.connection_made
+
+    def cancel_while_it_starts(protocol: Any, transport: Any) -> None:
+        reader = fifo.open()
+        assert reader.readline() == "here\n"
+        started.append(reader)
+        scope.cancel()
+        real(protocol, transport)
+
+    monkeypatch.setattr(_Protocol, "connection_made", cancel_while_it_starts)
+    script = f"exec 3>{fifo}; sleep 600 & echo here >&3; wait"
+    async with processes() as local:
+        with anyio.CancelScope() as scope:
+            async with local.run(Launch("sh", ["-c", script])):
+                await anyio.sleep_forever()
+        # All of its processes hold the pipe open.
+        with anyio.fail_after(WAIT_S), started[0] as reader:
+            await anyio.to_thread.run_sync(reader.read, abandon_on_cancel=True)
