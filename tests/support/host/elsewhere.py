@@ -51,9 +51,12 @@ async def machines() -> AsyncIterator[Environments]:
     """Give a table of environments that has this machine alone."""
     async with anyio.create_task_group() as tasks:
         environments = Environments(tasks)
-        yield environments
-        await environments.aclose()
-        tasks.cancel_scope.cancel()
+        try:
+            yield environments
+        finally:
+            with anyio.CancelScope(shield=True):
+                await environments.aclose()
+            tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
