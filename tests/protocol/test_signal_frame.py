@@ -100,7 +100,9 @@ async def test_a_server_names_the_tool_of_the_sender_only_where_the_thread_has_i
         "command": sys.executable,
         "args": [
             "-c",
-            "import sys; from app_server.clients.receiver.cli import main; sys.exit(main([]))",
+            "import sys; from app_server.clients.receiver.cli import main; "
+            "sys.exit(main(sys.argv[1:]))",
+            *("--home", str(tmp_path / "receiver")),
         ],
     }
     async with serve(tmp_path) as served, served.client() as client:
