@@ -23,8 +23,8 @@ from app_server.accounts.issuer import require_private_channel
 from app_server.http.bounded_body import read_bounded
 from app_server.http.loopback_address import LOOPBACK_PATTERNS
 from app_server.http.trusted import trusted_certificates
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 JSON = "application/json"
 

@@ -6,13 +6,13 @@ Source: docs/operations.md, "Counts of use".
 from collections import Counter
 from collections.abc import Mapping
 
-from protocol.items import (
+from protocol.model import UnknownVariant, WireModel
+from protocol.turns.items import (
     ItemCompletedNotification,
     ItemGuardianApprovalReviewCompletedNotification,
     McpToolCallThreadItem,
 )
-from protocol.model import UnknownVariant, WireModel
-from protocol.turns import ThreadTokenUsageUpdatedNotification, TurnCompletedNotification
+from protocol.turns.turn import ThreadTokenUsageUpdatedNotification, TurnCompletedNotification
 
 MAX_COUNTERS = 512
 """Names that are counted; what comes under further ones is counted as `OTHER`."""

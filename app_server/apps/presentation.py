@@ -23,8 +23,8 @@ from app_server.extension.metadata import (
     ParameterLabel,
     ToolMetadata,
 )
-from protocol.items import McpToolCallAppContext
 from protocol.model import Json, JsonObject
+from protocol.turns.items import McpToolCallAppContext
 
 logger = logging.getLogger(__name__)
 

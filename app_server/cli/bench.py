@@ -18,7 +18,7 @@ from app_server.clients.bench.run import BLOCKS, Measured, bench
 from app_server.clients.command_line import add_home, command_parser
 from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
 from app_server.host.listening import listener_of
-from protocol.errors import RpcError
+from protocol.jsonrpc.errors import RpcError
 
 STEPS = 200
 

@@ -16,7 +16,7 @@ from app_server.clients.command_line import command_parser
 from app_server.clients.connection import Client, open_client
 from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock
-from protocol.errors import OVERLOADED, RpcError
+from protocol.jsonrpc.errors import OVERLOADED, RpcError
 from protocol.model import JsonObject
 
 SOURCE = "app-server signal"

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from protocol.errors import INTERNAL_ERROR, RpcError
+from protocol.jsonrpc.errors import INTERNAL_ERROR, RpcError
 from protocol.model import Json, JsonObject
 
 

@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from app_server.clients.address import ServerAddress
-from protocol.errors import RpcError
+from protocol.jsonrpc.errors import RpcError
 from protocol.model import Json, JsonObject
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024

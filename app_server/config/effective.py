@@ -191,7 +191,7 @@ class Configuration:
         """
         if path is not None and "\0" in path:
             # Whoever serves a request has it; a start does without types of the wire.
-            from protocol.errors import invalid_params
+            from protocol.jsonrpc.errors import invalid_params
 
             rule = "a path must not hold a NUL character"
             raise invalid_params(f"Invalid params: `cwd`: {rule}", field="cwd", rule=rule)

@@ -15,7 +15,7 @@ from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.runtime.loader import load_from_worker
 
 if TYPE_CHECKING:
-    from protocol.policy import AskForApproval, GranularAskForApproval
+    from protocol.turns.policy import AskForApproval, GranularAskForApproval
 
 SYSTEM_REQUIREMENTS = Path("/etc/codex/requirements.toml")
 
@@ -166,7 +166,7 @@ def _granular(table: ConfigView) -> "GranularAskForApproval":
 
 
 def _granular_type() -> "type[GranularAskForApproval]":
-    from protocol.policy import GranularAskForApproval
+    from protocol.turns.policy import GranularAskForApproval
 
     return GranularAskForApproval
 

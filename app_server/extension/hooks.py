@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from app_server.extension.registration import ContributionContext
-from protocol.items import McpToolCallAppContext, UserInput
+from protocol.turns.items import McpToolCallAppContext, UserInput
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app_server.extension.registration import ContributionContext
-from protocol.items import UserInput
+from protocol.turns.items import UserInput
 
 if TYPE_CHECKING:
-    from protocol.plugin_suggestions import SuggestedPlugin
+    from protocol.integrations.suggestions import SuggestedPlugin
 
 PLUGIN_SCHEME = "plugin://"
 """Before the id of a plugin, in the path of a mention and in a link."""

@@ -40,7 +40,7 @@ from app_server.threads.failures import (
 from app_server.threads.log.live import LogClosed
 from app_server.turns.model.catalogue.providers import ProviderNotFound
 from protocol.cursors import InvalidCursor
-from protocol.errors import (
+from protocol.jsonrpc.errors import (
     INVALID_REQUEST,
     RpcError,
     internal_error,

@@ -9,7 +9,7 @@ from collections.abc import Set
 
 from pydantic_core import to_json
 
-from protocol.errors import invalid_member
+from protocol.jsonrpc.errors import invalid_member
 from protocol.model import WireModel
 
 

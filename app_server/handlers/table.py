@@ -2,7 +2,7 @@
 
 A row imports its class when it is loaded, and not before. The dispatcher is made from the table
 (app_server/server/services.py); tests/handlers/test_table.py loads every class, and holds the table
-against protocol/methods.py and every `routes`.
+against protocol/contract/methods.py and every `routes`.
 Source: docs/architecture.md, "Life of a process".
 """
 

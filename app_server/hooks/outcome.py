@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic_core import from_json
 
 from app_server.hooks.definition import Event
-from protocol.skills import HookOutputEntry
+from protocol.integrations.skills import HookOutputEntry
 
 Status: TypeAlias = Literal["completed", "failed", "blocked", "stopped"]
 

@@ -26,9 +26,9 @@ from app_server.host.exec.client.starts import (
 )
 from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.runtime.launch import Launch
-from protocol.environments import EnvironmentShellInfo
-from protocol.exec_files import FileProfile
-from protocol.exec_server import WorkPolicy
+from protocol.exec.files import FileProfile
+from protocol.exec.processes import WorkPolicy
+from protocol.host.environments import EnvironmentShellInfo
 
 if TYPE_CHECKING:
     # It brings the WebSocket client, which is imported with the first of them.

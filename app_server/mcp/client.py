@@ -40,8 +40,8 @@ from app_server.mcp_wire.errors import (
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.telemetry.spans import trace_context
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from protocol.errors import INVALID_PARAMS
+from protocol.jsonrpc.errors import INVALID_PARAMS
 from protocol.model import Json
 
 ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]

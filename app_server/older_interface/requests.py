@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from app_server.older_interface.history import messages_of
-from protocol.errors import invalid_member
+from protocol.jsonrpc.errors import invalid_member
 from protocol.model import Json, JsonObject
 
 Params: TypeAlias = Mapping[str, Any]

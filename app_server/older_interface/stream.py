@@ -29,8 +29,8 @@ from app_server.older_interface.requests import (
 )
 from app_server.older_interface.sandboxes import FirstSandboxes
 from app_server.rpc.message_stream import MessageStream
-from protocol.envelope import render_error, render_result
-from protocol.errors import RpcError, invalid_member, invalid_params
+from protocol.jsonrpc.envelope import render_error, render_result
+from protocol.jsonrpc.errors import RpcError, invalid_member, invalid_params
 from protocol.model import Json, JsonObject
 
 OWN = ("addConversationListener", "removeConversationListener", "getUserAgent")

@@ -14,7 +14,8 @@ from app_server.patch.shown import touched
 from app_server.patch.unified import blob_name
 from app_server.patch.write import temporary_name
 from app_server.runtime.reaching import NotReached, Reached, reached
-from protocol.items import (
+from protocol.log.rollout import ChangingFile, FilesChanging
+from protocol.turns.items import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
     FileChangeThreadItem,
@@ -22,7 +23,6 @@ from protocol.items import (
     PatchChangeKind,
     UpdatePatchChangeKind,
 )
-from protocol.rollout import ChangingFile, FilesChanging
 
 
 def changing_files(plan: Plan, token: str | None) -> list[ChangingFile]:

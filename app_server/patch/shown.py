@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from app_server.patch.plan import FileState, Plan, PlannedChange
 from app_server.patch.turn_diff import Snapshot, Touched
 from app_server.patch.unified import hunks
-from protocol.items import (
+from protocol.turns.items import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
     FileUpdateChange,

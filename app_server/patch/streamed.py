@@ -9,7 +9,7 @@ from io import StringIO
 from app_server.patch.grammar import ADD, BEGIN, CONTEXT, DELETE, END, MOVE, UPDATE
 from app_server.patch.parse import MAX_FILES
 from app_server.patch.shown import ShownChange, bounded_changes, moved_to
-from protocol.items import (
+from protocol.turns.items import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
     FileUpdateChange,

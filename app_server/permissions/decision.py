@@ -14,7 +14,7 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.rules.amendment import proposed
 from app_server.permissions.rules.rule import PrefixRule, Rules, strictest
 from app_server.permissions.shell.script import Command, Script
-from protocol.policy import AskForApproval, GranularAskForApproval
+from protocol.turns.policy import AskForApproval, GranularAskForApproval
 
 SandboxPermissions: TypeAlias = Literal["use_default", "require_escalated"]
 

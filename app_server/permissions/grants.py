@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from app_server.permissions.confinement.confined import PROTECTED_NAMES
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.paths import is_in
-from protocol.policy import (
+from protocol.turns.policy import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,
     PathFileSystemPath,

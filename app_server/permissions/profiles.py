@@ -11,7 +11,8 @@ from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.permissions.confinement.globs import is_pattern
 from app_server.permissions.network.policy import stored
 from app_server.permissions.network.settings import NetworkTable, read_network_table
-from protocol.policy import (
+from protocol.log.rollout import StoredProfile
+from protocol.turns.policy import (
     FileSystemAccessMode,
     FileSystemSandboxEntry,
     FileSystemSpecialPath,
@@ -27,7 +28,6 @@ from protocol.policy import (
     TmpdirFileSystemSpecialPath,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import StoredProfile
 
 ACCESS = ("read", "write", "deny")
 MAX_ENTRIES = 512

@@ -19,8 +19,8 @@ from app_server.plugins.marketplace import (
 )
 from app_server.plugins.store import PluginId, PluginStore
 from app_server.runtime.contained_files import BrokenFiles
-from protocol.plugin_suggestions import SuggestedPlugin
-from protocol.plugins import LocalPluginSource
+from protocol.integrations.plugins import LocalPluginSource
+from protocol.integrations.suggestions import SuggestedPlugin
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any
 from app_server.plugins.files import read_object, relative_path, text_of, texts_of
 from app_server.runtime.contained_files import BrokenFiles, inside
 from app_server.skills.reading import Skill, read_skill
+from protocol.integrations.plugins import PluginInterface
 from protocol.model import Json
-from protocol.plugins import PluginInterface
 
 MANIFESTS = (".codex-plugin/plugin.json", ".claude-plugin/plugin.json")
 """The first that is there counts."""

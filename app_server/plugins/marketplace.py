@@ -12,7 +12,7 @@ from app_server.permissions.placeholder import is_there
 from app_server.plugins.files import NAME, read_object, relative_path, text_of
 from app_server.runtime.contained_files import BrokenFiles, inside
 from app_server.runtime.user_paths import expand_user
-from protocol.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
+from protocol.integrations.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
 
 LAYOUTS = (".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json")
 """Below the root of a marketplace; the first that is there counts."""

@@ -19,7 +19,7 @@ from app_server.plugins.store import PluginId
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:
-    from protocol.plugin_suggestions import SuggestedPlugin
+    from protocol.integrations.suggestions import SuggestedPlugin
 
 MAX_NAMED = 256
 """Plugins that `discoverables` may name; those behind them are not suggested."""

@@ -14,7 +14,7 @@ from app_server.extension.plugins import PLUGIN_SCHEME, NamedPlugin
 from app_server.extension.registration import ContributionContext
 from app_server.plugins.contributor import Active, Plugins
 from app_server.skills.switches import is_enabled
-from protocol.items import MentionUserInput, TextUserInput, UserInput
+from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 
 INSTRUCTIONS = """\
 <plugins_instructions>

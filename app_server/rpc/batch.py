@@ -6,8 +6,8 @@ Source: JSON-RPC 2.0, section 6; docs/wire.md, "Bounds".
 from collections.abc import Callable
 from typing import TypeAlias
 
-from protocol.envelope import Batch, Invalid, Request, RequestId, render_batch, render_error
-from protocol.errors import MAX_ANSWER_CHARS, answer_too_large
+from protocol.jsonrpc.envelope import Batch, Invalid, Request, RequestId, render_batch, render_error
+from protocol.jsonrpc.errors import MAX_ANSWER_CHARS, answer_too_large
 
 Action: TypeAlias = Callable[[], None]
 Reply: TypeAlias = Callable[[str, Action], None]

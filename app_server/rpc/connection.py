@@ -25,7 +25,7 @@ from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
 from app_server.rpc.reading import is_short, read_long
 from app_server.rpc.runners import Runners, Work
-from protocol.envelope import (
+from protocol.jsonrpc.envelope import (
     Answer,
     Batch,
     Invalid,
@@ -37,8 +37,8 @@ from protocol.envelope import (
     refused,
     render_error,
 )
-from protocol.errors import RpcError, overloaded
-from protocol.lifecycle import ClientInfo
+from protocol.jsonrpc.errors import RpcError, overloaded
+from protocol.server.lifecycle import ClientInfo
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, TypeAlias, TypeVarTuple
 
-from protocol.lifecycle import ClientInfo, InitializeCapabilities
 from protocol.model import WireModel
+from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
 
 ConnectionId: TypeAlias = int
 

@@ -29,8 +29,12 @@ from app_server.rpc.context import (
 from app_server.runtime.loader import LoadFailed, load
 from app_server.telemetry.figures import ServerFigures
 from app_server.telemetry.spans import is_on, span
-from protocol.envelope import Request, render_error, render_prepared, render_result
-from protocol.errors import (
+from protocol.contract.gate import used_experimental
+from protocol.contract.methods import METHODS
+from protocol.contract.specs import MethodSpec, ParamsMissing, type_adapter
+from protocol.contract.unserved import UNSERVED
+from protocol.jsonrpc.envelope import Request, render_error, render_prepared, render_result
+from protocol.jsonrpc.errors import (
     MAX_ANSWER_CHARS,
     MAX_LARGE_ANSWER_CHARS,
     METHOD_NOT_FOUND,
@@ -41,12 +45,8 @@ from protocol.errors import (
     invalid_params,
     invalid_request,
 )
-from protocol.gate import used_experimental
-from protocol.methods import METHODS
 from protocol.model import Json, WireModel
-from protocol.specs import MethodSpec, ParamsMissing, type_adapter
 from protocol.thread_ids import is_thread_id
-from protocol.unserved import UNSERVED
 
 logger = logging.getLogger(__name__)
 

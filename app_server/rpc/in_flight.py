@@ -16,10 +16,10 @@ from app_server.rpc.message_stream import MessageStream
 from app_server.rpc.ordering import KeyedQueue, LanePlace
 from app_server.rpc.outbox import Outbox
 from app_server.rpc.runners import Runners, Work
-from protocol.envelope import Request
-from protocol.errors import MAX_ANSWER_CHARS
-from protocol.methods import METHODS
-from protocol.specs import FREE, Access, Order
+from protocol.contract.methods import METHODS
+from protocol.contract.specs import FREE, Access, Order
+from protocol.jsonrpc.envelope import Request
+from protocol.jsonrpc.errors import MAX_ANSWER_CHARS
 from protocol.thread_ids import usual_form
 
 MANY_IN_FLIGHT = 8

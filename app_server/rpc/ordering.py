@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import anyio
 
-from protocol.specs import Access
+from protocol.contract.specs import Access
 
 OrderingKey: TypeAlias = str
 

@@ -8,14 +8,14 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from pydantic_core import to_json
 
-from protocol.envelope import render_notification
-from protocol.items import (
+from protocol.jsonrpc.envelope import render_notification
+from protocol.model import WireModel
+from protocol.turns.items import (
     AgentMessageDeltaNotification,
     PlanDeltaNotification,
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
 )
-from protocol.model import WireModel
 
 Form: TypeAlias = tuple[bool, bool, bool]
 """With experimental members; with `jsonrpc`; with the event's number."""

@@ -4,8 +4,8 @@ import asyncio
 
 import anyio
 
-from protocol.envelope import Batch, Message, parse_message, refused
-from protocol.value_count import MAX_VALUES, PIECE_CHARS, ValueCount
+from protocol.jsonrpc.envelope import Batch, Message, parse_message, refused
+from protocol.jsonrpc.value_count import MAX_VALUES, PIECE_CHARS, ValueCount
 
 
 def is_short(text: str) -> bool:

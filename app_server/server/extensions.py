@@ -23,7 +23,7 @@ from app_server.skills.folders import Found
 
 if TYPE_CHECKING:
     from app_server.handlers.apps.port import AppsPort
-    from protocol.skills import SkillsChangedNotification
+    from protocol.integrations.skills import SkillsChangedNotification
 
 APPROVALS_OF_APPS = "apps"
 """Where registrations of apps say that their lasting approvals belong."""
@@ -100,7 +100,7 @@ def _skills_of_plugins(
 
 def _skills_changed_type() -> "type[SkillsChangedNotification]":
     # Skills of many servers never change.
-    from protocol.skills import SkillsChangedNotification
+    from protocol.integrations.skills import SkillsChangedNotification
 
     return SkillsChangedNotification
 

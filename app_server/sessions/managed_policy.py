@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from app_server.config.requirements import Requirements
 from app_server.sessions.settings import Overrides, read_only
-from protocol.policy import AskForApproval, GranularAskForApproval, SandboxPolicy
-from protocol.rollout import Settings
+from protocol.log.rollout import Settings
+from protocol.turns.policy import AskForApproval, GranularAskForApproval, SandboxPolicy
 
 _NAMES = {
     "untrusted": "UnlessTrusted",

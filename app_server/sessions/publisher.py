@@ -12,17 +12,17 @@ from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import TurnState
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
-from protocol.environments import EnvironmentConnectionNotification
-from protocol.items import AgentMessageThreadItem, UserMessageThreadItem
-from protocol.lifecycle import WarningNotification
-from protocol.mcp import McpServerStatusUpdatedNotification
+from protocol.host.environments import EnvironmentConnectionNotification
+from protocol.integrations.mcp import McpServerStatusUpdatedNotification
 from protocol.model import WireModel
-from protocol.threads import (
+from protocol.server.lifecycle import WarningNotification
+from protocol.threads.thread import (
     ThreadQueueChangedNotification,
     ThreadStatus,
     ThreadStatusChangedNotification,
 )
-from protocol.turns import (
+from protocol.turns.items import AgentMessageThreadItem, UserMessageThreadItem
+from protocol.turns.turn import (
     ErrorNotification,
     Turn,
     TurnCompletedNotification,

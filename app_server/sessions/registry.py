@@ -21,7 +21,7 @@ from app_server.threads.failures import ThreadArchived, ThreadNotFound
 from app_server.threads.log.live import LogClosed
 from app_server.threads.log.state.queue import Plan, Result
 from app_server.threads.log.state.thread import ThreadState
-from protocol.rollout import ArchivedChanged, Record
+from protocol.log.rollout import ArchivedChanged, Record
 
 
 class Sessions(LoadedThreads):

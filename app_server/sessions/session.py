@@ -53,8 +53,8 @@ from app_server.turns.review.asking import VerdictCalls
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.run import TurnRun
 from app_server.turns.session_settings import SessionSettings
-from protocol.rollout import Record, Settings, TurnsReverted
-from protocol.threads import ThreadStatus
+from protocol.log.rollout import Record, Settings, TurnsReverted
+from protocol.threads.thread import ThreadStatus
 
 
 class ThreadSession:

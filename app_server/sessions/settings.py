@@ -19,7 +19,8 @@ from app_server.turns.model.catalogue.providers import (
     default_model,
     read_providers,
 )
-from protocol.policy import (
+from protocol.log.rollout import LOCAL, Settings, StoredEnvironment, StoredProfile
+from protocol.turns.policy import (
     ApprovalsReviewer,
     AskForApproval,
     DangerFullAccessSandboxPolicy,
@@ -30,7 +31,6 @@ from protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import LOCAL, Settings, StoredEnvironment, StoredProfile
 from protocol.values import CollaborationMode, Personality, ReasoningSummary
 
 SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access")

@@ -22,7 +22,7 @@ from app_server.tools.environments import NoEnvironment
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.run import TurnRun
 from protocol.model import JsonObject
-from protocol.turns import ErrorNotification, TurnError
+from protocol.turns.turn import ErrorNotification, TurnError
 
 logger = logging.getLogger(__name__)
 

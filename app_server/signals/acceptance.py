@@ -9,8 +9,8 @@ from pydantic_core import to_json
 
 from app_server.signals.ledger import Entry
 from app_server.signals.recipients import Recipient
-from protocol.signal_frame import Framed, frame_item
-from protocol.signals import SignalDeliverParams
+from protocol.signals.delivery import SignalDeliverParams
+from protocol.signals.frame import Framed, frame_item
 
 MAX_WAKES = 8
 """Turns that one source may begin in one thread within WAKE_WINDOW_MS."""

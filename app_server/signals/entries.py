@@ -16,7 +16,7 @@ from app_server.signals.ledger import Entry, Ledger
 from app_server.signals.open_entries import OpenEntries
 from app_server.threads.log.state.signals import SignalPlace
 from app_server.threads.log.state.thread import ThreadState
-from protocol.signals import SignalReceipt
+from protocol.signals.delivery import SignalReceipt
 
 Effects: TypeAlias = list[Callable[[], None]]
 """What follows when the caller has been answered."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from app_server.runtime.sqlite import as_disk_failures, connect, version_of
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
-from protocol.signals import SignalError, SignalReceipt, SignalStage
+from protocol.signals.delivery import SignalError, SignalReceipt, SignalStage
 
 SCHEMA_VERSION = 1
 KEEP_MS = 30 * 24 * 3600 * 1000

@@ -13,8 +13,8 @@ from app_server.runtime.loader import load
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
-from protocol.rollout import Settings
-from protocol.signals import SignalReceipt, SignalUpdatedNotification
+from protocol.log.rollout import Settings
+from protocol.signals.delivery import SignalReceipt, SignalUpdatedNotification
 
 OPEN_STAGES = ("accepted", "inHistory", "seen")
 

@@ -8,7 +8,7 @@ from app_server.sessions.registry import Sessions
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.store import ThreadStore
-from protocol.signals import (
+from protocol.signals.delivery import (
     DirectorySignalTarget,
     NameSignalTarget,
     SignalTarget,

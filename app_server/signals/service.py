@@ -20,8 +20,8 @@ from app_server.signals.recipients import Recipients
 from app_server.signals.schedule import Schedule
 from app_server.signals.thread_delivery import ThreadDelivery
 from app_server.threads.log.state.thread import ThreadState
-from protocol.rollout import SignalRecalled
-from protocol.signals import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage
+from protocol.log.rollout import SignalRecalled
+from protocol.signals.delivery import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage
 
 logger = logging.getLogger(__name__)
 

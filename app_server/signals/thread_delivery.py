@@ -26,7 +26,7 @@ from app_server.threads.failures import (
     ThreadTooNew,
 )
 from app_server.threads.log.state.thread import ThreadState
-from protocol.rollout import Settings, SignalMark
+from protocol.log.rollout import Settings, SignalMark
 
 logger = logging.getLogger(__name__)
 

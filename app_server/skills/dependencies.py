@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from app_server.skills.folders import Found
 
 if TYPE_CHECKING:
-    from protocol.skills import SkillToolDependency
+    from protocol.integrations.skills import SkillToolDependency
 
 logger = logging.getLogger(__name__)
 

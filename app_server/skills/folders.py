@@ -17,7 +17,7 @@ from app_server.skills.switches import is_enabled
 
 if TYPE_CHECKING:
     from app_server.skills.reading import Skill
-    from protocol.skills import SkillScope
+    from protocol.integrations.skills import SkillScope
 
 MAX_SKILLS = 128
 """Of one root; those behind them are left out."""

@@ -12,7 +12,7 @@ from typing import Any
 from app_server.runtime.contained_files import BrokenFiles, inside, read_text
 from app_server.skills import FILE
 from app_server.skills.yaml import front_matter, mapping
-from protocol.skills import SkillDependencies, SkillInterface, SkillToolDependency
+from protocol.integrations.skills import SkillDependencies, SkillInterface, SkillToolDependency
 
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 1024

@@ -30,7 +30,7 @@ from app_server.threads.log.forking import ForkPoint, lines_in, ranges_to_copy, 
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.loading import add_up, load_state, read_created
 from app_server.threads.log.state.thread import ThreadState, begin
-from protocol.rollout import ThreadCreated
+from protocol.log.rollout import ThreadCreated
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.threads.log_files import LogFiles
 from app_server.threads.organization.organization import Organization
-from protocol.rollout import Record, ThreadCreated
+from protocol.log.rollout import Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from app_server.turns.approval.files import FileGate, FileRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
-from protocol.items import FileChangeThreadItem
 from protocol.model import Json, JsonObject
+from protocol.turns.items import FileChangeThreadItem
 
 NO_ENVIRONMENT = "apply_patch environment selection is unavailable for this turn"
 

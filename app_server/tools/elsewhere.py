@@ -8,8 +8,8 @@ import anyio
 from app_server.host.exec.client.remote_file import read_beginning
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.tools.environments import FoundEnvironment, TurnEnvironments
-from protocol.exec_server import ExecGrant, WorkPolicy
-from protocol.policy import (
+from protocol.exec.processes import ExecGrant, WorkPolicy
+from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
     SandboxPolicy,

@@ -13,7 +13,7 @@ from app_server.permissions.grants import Grant
 from app_server.permissions.network.settings import NetworkTable
 from app_server.turns.approval.permissions import PermissionGate
 from app_server.turns.tools.turn import TurnContext
-from protocol.rollout import LOCAL, WorkingFolder
+from protocol.log.rollout import LOCAL, WorkingFolder
 
 NONE_CHOSEN = "this thread has no environment"
 

@@ -38,8 +38,8 @@ from app_server.turns.approval.gates import ThreadApprovals
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
-from protocol.items import CommandExecutionThreadItem
 from protocol.model import Json, JsonObject
+from protocol.turns.items import CommandExecutionThreadItem
 
 STAYS = "no command leaves the sandbox in plan mode, or in a review of code"
 

@@ -17,18 +17,18 @@ from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, text
 from app_server.turns.tools.turn import TurnContext
-from protocol.elicitation import (
-    FormElicitation,
-    McpElicitationSchema,
-    McpServerElicitationRequestResponse,
-)
-from protocol.model import Json, JsonObject
-from protocol.plugin_suggestions import (
+from protocol.integrations.suggestions import (
     SUGGESTION_SERVER,
     SuggestedPlugin,
     SuggestedPlugins,
     SuggestionMeta,
     SuggestionResult,
+)
+from protocol.model import Json, JsonObject
+from protocol.turns.elicitation import (
+    FormElicitation,
+    McpElicitationSchema,
+    McpServerElicitationRequestResponse,
 )
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject
-from protocol.policy import (
+from protocol.turns.policy import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,
     FileSystemAccessMode,

@@ -11,13 +11,13 @@ from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
 from app_server.turns.tools.turn import TurnContext
-from protocol.approvals import (
+from protocol.model import Json, JsonObject
+from protocol.turns.approvals import (
     ToolRequestUserInputOption,
     ToolRequestUserInputParams,
     ToolRequestUserInputQuestion,
     ToolRequestUserInputResponse,
 )
-from protocol.model import Json, JsonObject
 
 NAME = "request_user_input"
 METHOD = "item/tool/requestUserInput"

@@ -19,8 +19,8 @@ from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, imag
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, text
 from app_server.turns.tools.turn import TurnContext
-from protocol.items import ImageViewThreadItem
 from protocol.model import Json, JsonObject
+from protocol.turns.items import ImageViewThreadItem
 
 NAME = "view_image"
 

@@ -16,8 +16,8 @@ from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_li
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.turn import TurnContext
-from protocol.items import TerminalInteractionNotification
 from protocol.model import Json, JsonObject
+from protocol.turns.items import TerminalInteractionNotification
 
 WRITE_S = 30.0
 """For a command to read what is written to it."""

@@ -30,11 +30,11 @@ from app_server.turns.model.prompt.request import message, request_body
 from app_server.turns.model.provider import Provider
 from app_server.turns.model.response.reader import texts_of
 from app_server.turns.recorder import TurnRecorder
-from protocol.account import RateLimitSnapshot
-from protocol.items import ContextCompactionThreadItem
+from protocol.log.rollout import HistoryCompacted, ItemCompleted, TokensUsed
 from protocol.model import Json, JsonObject
-from protocol.rollout import HistoryCompacted, ItemCompleted, TokensUsed
-from protocol.turns import TokenUsageBreakdown
+from protocol.server.account import RateLimitSnapshot
+from protocol.turns.items import ContextCompactionThreadItem
+from protocol.turns.turn import TokenUsageBreakdown
 
 PROMPT = """\
 This conversation is about to be condensed: everything in it will be replaced by what you write \

@@ -19,13 +19,13 @@ from app_server.hooks.source import HookSource
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort
-from protocol.policy import DangerFullAccessSandboxPolicy
-from protocol.rollout import Settings
-from protocol.skills import (
+from protocol.integrations.skills import (
     HookCompletedNotification,
     HookRunSummary,
     HookStartedNotification,
 )
+from protocol.log.rollout import Settings
+from protocol.turns.policy import DangerFullAccessSandboxPolicy
 
 NOTHING = Outcome("completed")
 

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort
-from protocol.items import (
-    AgentMessageDeltaNotification,
-    CommandExecutionThreadItem,
-    ItemCompletedNotification,
-    ItemStartedNotification,
-    KnownThreadItem,
-)
-from protocol.model import JsonObject, WireModel
-from protocol.rollout import (
+from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,
     ItemEnded,
     ItemLeftRunning,
     Record,
+)
+from protocol.model import JsonObject, WireModel
+from protocol.turns.items import (
+    AgentMessageDeltaNotification,
+    CommandExecutionThreadItem,
+    ItemCompletedNotification,
+    ItemStartedNotification,
+    KnownThreadItem,
 )
 
 

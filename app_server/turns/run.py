@@ -28,9 +28,9 @@ from app_server.turns.session_settings import SessionSettings
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
 from app_server.turns.tools.table import ToolTable
-from protocol.items import AgentMessageThreadItem
 from protocol.model import Json, JsonObject
-from protocol.turns import McpMetaByServer
+from protocol.turns.items import AgentMessageThreadItem
+from protocol.turns.turn import McpMetaByServer
 
 
 @dataclass(slots=True)

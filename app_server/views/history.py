@@ -3,7 +3,7 @@
 from app_server.threads.history.pages import MAX_PAGE_BYTES, PagedItem
 from app_server.threads.history.timeline import TimelineEntry
 from app_server.threads.log.outline import TurnOutline
-from protocol.history import (
+from protocol.threads.history import (
     ItemThreadTimelineEntry,
     ThreadItemEntry,
     ThreadItemOutputDeferral,
@@ -11,7 +11,7 @@ from protocol.history import (
     TurnCompletedThreadTimelineEntry,
     TurnStartedThreadTimelineEntry,
 )
-from protocol.items import McpToolCallThreadItem, ThreadItem
+from protocol.turns.items import McpToolCallThreadItem, ThreadItem
 
 
 def item_entry(paged: PagedItem) -> ThreadItemEntry:

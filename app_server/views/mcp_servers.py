@@ -13,7 +13,13 @@ from app_server.mcp.measurements import origin
 from app_server.mcp.servers.status import ServerReport
 from app_server.mcp.tools.calls import cut_middle
 from app_server.turns.review.evidence import without_account
-from protocol.mcp import McpServerInfo, McpServerStatus, Resource, ResourceTemplate, Tool
+from protocol.integrations.mcp import (
+    McpServerInfo,
+    McpServerStatus,
+    Resource,
+    ResourceTemplate,
+    Tool,
+)
 from protocol.model import JsonObject, WireModel
 
 Element = TypeVar("Element", bound=WireModel)

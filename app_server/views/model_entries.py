@@ -13,7 +13,7 @@ from app_server.turns.model.catalogue.built_in import (
 )
 from app_server.turns.model.catalogue.features import IMAGE, TEXT
 from app_server.turns.model.catalogue.listed import ListedModel
-from protocol.models import Model, ModelServiceTier, ModelUpgradeInfo, ReasoningEffortOption
+from protocol.server.models import Model, ModelServiceTier, ModelUpgradeInfo, ReasoningEffortOption
 
 EFFORTS = {
     "none": "no thinking",

@@ -5,7 +5,7 @@ from itertools import accumulate, takewhile
 from typing import TypeVar
 
 from protocol.cursors import InvalidCursor, parse_offset
-from protocol.errors import RpcError, invalid_request
+from protocol.jsonrpc.errors import RpcError, invalid_request
 
 Entry = TypeVar("Entry")
 

@@ -1,7 +1,7 @@
 """Files of rules as clients see them."""
 
 from app_server.permissions.rules.files import BrokenRules
-from protocol.lifecycle import ConfigWarningNotification, TextPosition, TextRange
+from protocol.server.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
 
 def rules_warning(broken: BrokenRules) -> ConfigWarningNotification:

@@ -2,13 +2,18 @@
 
 from typing import Any, TypeVar
 
-from protocol.policy import (
+from protocol.log.rollout import Settings
+from protocol.threads.thread import (
+    Thread,
+    ThreadEnvironment,
+    ThreadSettings,
+    ThreadSettingsResponse,
+)
+from protocol.turns.policy import (
     ActivePermissionProfile,
     DangerFullAccessSandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings
-from protocol.threads import Thread, ThreadEnvironment, ThreadSettings, ThreadSettingsResponse
 from protocol.values import CollaborationMode
 from protocol.values import Settings as CollaborationSettings
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.organization.filing import FilingState
 from app_server.views.threads import read_state_of_row, thread_of_row
-from protocol.threads import Thread, ThreadReadState, ThreadStatus
+from protocol.threads.thread import Thread, ThreadReadState, ThreadStatus
 
 MAX_SHOWN = 256
 """Threads; with more of them everything is forgotten."""

@@ -7,8 +7,8 @@ from app_server.threads.log.state.metadata import ThreadMetadata, initial_read_s
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
 from app_server.views.settings import shown_environments
-from protocol.lifecycle import PROTOCOL_VERSION
-from protocol.threads import (
+from protocol.server.lifecycle import PROTOCOL_VERSION
+from protocol.threads.thread import (
     GitInfo,
     NotLoadedThreadStatus,
     Thread,
@@ -16,7 +16,7 @@ from protocol.threads import (
     ThreadSection,
     ThreadStatus,
 )
-from protocol.turns import Turn
+from protocol.turns.turn import Turn
 
 
 def thread_of_state(

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from app_server.threads.history.pages import HistoryReader, PagedTurn
 from app_server.threads.log.outline import TurnOutline
 from app_server.threads.log.state.thread import ThreadState, TurnState
-from protocol.items import ThreadItem
-from protocol.turns import Turn
+from protocol.turns.items import ThreadItem
+from protocol.turns.turn import Turn
 
 MAX_TURNS_CHARS = 900_000
 """Characters of all turns of one answer; a message to a client stays below 1 MiB."""

@@ -1,4 +1,4 @@
-"""JSON Schema and TypeScript for client authors, made from the tables in protocol/methods.py.
+"""JSON Schema and TypeScript for client authors, made from the tables in `contract`.
 
 Knows the types and their marks. Does not know the server; nothing here runs while it serves.
 """

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from protocol.contract.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
+from protocol.contract.specs import MethodSpec
 from protocol.export.definitions import (
     FRAMES,
     Definitions,
@@ -11,8 +13,6 @@ from protocol.export.definitions import (
     stable_part,
 )
 from protocol.export.messages import message_definitions
-from protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
-from protocol.specs import MethodSpec
 
 FRAME_TYPES = (
     "RequestId",
@@ -24,7 +24,7 @@ FRAME_TYPES = (
     "JSONRPCErrorError",
     "ErrorData",
 )
-TOP_AREAS = frozenset({FRAMES, "legacy", "search"})
+TOP_AREAS = frozenset({FRAMES, "older_interface.approvals", "host.search"})
 """Areas whose types the reference keeps out of `v2/`."""
 
 

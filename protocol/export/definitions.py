@@ -17,13 +17,14 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypeAliasType
 
+from protocol.contract.gate import models_of
+from protocol.contract.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
+from protocol.contract.specs import module_of
 from protocol.export.docs import Docs, read_docs
-from protocol.gate import models_of
-from protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.model import EXPERIMENTAL, JsonObject, UnknownVariant, Variant, WireModel
 
 REF = "#/definitions/"
-FRAMES = "jsonrpc"
+FRAMES = "jsonrpc.frames"
 """The area of the types that belong to no method."""
 
 Definitions: TypeAlias = Mapping[str, JsonObject]
@@ -108,8 +109,8 @@ def _modules() -> list[ModuleType]:
     areas = {spec.area for table in (METHODS, SERVER_REQUESTS) for spec in table.values()}
     areas |= {spec.area for spec in NOTIFICATIONS.values()} | {FRAMES}
     # What the areas share lives in areas of their own.
-    areas |= {"items", "policy", "responses", "thread_facts", "values"}
-    return [importlib.import_module(f"protocol.{area}") for area in sorted(areas)]
+    areas |= {"threads.facts", "turns.items", "turns.policy", "turns.response_items", "values"}
+    return [importlib.import_module(module_of(area)) for area in sorted(areas)]
 
 
 def _is_wire_type(value: Any) -> bool:

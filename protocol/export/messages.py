@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
+from protocol.contract.methods import CLIENT_NOTIFICATIONS, METHODS, NOTIFICATIONS, SERVER_REQUESTS
+from protocol.contract.specs import MethodSpec, NotificationSpec, Takes
 from protocol.export.definitions import REF, Definitions
-from protocol.methods import CLIENT_NOTIFICATIONS, METHODS, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.model import EXPERIMENTAL, EXTENSION, JsonObject
-from protocol.specs import MethodSpec, NotificationSpec, Takes
 
 CLIENT_REQUEST = "ClientRequest"
 CLIENT_NOTIFICATION = "ClientNotification"

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from protocol.contract.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
+from protocol.contract.specs import MethodSpec
 from protocol.export.contract import Contract
 from protocol.export.definitions import REF, reachable, references
-from protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.model import ABSENT, JsonObject
-from protocol.specs import MethodSpec
 
 HEADER = "// Generated. Do not edit.\n"
 JSON_VALUE = "JsonValue"

@@ -11,7 +11,7 @@ from app_server.apps.upstream.backend import KnownDirectory
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginStore
-from protocol.apps import AppInfo
+from protocol.integrations.apps import AppInfo
 from tests.support.apps.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
 from tests.support.apps.hosted import connector, serve_hosted, sign_in
 from tests.support.apps.service import runs

@@ -32,7 +32,7 @@ from app_server.extension.metadata import (
 )
 from app_server.extension.registration import Owner, Registration
 from app_server.mcp.catalog.catalog import resolve_servers
-from protocol.items import McpToolCallAppContext
+from protocol.turns.items import McpToolCallAppContext
 from tests.support.apps.inventories import listed
 from tests.support.harness import claim
 from tests.support.mcp_peers.shelf import Generation as CountingOwner

@@ -21,7 +21,7 @@ from app_server.permissions.confinement.confinement import UNCONFINED, Confineme
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.network.policy import NetworkPolicy
-from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
+from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 
 
 async def main(rounds: int) -> None:

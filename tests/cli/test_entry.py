@@ -74,13 +74,13 @@ MOST_TO_LISTEN = 314
 PACKAGES_TO_LISTEN = {"cli", "config", "http", "logs", "rpc", "runtime", "server", "transport"}
 """All that a start imports of the server before that; of `rpc` two modules that import nothing."""
 
-MOST_TO_ANSWER = 790
+MOST_TO_ANSWER = 800
 """Modules until the first request can be answered."""
 
 MOST_IN_PACKAGE = {
     "app_server.threads": 72,
     "app_server.host": 34,
-    "protocol": 34,
+    "protocol": 44,
     "app_server.permissions": 32,
     "app_server.turns": 26,
     "app_server.rpc": 22,

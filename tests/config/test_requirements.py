@@ -18,7 +18,8 @@ from app_server.mcp.catalog.tables import parse_server
 from app_server.server.settings import Settings as ServerSettings
 from app_server.sessions.managed_policy import SettingNotAllowed, refuse_overrides, with_required
 from app_server.sessions.settings import Overrides
-from protocol.policy import (
+from protocol.log.rollout import Settings
+from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
     GranularApprovals,
@@ -27,7 +28,6 @@ from protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings
 from tests.support.harness import REQUIREMENTS, WireClient, claim, serve, stdio_server
 from tests.support.large import Case, made
 from tests.support.mcp_peers.calls import steps_until_settled

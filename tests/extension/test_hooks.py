@@ -9,7 +9,7 @@ import pytest
 from app_server.extension.hooks import MAX_INSTRUCTIONS_BYTES, Presentation, ToolCall
 from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
-from protocol.items import McpToolCallAppContext, UserInput
+from protocol.turns.items import McpToolCallAppContext, UserInput
 from tests.support.harness import Gate, calls, claim, says, serve, stdio_server
 from tests.support.mcp_peers.calls import raw_call, steps_until_settled
 

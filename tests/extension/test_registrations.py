@@ -21,8 +21,8 @@ from app_server.extension.metadata import (
 )
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
-from protocol.policy import ReadOnlySandboxPolicy
-from protocol.rollout import Settings
+from protocol.log.rollout import Settings
+from protocol.turns.policy import ReadOnlySandboxPolicy
 from tests.support.harness import WAIT_S, Gate, calls, claim, says
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening

@@ -10,10 +10,10 @@ import pytest
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.transport.address import StdioAddress
-from protocol.envelope import Request
-from protocol.lifecycle import WarningNotification
-from protocol.methods import METHODS
-from protocol.specs import Takes
+from protocol.contract.methods import METHODS
+from protocol.contract.specs import Takes
+from protocol.jsonrpc.envelope import Request
+from protocol.server.lifecycle import WarningNotification
 from protocol.thread_ids import usual_form
 from tests.support.harness import WireClient, claim, serve
 from tests.support.wire.conversations import session, stdio_pipes

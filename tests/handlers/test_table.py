@@ -12,8 +12,8 @@ from typing import Any, get_type_hints
 import app_server.handlers
 from app_server.handlers.table import NOT_BUILT, TABLE
 from app_server.rpc.context import PreparedResult, RequestContext
-from protocol.methods import METHODS
-from protocol.specs import OBJECT_OR_NULL
+from protocol.contract.methods import METHODS
+from protocol.contract.specs import OBJECT_OR_NULL
 from tests.support.harness import serve
 
 

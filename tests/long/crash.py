@@ -31,8 +31,8 @@ from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.threads.repair.checking import check_log
 from app_server.threads.repair.doctor import index_path
 from app_server.threads.store import ThreadStore
-from protocol.items import TextUserInput
-from protocol.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
+from protocol.log.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
+from protocol.turns.items import TextUserInput
 from tests.support.harness import ScriptedModel, WireClient, WireError, says, write_config
 from tests.support.processes import EXECUTABLE, Running, running
 from tests.support.threads.rollouts import read_rollout

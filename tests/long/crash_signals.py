@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 from app_server.signals.ledger import Ledger
 from app_server.threads.log.state.thread import replay
 from app_server.threads.store import ThreadStore
-from protocol.rollout import HistoryAppended, InputQueued
+from protocol.log.rollout import HistoryAppended, InputQueued
 from tests.support.harness import (
     ScriptedModel,
     SocketPipe,

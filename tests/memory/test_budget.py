@@ -13,7 +13,7 @@ from app_server.rpc.hub.hub import Hub
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.sizes import COPIES, VALUE_BYTES, HistorySizes, size_of
 from app_server.threads.log.state.thread import ThreadState
-from protocol.lifecycle import WarningNotification
+from protocol.server.lifecycle import WarningNotification
 from tests.support.harness import Gate, Served, WireClient, claim, says, serve
 from tests.support.threads.stores import created
 

@@ -22,7 +22,7 @@ from app_server.permissions.decision import (
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import ScriptReader
-from protocol.policy import AskForApproval, GranularApprovals, GranularAskForApproval
+from protocol.turns.policy import AskForApproval, GranularApprovals, GranularAskForApproval
 from tests.support.harness import claim
 
 READER = ScriptReader(ShellGrammar())

@@ -20,12 +20,12 @@ from app_server.permissions.confinement.profile_places import (
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.network.policy import NetworkPolicy, policy_of, stored
 from app_server.permissions.profiles import profile_names, read_profile
-from protocol.policy import (
+from protocol.log.rollout import Settings, StoredNetwork, StoredProfile
+from protocol.turns.policy import (
     ReadOnlySandboxPolicy,
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings, StoredNetwork, StoredProfile
 from tests.support.harness import claim
 from tests.support.host.sandboxes import make_victim, run_confined
 

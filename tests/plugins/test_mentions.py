@@ -14,7 +14,7 @@ from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginStore
 from app_server.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginHooks
 from app_server.turns.model.prompt.plugins import MAX_NAMESPACES, plugin_text
-from protocol.items import MentionUserInput, TextUserInput, UserInput
+from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 from tests.support.files.plugins import server, write, write_plugin
 from tests.support.harness import Gate, Served, WireClient, claim, says, serve, stdio_server
 

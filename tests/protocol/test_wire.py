@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from app_server.rpc.dispatch import first_problem
-from protocol import threads, turns
-from protocol.envelope import (
+from protocol.contract.gate import stable_exclude, used_experimental
+from protocol.contract.methods import METHODS, NOTIFICATIONS
+from protocol.integrations.mcp import McpServerToolCallResponse
+from protocol.jsonrpc.envelope import (
     Answer,
     Batch,
     Invalid,
@@ -25,14 +27,19 @@ from protocol.envelope import (
     render_request,
     render_result,
 )
-from protocol.errors import RpcError
-from protocol.gate import stable_exclude, used_experimental
-from protocol.items import AgentMessageThreadItem, ItemStartedNotification
-from protocol.mcp import McpServerToolCallResponse
-from protocol.methods import METHODS, NOTIFICATIONS
+from protocol.jsonrpc.errors import RpcError
+from protocol.log.rollout import HistoryAppended, parse_record, render_record
 from protocol.model import WireModel, experimental
-from protocol.rollout import HistoryAppended, parse_record, render_record
-from protocol.threads import ServerRequestResolvedNotification, ThreadUnsubscribeResponse
+from protocol.threads.thread import (
+    ServerRequestResolvedNotification,
+    Thread,
+    ThreadListParams,
+    ThreadListResponse,
+    ThreadReadResponse,
+    ThreadUnsubscribeResponse,
+)
+from protocol.turns.items import AgentMessageThreadItem, ItemStartedNotification
+from protocol.turns.turn import Turn, TurnStartParams
 from tests.support.harness import CLAIMS, claim
 from tests.support.paths import ROOT
 from tests.support.wire.json_values import json_values
@@ -153,7 +160,7 @@ def test_nulls_are_kept_and_marked_members_vanish() -> None:
 def test_nothing_is_coerced() -> None:
     for params in ({"limit": "5"}, {"limit": True}, {"limit": 1.5}, {"archived": 1}, {"cwd": 5}):
         with pytest.raises(ValidationError):
-            threads.ThreadListParams.model_validate(params)
+            ThreadListParams.model_validate(params)
 
 
 @claim("errors:invalid-params")
@@ -181,7 +188,7 @@ def test_the_first_problem_names_field_and_rule() -> None:
         ),
     ):
         with pytest.raises(ValidationError) as caught:
-            turns.TurnStartParams.model_validate(params)
+            TurnStartParams.model_validate(params)
         problem = first_problem(caught.value, params)
         assert (problem.code, problem.message) == (-32602, f"Invalid params: `{field}`: {rule}")
         assert problem.data == {"code": "invalidParams", "field": field, "rule": rule}
@@ -255,13 +262,13 @@ def test_the_gate_knows_what_to_leave_out() -> None:
         "can_accept_direct_input": True,
         "daybreak_enabled": True,
     }
-    assert stable_exclude(threads.Thread) == of_thread
-    assert stable_exclude(threads.ThreadListResponse) == {
+    assert stable_exclude(Thread) == of_thread
+    assert stable_exclude(ThreadListResponse) == {
         "data": {"__all__": of_thread},
         "read_states": True,
     }
-    assert stable_exclude(threads.ThreadReadResponse) == {"thread": of_thread, "read_state": True}
-    assert stable_exclude(turns.Turn) is None
+    assert stable_exclude(ThreadReadResponse) == {"thread": of_thread, "read_state": True}
+    assert stable_exclude(Turn) is None
 
 
 @given(st.lists(st.dictionaries(st.text(), json_values), max_size=3), st.integers(0, 2**50))

@@ -9,7 +9,7 @@ from app_server.rpc.connection import JOINED_CHARS, RpcConnection
 from app_server.rpc.context import RequestContext
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
-from protocol.envelope import Request, render_result
+from protocol.jsonrpc.envelope import Request, render_result
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import MemoryStream, Work, conversation, request
 

@@ -17,7 +17,8 @@ from app_server.rpc.connection import BATCH_STEP
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.limits import ConnectionLimits
-from protocol.envelope import (
+from protocol.contract.methods import METHODS
+from protocol.jsonrpc.envelope import (
     MAX_BATCH,
     MAX_ID_CHARS,
     Invalid,
@@ -25,7 +26,7 @@ from protocol.envelope import (
     parse_message,
     render_result,
 )
-from protocol.errors import (
+from protocol.jsonrpc.errors import (
     MAX_ANSWER_CHARS,
     MAX_FACT_CHARS,
     MAX_FACTS,
@@ -33,8 +34,7 @@ from protocol.errors import (
     RpcError,
     invalid_params,
 )
-from protocol.methods import METHODS
-from protocol.value_count import MAX_VALUES, ValueCount
+from protocol.jsonrpc.value_count import MAX_VALUES, ValueCount
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.wire.conversations import Work, conversation, request, session
 from tests.support.wire.hostile_frames import (

@@ -7,9 +7,9 @@ import pytest
 
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Dispatcher
-from protocol.envelope import Request
-from protocol.lifecycle import WarningNotification
-from protocol.methods import METHODS
+from protocol.contract.methods import METHODS
+from protocol.jsonrpc.envelope import Request
+from protocol.server.lifecycle import WarningNotification
 from tests.support.harness import claim
 from tests.support.wire.conversations import session
 

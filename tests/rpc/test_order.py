@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from app_server.rpc.ordering import KeyedQueue
-from protocol.specs import Access
+from protocol.contract.specs import Access
 from tests.support.harness import claim
 from tests.support.wire.conversations import (
     Work,

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from app_server.rpc.outgoing import DELTAS, Outgoing
-from protocol.envelope import render_notification
-from protocol.host import CommandExecOutputDeltaNotification, ProcessOutputDeltaNotification
-from protocol.methods import METHOD_OF
+from protocol.contract.methods import METHOD_OF
+from protocol.host.processes import (
+    CommandExecOutputDeltaNotification,
+    ProcessOutputDeltaNotification,
+)
+from protocol.jsonrpc.envelope import render_notification
 from protocol.model import WireModel
 
 

@@ -11,8 +11,8 @@ from app_server.logs.context import REQUEST, THREAD, TURN
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.runners import REQUESTS_AT_ONCE, Runners
-from protocol.lifecycle import WarningNotification
-from protocol.methods import METHODS
+from protocol.contract.methods import METHODS
+from protocol.server.lifecycle import WarningNotification
 from tests.support.harness import WAIT_S
 from tests.support.wire.conversations import Work, conversation, request, session
 

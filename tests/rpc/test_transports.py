@@ -12,7 +12,7 @@ from app_server.transport.address import (
     StdioAddress,
     UnixAddress,
 )
-from protocol.methods import METHODS
+from protocol.contract.methods import METHODS
 from tests.support.harness import WireClient, claim, serve
 from tests.support.wire.conversations import LOOPBACK, stdio_pipes
 

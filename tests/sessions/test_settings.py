@@ -5,7 +5,7 @@ from dataclasses import fields
 from app_server.config.values import Config
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides
 from app_server.turns.model.catalogue.providers import OFFLINE_MODEL
-from protocol.rollout import Settings
+from protocol.log.rollout import Settings
 
 OTHERWISE = {"sandbox_mode", "approvals_reviewer", "sandbox_policy", "profile", "mode"}
 """Choices that are not taken over as they are, besides environments."""

@@ -9,7 +9,7 @@ import pytest
 
 from app_server.signals.entries import Entries
 from app_server.signals.ledger import Entry
-from protocol.signals import SignalDeliverParams
+from protocol.signals.delivery import SignalDeliverParams
 from tests.support.harness import (
     Gate,
     ScriptedModel,

@@ -7,7 +7,7 @@ import pytest
 from app_server.runtime.contained_files import BrokenFiles
 from app_server.skills.reading import Skill, read_skill
 from app_server.skills.yaml import front_matter
-from protocol.skills import SkillDependencies, SkillInterface, SkillToolDependency
+from protocol.integrations.skills import SkillDependencies, SkillInterface, SkillToolDependency
 
 HEAD = "---\nname: n\ndescription: d\n---\n"
 

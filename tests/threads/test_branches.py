@@ -21,7 +21,7 @@ from app_server.threads.log.forking import (
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.request import INTERRUPTED
-from protocol.rollout import (
+from protocol.log.rollout import (
     HistoryAppended,
     HistoryCompacted,
     NameChanged,

@@ -14,7 +14,7 @@ from app_server.threads.history.history import ThreadHistory
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.live import LogClosed
 from app_server.threads.repair.checking import LogCheck, check_log
-from protocol.rollout import NameChanged
+from protocol.log.rollout import NameChanged
 from tests.long.delete_races import REQUESTS, left_of, run_rounds
 from tests.support.harness import WAIT_S, WireClient, claim, serve
 from tests.support.threads.stores import created, listed, open_store

@@ -12,7 +12,7 @@ from app_server.handlers.threads import git_info
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.host import folder_reads
 from app_server.host.repository import RepositoryState, read_repository
-from protocol.threads import GitInfo
+from protocol.threads.thread import GitInfo
 from tests.support.harness import (
     REQUIREMENTS,
     WAIT_S,

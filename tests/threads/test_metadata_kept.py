@@ -16,7 +16,7 @@ from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import begin
 from app_server.threads.organization.filing import PINNED
 from app_server.threads.store import ThreadStore
-from protocol.metadata_records import (
+from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
     DaybreakChanged,
@@ -25,9 +25,9 @@ from protocol.metadata_records import (
     ReadStateChanged,
     SectionChanged,
 )
-from protocol.rollout import ArchivedChanged, HistoryAppended, NameChanged, Record
-from protocol.thread_facts import ThreadAttachment
-from protocol.threads import GitInfo, ThreadStartThreadUnreadPosition
+from protocol.log.rollout import ArchivedChanged, HistoryAppended, NameChanged, Record
+from protocol.threads.facts import ThreadAttachment
+from protocol.threads.thread import GitInfo, ThreadStartThreadUnreadPosition
 from tests.support.harness import ScriptedModel, WireClient, claim, write_config
 from tests.support.processes import running
 from tests.support.threads.stores import created, open_store, raw

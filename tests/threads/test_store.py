@@ -14,7 +14,7 @@ import pytest
 
 from app_server.threads.failures import InvalidThreadId, ThreadBusy, ThreadDamaged, ThreadNotFound
 from app_server.threads.log.file.rollout import RolloutWriter
-from protocol.rollout import (
+from protocol.log.rollout import (
     ItemCompleted,
     NameChanged,
     Record,

@@ -15,14 +15,14 @@ from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.threads.store import ThreadStore
 from app_server.views.turns import MAX_TURNS_CHARS, turns_of_state
-from protocol.items import AgentMessageThreadItem
-from protocol.rollout import (
+from protocol.log.rollout import (
     ItemCompleted,
     Record,
     Settings,
     TurnCompleted,
     TurnStarted,
 )
+from protocol.turns.items import AgentMessageThreadItem
 from tests.support.harness import claim, says, serve
 from tests.support.threads.stores import created, raw, sessions_of
 from tests.support.turns import busy_thread

@@ -3,7 +3,7 @@
 import pytest
 
 from app_server.views.pages import fitting, page
-from protocol.errors import RpcError
+from protocol.jsonrpc.errors import RpcError
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ from app_server.accounts.login.attempt import BrowserWishes, Keep
 from app_server.accounts.record import Tokens
 from app_server.accounts.web import open_issuer_web
 from app_server.http.callback_port import LoopbackListener, Page, Visit
-from protocol.account import (
+from protocol.jsonrpc.errors import internal_error
+from protocol.server.account import (
     SIGN_IN_SCOPE,
     ChatgptLoginAccountResponse,
     LoginAccountResponse,
 )
-from protocol.errors import internal_error
 
 PORTS = (1455, 1457)
 """Ports that the issuer sends browsers back to."""

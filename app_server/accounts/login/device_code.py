@@ -17,8 +17,8 @@ from app_server.accounts.issuer import Issuer
 from app_server.accounts.login.attempt import Keep
 from app_server.accounts.record import Tokens
 from app_server.accounts.web import Web, open_issuer_web
-from protocol.account import ChatgptDeviceCodeLoginAccountResponse, LoginAccountResponse
-from protocol.errors import internal_error, invalid_request
+from protocol.jsonrpc.errors import internal_error, invalid_request
+from protocol.server.account import ChatgptDeviceCodeLoginAccountResponse, LoginAccountResponse
 
 MAX_WAIT_S = 15 * 60.0
 """How long the user may take."""

@@ -18,9 +18,9 @@ from app_server.apps.files.files import (
     SandboxState,
 )
 from app_server.apps.files.local import LOCAL, LocalFiles
-from protocol.exec_files import FileProfile
-from protocol.exec_server import WorkPolicy
-from protocol.policy import (
+from protocol.exec.files import FileProfile
+from protocol.exec.processes import WorkPolicy
+from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
     SandboxPolicy,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app_server.apps.inventory.names import install_url
-from protocol.apps import AppToolSummary, ConnectorMetadata
+from protocol.integrations.apps import AppToolSummary, ConnectorMetadata
 from protocol.model import Json, JsonObject
 
 

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.inventory.names import install_url
 from app_server.apps.policy import AppsPolicy
-from protocol.apps import AppInfo, InstalledApp
+from protocol.integrations.apps import AppInfo, InstalledApp
 from protocol.model import Json, JsonObject
 
 _LOOKS = (

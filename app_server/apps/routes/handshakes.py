@@ -10,8 +10,8 @@ from typing import TypeAlias
 from app_server.apps.files.schema import with_paths
 from app_server.apps.inventory.names import RESOURCES, Route, stripped_title
 from app_server.extension.manifest import Manifest
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 SANDBOX_STATE = "codex/sandbox-state-meta"
 INPUT_CAPABILITY = "codex/tool-input-meta"

@@ -19,8 +19,8 @@ from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.routes.handshakes import RESOURCES_HANDSHAKE, SANDBOX_STATE, Handshake
 from app_server.apps.routes.session import Backing, LocalSession
 from app_server.mcp_wire.errors import PeerError
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
 

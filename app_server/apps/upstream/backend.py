@@ -27,7 +27,7 @@ from app_server.apps.upstream.outbound import (
     Owner,
 )
 from app_server.http.kept import Kept
-from protocol.apps import AppInfo
+from protocol.integrations.apps import AppInfo
 from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from app_server.mcp_wire.errors import (
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from app_server.mcp_wire.http.transport import open_http
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from app_server.http.loopback_address import is_this_machine
 from app_server.http.trusted import trusted_certificates
 from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.authorized import Tokens
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import Json, JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 Owner: TypeAlias = tuple[str, CacheIdentity, str | None]
 """Whom an answer was for: address, account, product."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from app_server.clients.address import HandshakeFailed, ServerAddress
 from app_server.clients.app_connection import AppConnection
-from protocol.errors import RpcError
+from protocol.jsonrpc.errors import RpcError
 from protocol.model import Json, JsonObject
 
 OPEN_S = 60.0

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from app_server.clients.address import ServerAddress
 from app_server.clients.bench.conversation import converse
 from app_server.clients.bench.rows import Row, Subject
-from protocol.errors import RpcError
+from protocol.jsonrpc.errors import RpcError
 from protocol.model import JsonObject
 
 BLOCKS = 10

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from protocol.errors import RpcError
+from protocol.jsonrpc.errors import RpcError
 
 BOLD, DIM, GREEN, RED, CYAN, RESET = (
     "\033[1m",

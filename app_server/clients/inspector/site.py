@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from protocol.methods import METHODS
+from protocol.contract.methods import METHODS
 
 PAGE = Path(__file__).parent / "page"
 

@@ -12,8 +12,8 @@ import anyio
 from pydantic_core import to_json
 
 from app_server.rpc.message_stream import MessageStream
-from protocol.envelope import Answer, Notification, Request, RequestId, parse_message
-from protocol.errors import INTERNAL_ERROR, ErrorObject, RpcError
+from protocol.jsonrpc.envelope import Answer, Notification, Request, RequestId, parse_message
+from protocol.jsonrpc.errors import INTERNAL_ERROR, ErrorObject, RpcError
 from protocol.model import Json, JsonObject
 
 

@@ -30,7 +30,7 @@ from app_server.clients.mcp_front.questions import (
 from app_server.clients.mcp_front.run import Runs, ToolRun
 from app_server.clients.mcp_front.tools import TOOLS, BadToolCall, ToolResult, parse_call
 from app_server.rpc.message_stream import MessageStream
-from protocol.envelope import (
+from protocol.jsonrpc.envelope import (
     Answer,
     Batch,
     Invalid,
@@ -41,7 +41,7 @@ from protocol.envelope import (
     render_error,
     render_result,
 )
-from protocol.errors import (
+from protocol.jsonrpc.errors import (
     METHOD_NOT_FOUND,
     RpcError,
     invalid_params,

@@ -6,7 +6,7 @@ Source: docs/mcp_server.md, "Events".
 import re
 from collections.abc import Callable, Mapping
 
-from protocol.envelope import RequestId
+from protocol.jsonrpc.envelope import RequestId
 from protocol.model import Json, JsonObject
 
 EVENT = "codex/event"

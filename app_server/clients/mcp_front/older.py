@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 from app_server.older_interface.requests import TRANSLATIONS
 from app_server.older_interface.stream import OWN
 from app_server.rpc.message_stream import MessageStream
-from protocol.methods import METHODS
+from protocol.contract.methods import METHODS
 from protocol.model import Json, JsonObject
 
 FORWARDED = frozenset({*TRANSLATIONS, *OWN, *METHODS} - {"initialize"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from app_server.older_interface.approvals import COMMAND, DECISIONS, PATCH
 from app_server.older_interface.history import parsed, words
-from protocol.envelope import Request, RequestId
+from protocol.jsonrpc.envelope import Request, RequestId
 from protocol.model import Json, JsonObject
 
 ELICITATION = "mcpServer/elicitation/request"

@@ -17,8 +17,8 @@ from app_server.clients.mcp_front.tools import (
     ReplyArguments,
     ToolResult,
 )
-from protocol.envelope import Notification, RequestId
-from protocol.errors import RpcError
+from protocol.jsonrpc.envelope import Notification, RequestId
+from protocol.jsonrpc.errors import RpcError
 from protocol.model import Json, JsonObject
 
 INTERRUPT_S = 10.0

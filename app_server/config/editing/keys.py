@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from app_server.config.places import KeyPath
 from app_server.config.values import Document
-from protocol.config import ConfigEdit
+from protocol.server.config import ConfigEdit
 
 MAX_STEPS = 100
 """Values that one request may set or remove."""

@@ -30,7 +30,9 @@ from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import ConnectionId, RequestContext, Routes
 from app_server.runtime.loader import load
-from protocol.account import (
+from protocol.contract.specs import NoParams
+from protocol.jsonrpc.errors import internal_error, invalid_request
+from protocol.server.account import (
     AccountLoginCompletedNotification,
     AccountUpdatedNotification,
     ApiKeyLoginAccountParams,
@@ -47,8 +49,6 @@ from protocol.account import (
     LoginAccountResponse,
     LogoutAccountResponse,
 )
-from protocol.errors import internal_error, invalid_request
-from protocol.specs import NoParams
 
 if TYPE_CHECKING:
     from app_server.accounts.login.browser import BrowserLogin

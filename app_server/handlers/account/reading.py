@@ -14,14 +14,14 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.catalogue.providers import read_providers, spare_key_is_set
 from app_server.turns.model.provider import Provider
-from protocol.account import (
+from protocol.older_interface.approvals import GetAuthStatusParams, GetAuthStatusResponse
+from protocol.server.account import (
     Account,
     ApiKeyAccount,
     ChatgptAccount,
     GetAccountParams,
     GetAccountResponse,
 )
-from protocol.legacy import GetAuthStatusParams, GetAuthStatusResponse
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,9 @@ from app_server.accounts.usage_answers import (
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
-from protocol.account import (
+from protocol.jsonrpc.errors import internal_error, invalid_request
+from protocol.model import WireModel
+from protocol.server.account import (
     AccountTokenUsageDailyBucket,
     AccountTokenUsageSummary,
     CreditsSnapshot,
@@ -40,8 +42,6 @@ from protocol.account import (
     SpendControlLimitSnapshot,
     ThreadUsage,
 )
-from protocol.errors import internal_error, invalid_request
-from protocol.model import WireModel
 
 Shown = TypeVar("Shown", bound=WireModel)
 

@@ -11,8 +11,13 @@ from app_server.handlers.apps.terms import apps_failures, read_terms
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
 from app_server.views.pages import cursor_number, fitting, page
-from protocol.apps import AppInfo, AppListUpdatedNotification, AppsListParams, AppsListResponse
-from protocol.errors import RpcError, internal_error
+from protocol.integrations.apps import (
+    AppInfo,
+    AppListUpdatedNotification,
+    AppsListParams,
+    AppsListResponse,
+)
+from protocol.jsonrpc.errors import RpcError, internal_error
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from app_server.apps.upstream.backend import KnownDirectory
 from app_server.apps.upstream.outbound import Backend
 from app_server.handlers.apps.port import AppsPort, AppsSnapshot
 from app_server.handlers.apps.terms import AppTerms
-from protocol.apps import AppInfo
+from protocol.integrations.apps import AppInfo
 
 MAX_TOLD_CHARS = 900_000
 """Of a list that clients are sent; a longer one is not sent, but can be listed by pages."""

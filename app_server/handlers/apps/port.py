@@ -8,7 +8,7 @@ from app_server.apps.inventory.inventory import Connector
 from app_server.apps.upstream.backend import KnownDirectory
 from app_server.apps.upstream.outbound import Account, Backend
 from app_server.handlers.apps.servers import AppServers
-from protocol.apps import AppInfo
+from protocol.integrations.apps import AppInfo
 
 
 class AppsSnapshot(Protocol):

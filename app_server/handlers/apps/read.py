@@ -9,13 +9,13 @@ from app_server.handlers.apps.port import AppsPort
 from app_server.handlers.apps.terms import AppTerms, apps_failures, read_terms
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
-from protocol.apps import (
+from protocol.integrations.apps import (
     AppsInstalledParams,
     AppsInstalledResponse,
     AppsReadParams,
     AppsReadResponse,
 )
-from protocol.errors import invalid_params
+from protocol.jsonrpc.errors import invalid_params
 
 MAX_IDS = 100
 """Of one app/read, repeated ones included."""

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.tools.naming import RawName
-from protocol.errors import invalid_params, invalid_request
-from protocol.mcp import McpResourceReadParams, McpServerStatus
+from protocol.integrations.mcp import McpResourceReadParams, McpServerStatus
+from protocol.jsonrpc.errors import invalid_params, invalid_request
 
 RESOURCES = "codex_apps"
 """The server that stands for all of them."""

@@ -13,7 +13,7 @@ from app_server.config.values import Config
 from app_server.handlers.apps.port import AppsPort
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
-from protocol.errors import internal_error
+from protocol.jsonrpc.errors import internal_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from app_server.host.programs.programs import Programs
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
-from protocol.errors import internal_error, invalid_request
-from protocol.host import CommandExecParams, ProcessSpawnParams
+from protocol.host.processes import CommandExecParams, ProcessSpawnParams
+from protocol.jsonrpc.errors import internal_error, invalid_request
 from protocol.model import WireModel
 
 

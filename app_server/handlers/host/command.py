@@ -22,8 +22,7 @@ from app_server.permissions.trust import project_trust, says_something
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of
-from protocol.errors import invalid_params, invalid_request
-from protocol.host import (
+from protocol.host.processes import (
     CommandExecOutputDeltaNotification,
     CommandExecParams,
     CommandExecResizeParams,
@@ -34,7 +33,8 @@ from protocol.host import (
     CommandExecWriteParams,
     CommandExecWriteResponse,
 )
-from protocol.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
+from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.turns.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
 
 METHOD = "command/exec"
 

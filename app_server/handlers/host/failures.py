@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app_server.host.files.errors import PathRefused
-from protocol.errors import internal_error, invalid_request
+from protocol.jsonrpc.errors import internal_error, invalid_request
 
 
 @contextmanager

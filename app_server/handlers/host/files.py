@@ -15,8 +15,7 @@ from app_server.host.files import reading, trees, writing
 from app_server.host.files.watching import FileWatches
 from app_server.host.files.work import Slots, Stop
 from app_server.rpc.context import PreparedResult, RequestContext, Routes
-from protocol.errors import invalid_request
-from protocol.host import (
+from protocol.host.processes import (
     FsChangedNotification,
     FsCopyParams,
     FsCopyResponse,
@@ -37,6 +36,7 @@ from protocol.host import (
     FsWriteFileParams,
     FsWriteFileResponse,
 )
+from protocol.jsonrpc.errors import invalid_request
 
 T = TypeVar("T")
 

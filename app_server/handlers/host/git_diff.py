@@ -14,9 +14,9 @@ from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import configured_places
 from app_server.rpc.context import RequestContext, Routes
-from protocol.errors import internal_error, invalid_request
-from protocol.legacy import GitDiffToRemoteParams, GitDiffToRemoteResponse
-from protocol.policy import ReadOnlySandboxPolicy
+from protocol.jsonrpc.errors import internal_error, invalid_request
+from protocol.older_interface.approvals import GitDiffToRemoteParams, GitDiffToRemoteResponse
+from protocol.turns.policy import ReadOnlySandboxPolicy
 
 
 class GitDiffHandlers:

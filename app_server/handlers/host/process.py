@@ -17,8 +17,7 @@ from app_server.host.programs.outlet import Outlet
 from app_server.host.programs.program import Ended, Program
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.rpc.context import ConnectionId, RequestContext, Routes
-from protocol.errors import invalid_request
-from protocol.host import (
+from protocol.host.processes import (
     ProcessExitedNotification,
     ProcessKillParams,
     ProcessKillResponse,
@@ -30,6 +29,7 @@ from protocol.host import (
     ProcessWriteStdinParams,
     ProcessWriteStdinResponse,
 )
+from protocol.jsonrpc.errors import invalid_request
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from app_server.host.commands.launch import TerminalSize
 from app_server.permissions.environment import CREDENTIALS
-from protocol.errors import RpcError, invalid_params, invalid_request
+from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 
 DEFAULT_TIMEOUT_S = 10.0
 DEFAULT_CAP = 1024 * 1024

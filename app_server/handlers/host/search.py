@@ -8,8 +8,7 @@ from app_server.handlers.services import Services
 from app_server.host.search.ranking import Match
 from app_server.host.search.service import FileSearch, Matches
 from app_server.rpc.context import RequestContext, Routes
-from protocol.errors import internal_error, invalid_request
-from protocol.search import (
+from protocol.host.search import (
     FuzzyFileSearchParams,
     FuzzyFileSearchResponse,
     FuzzyFileSearchResult,
@@ -22,6 +21,7 @@ from protocol.search import (
     FuzzyFileSearchSessionUpdateParams,
     FuzzyFileSearchSessionUpdateResponse,
 )
+from protocol.jsonrpc.errors import internal_error, invalid_request
 
 
 class SearchFilesHandlers:

@@ -17,12 +17,12 @@ from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.rpc.context import RequestContext, Routes
-from protocol.errors import internal_error, invalid_request, overloaded
-from protocol.mcp import (
+from protocol.integrations.mcp import (
     McpServerOauthLoginCompletedNotification,
     McpServerOauthLoginParams,
     McpServerOauthLoginResponse,
 )
+from protocol.jsonrpc.errors import internal_error, invalid_request, overloaded
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from app_server.mcp_wire.errors import McpError
 from app_server.rpc.context import RequestContext, Routes
 from app_server.views.mcp_servers import page_of, row
 from app_server.views.pages import offset, page
-from protocol.errors import internal_error, invalid_request
-from protocol.mcp import (
+from protocol.contract.specs import NoParams
+from protocol.integrations.mcp import (
     ListMcpServerStatusParams,
     ListMcpServerStatusResponse,
     McpResourceReadParams,
@@ -50,8 +50,8 @@ from protocol.mcp import (
     McpServerToolCallParams,
     McpServerToolCallResponse,
 )
+from protocol.jsonrpc.errors import internal_error, invalid_request
 from protocol.model import Json, JsonObject
-from protocol.specs import NoParams
 
 Answer = TypeVar("Answer")
 

@@ -14,9 +14,11 @@ from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
 from app_server.views.pages import fitting, page_size
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
-from protocol.errors import invalid_params, invalid_request
-from protocol.metadata_records import AttachmentAdded, AttachmentRemoved
-from protocol.planning import (
+from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.log.metadata import AttachmentAdded, AttachmentRemoved
+from protocol.log.rollout import Record
+from protocol.threads.facts import ThreadAttachment
+from protocol.threads.planning import (
     ThreadAttachmentAddParams,
     ThreadAttachmentAddResponse,
     ThreadAttachmentListParams,
@@ -29,8 +31,6 @@ from protocol.planning import (
     ThreadAttachmentRemoveResponse,
     ThreadAttachmentUpdatedNotification,
 )
-from protocol.rollout import Record
-from protocol.thread_facts import ThreadAttachment
 
 DEFAULT_PAGE = 50
 MAX_PAYLOAD_BYTES = 65_536

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from app_server.threads.organization.filing import FilingState
 from app_server.views.pages import page_size
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
-from protocol.errors import RpcError, invalid_params
-from protocol.filing_records import FiledProject
-from protocol.planning import Project, ProjectListParams, ProjectListResponse, ProjectRoot
+from protocol.jsonrpc.errors import RpcError, invalid_params
+from protocol.log.filing import FiledProject
+from protocol.threads.planning import Project, ProjectListParams, ProjectListResponse, ProjectRoot
 
 DEFAULT_PAGE = 50
 MAX_CHARS = 65_536

@@ -26,16 +26,17 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
-from protocol.errors import RpcError, invalid_params, invalid_request
-from protocol.filing_records import (
+from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
+from protocol.log.filing import (
     FiledProject,
     FilingRecord,
     ProjectDeleted,
     ProjectMoved,
     ProjectPut,
 )
-from protocol.metadata_records import ProjectChanged
-from protocol.planning import (
+from protocol.log.metadata import ProjectChanged
+from protocol.log.rollout import Record
+from protocol.threads.planning import (
     Project,
     ProjectChangedNotification,
     ProjectChangeType,
@@ -55,7 +56,6 @@ from protocol.planning import (
     ProjectUpdateResponse,
     ThreadProjectUpdatedNotification,
 )
-from protocol.rollout import Record
 
 MAX_PROJECTS = 10_000
 

@@ -14,10 +14,10 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.organization.filing import PINNED, FilingState
 from app_server.threads.organization.organization import NotInSection
 from app_server.views.pages import page_size
-from protocol.errors import RpcError, internal_error, invalid_params, invalid_request
-from protocol.filing_records import FilingRecord, SectionDeleted, SectionPut
-from protocol.metadata_records import SectionChanged
-from protocol.planning import (
+from protocol.jsonrpc.errors import RpcError, internal_error, invalid_params, invalid_request
+from protocol.log.filing import FilingRecord, SectionDeleted, SectionPut
+from protocol.log.metadata import SectionChanged
+from protocol.threads.planning import (
     ThreadSectionChangedNotification,
     ThreadSectionCreateParams,
     ThreadSectionCreateResponse,
@@ -30,7 +30,7 @@ from protocol.planning import (
     ThreadSectionUpdateParams,
     ThreadSectionUpdateResponse,
 )
-from protocol.threads import ThreadSection, ThreadSectionAppearance
+from protocol.threads.thread import ThreadSection, ThreadSectionAppearance
 
 DEFAULT_PAGE = 50
 MAX_SECTIONS = 1000

@@ -11,7 +11,7 @@ from app_server.apps.inventory.names import install_url
 from app_server.handlers.apps.port import AppsPort
 from app_server.handlers.apps.terms import AppTerms, apps_failures, read_terms
 from app_server.handlers.services import Services
-from protocol.plugins import AppSummary
+from protocol.integrations.plugins import AppSummary
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,7 @@ from app_server.plugins.reading import install_again
 from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.contained_files import BrokenFiles
 from app_server.runtime.user_paths import expand_user
-from protocol.errors import invalid_request
-from protocol.marketplaces import (
+from protocol.integrations.marketplaces import (
     MarketplaceAddParams,
     MarketplaceAddResponse,
     MarketplaceRemoveParams,
@@ -38,6 +37,7 @@ from protocol.marketplaces import (
     MarketplaceUpgradeParams,
     MarketplaceUpgradeResponse,
 )
+from protocol.jsonrpc.errors import invalid_request
 
 MAX_UPGRADES = 64
 """Repositories that one request fetches again; those behind them are left as they are."""

@@ -17,8 +17,7 @@ from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId, PluginStore
 from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.contained_files import BrokenFiles, inside
-from protocol.errors import invalid_request
-from protocol.plugins import (
+from protocol.integrations.plugins import (
     GitPluginSource,
     LocalPluginSource,
     MarketplaceLoadErrorInfo,
@@ -34,6 +33,7 @@ from protocol.plugins import (
     PluginUninstallParams,
     PluginUninstallResponse,
 )
+from protocol.jsonrpc.errors import invalid_request
 
 
 class PluginHandlers:

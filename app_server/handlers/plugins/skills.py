@@ -16,8 +16,7 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.skills.catalog import MAX_EXTRA_ROOTS
 from app_server.skills.folders import Found, Skills
 from app_server.skills.switches import MAX_ENTRIES, switched
-from protocol.errors import invalid_params
-from protocol.skills import (
+from protocol.integrations.skills import (
     SkillErrorInfo,
     SkillMetadata,
     SkillsConfigWriteParams,
@@ -29,6 +28,7 @@ from protocol.skills import (
     SkillsListParams,
     SkillsListResponse,
 )
+from protocol.jsonrpc.errors import invalid_params
 
 MAX_FOLDERS = 100
 """That one request may ask about."""

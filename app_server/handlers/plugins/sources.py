@@ -22,8 +22,8 @@ from app_server.plugins.marketplace import (
 from app_server.rpc.context import RequestContext
 from app_server.runtime.contained_files import BrokenFiles
 from app_server.runtime.user_paths import expand_user
-from protocol.errors import RpcError, internal_error, invalid_request
-from protocol.plugins import MarketplaceLoadErrorInfo
+from protocol.integrations.plugins import MarketplaceLoadErrorInfo
+from protocol.jsonrpc.errors import RpcError, internal_error, invalid_request
 
 
 class PluginSources:

@@ -14,7 +14,7 @@ from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId
 from app_server.runtime.contained_files import BrokenFiles
-from protocol.plugins import (
+from protocol.integrations.plugins import (
     AppSummary,
     LocalPluginSource,
     MarketplaceInterface,

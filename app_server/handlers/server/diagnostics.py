@@ -20,7 +20,7 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.open_files import open_files
 from app_server.sessions.session import ThreadSession
 from app_server.telemetry.figures import ServerFigures
-from protocol.diagnostics import (
+from protocol.server.diagnostics import (
     ServerDiagnosticsBucket,
     ServerDiagnosticsConnection,
     ServerDiagnosticsFailure,
@@ -34,8 +34,8 @@ from protocol.diagnostics import (
     ServerDiagnosticsSignals,
     ServerDiagnosticsThreads,
 )
-from protocol.lifecycle import PROTOCOL_VERSION
-from protocol.threads import ActiveThreadStatus
+from protocol.server.lifecycle import PROTOCOL_VERSION
+from protocol.threads.thread import ActiveThreadStatus
 
 logger = logging.getLogger(__name__)
 

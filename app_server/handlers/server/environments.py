@@ -13,7 +13,7 @@ from app_server.host.environments import NotAdded, UnknownEnvironment
 from app_server.host.exec.client.address import BadAddress, parse_exec_address
 from app_server.host.exec.client.environment import RemoteEnvironment
 from app_server.rpc.context import RequestContext, Routes
-from protocol.environments import (
+from protocol.host.environments import (
     EnvironmentAddParams,
     EnvironmentAddResponse,
     EnvironmentInfoParams,
@@ -21,7 +21,7 @@ from protocol.environments import (
     EnvironmentStatusParams,
     EnvironmentStatusResponse,
 )
-from protocol.errors import internal_error, invalid_request
+from protocol.jsonrpc.errors import internal_error, invalid_request
 
 
 class EnvironmentHandlers:

@@ -15,8 +15,8 @@ import anyio.to_thread
 
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
-from protocol.errors import internal_error, invalid_params
-from protocol.lifecycle import FeedbackSaveParams, FeedbackSaveResponse
+from protocol.jsonrpc.errors import internal_error, invalid_params
+from protocol.server.lifecycle import FeedbackSaveParams, FeedbackSaveResponse
 
 MAX_FILES = 32
 """Of a client's, in one report."""

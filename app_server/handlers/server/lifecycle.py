@@ -8,8 +8,8 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext, Routes
 from app_server.runtime.loader import LoadFailed
 from app_server.views.rules import rules_warning
-from protocol.errors import invalid_params, invalid_request
-from protocol.lifecycle import (
+from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.server.lifecycle import (
     PROTOCOL_VERSION,
     ConfigWarningNotification,
     InitializeCapabilities,

@@ -10,8 +10,8 @@ from app_server.runtime.loader import IMPORTER, MAX_WAITING
 from app_server.runtime.open_files import limit
 from app_server.sessions.out_of_band import MAX_OPEN
 from app_server.threads.log.state.queue import MAX_ENTRIES, MAX_QUEUE_BYTES
-from protocol.diagnostics import ServerDiagnosticsQueue
-from protocol.signals import MAX_WAITING_SIGNALS
+from protocol.server.diagnostics import ServerDiagnosticsQueue
+from protocol.signals.delivery import MAX_WAITING_SIGNALS
 
 
 def queue_fill(services: Services, files: int | None) -> list[ServerDiagnosticsQueue]:

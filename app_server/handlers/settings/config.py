@@ -23,7 +23,9 @@ from app_server.permissions.project_config import read_project_layers, with_proj
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.settings import PERMISSION_PROFILES
 from app_server.views.pages import page
-from protocol.config import (
+from protocol.contract.specs import NoParams
+from protocol.log.rollout import StoredProfile
+from protocol.server.config import (
     ConfigReadParams,
     ConfigReadResponse,
     ConfigRequirements,
@@ -33,9 +35,7 @@ from protocol.config import (
     PermissionProfileListResponse,
     PermissionProfileSummary,
 )
-from protocol.policy import ReadOnlySandboxPolicy, SandboxMode
-from protocol.rollout import StoredProfile
-from protocol.specs import NoParams
+from protocol.turns.policy import ReadOnlySandboxPolicy, SandboxMode
 
 
 class ConfigHandlers:

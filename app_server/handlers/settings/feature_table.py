@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from app_server.permissions.network.settings import FEATURE
-from protocol.models import ExperimentalFeatureStage
+from protocol.server.models import ExperimentalFeatureStage
 
 
 class Feature(NamedTuple):

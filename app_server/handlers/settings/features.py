@@ -12,7 +12,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.settings.feature_table import FEATURES
 from app_server.rpc.context import RequestContext, Routes
 from app_server.views.pages import page
-from protocol.models import (
+from protocol.server.models import (
     CollaborationModeListParams,
     CollaborationModeListResponse,
     CollaborationModeMask,

@@ -12,7 +12,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.handlers.errors import settings_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext
-from protocol.errors import INVALID_REQUEST, RpcError, internal_error
+from protocol.jsonrpc.errors import INVALID_REQUEST, RpcError, internal_error
 
 logger = logging.getLogger(__name__)
 

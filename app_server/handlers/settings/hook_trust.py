@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app_server.config.editing.keys import split_key_path
-from protocol.config import ConfigEdit
 from protocol.model import Json
+from protocol.server.config import ConfigEdit
 
 STATE = ("hooks", "state")
 OWN, WHOLE = "trusted_hash", "trusted_content_hash"

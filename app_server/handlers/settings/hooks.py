@@ -16,8 +16,7 @@ from app_server.hooks.plugins import HookedPlugin
 from app_server.hooks.source import hooks_of
 from app_server.plugins.hooks import hooked_plugins
 from app_server.rpc.context import RequestContext, Routes
-from protocol.errors import invalid_params, invalid_request
-from protocol.skills import (
+from protocol.integrations.skills import (
     CommandHookMetadata,
     HookErrorInfo,
     HookMetadata,
@@ -26,6 +25,7 @@ from protocol.skills import (
     HooksListResponse,
     HookTrustStatus,
 )
+from protocol.jsonrpc.errors import invalid_params, invalid_request
 
 MAX_FOLDERS = 100
 """That one request may ask about."""

@@ -19,8 +19,8 @@ from app_server.config.values import Config, Document
 from app_server.permissions.project_config import ProjectLayer
 from app_server.sessions.settings import configured_approval_policy
 from app_server.turns.model.catalogue.providers import default_model
-from protocol.config import Config as EffectiveConfig
-from protocol.config import (
+from protocol.server.config import Config as EffectiveConfig
+from protocol.server.config import (
     ConfigLayer,
     ConfigLayerMetadata,
     ProjectConfigLayerSource,

@@ -7,8 +7,8 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.catalogue.providers import default_model, read_providers
 from app_server.views.model_entries import shown_models
 from app_server.views.pages import page
-from protocol.errors import invalid_request
-from protocol.models import ModelListParams, ModelListResponse
+from protocol.jsonrpc.errors import invalid_request
+from protocol.server.models import ModelListParams, ModelListResponse
 
 
 class ModelHandlers:

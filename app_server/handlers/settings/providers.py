@@ -18,7 +18,7 @@ from app_server.handlers.settings.file_changes import change_config, config_refu
 from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.catalogue.providers import read_providers
 from app_server.turns.model.provider import Provider
-from protocol.models import (
+from protocol.server.models import (
     CustomGatewayProviderSettings,
     CustomGatewayProviderSettingsPatch,
     EnvironmentVariableGatewayAuth,

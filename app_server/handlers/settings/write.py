@@ -35,7 +35,8 @@ from app_server.handlers.settings.layers import (
     version_of,
 )
 from app_server.rpc.context import RequestContext, Routes
-from protocol.config import (
+from protocol.jsonrpc.errors import internal_error
+from protocol.server.config import (
     ConfigBatchWriteParams,
     ConfigEdit,
     ConfigValueWriteParams,
@@ -43,7 +44,6 @@ from protocol.config import (
     OverriddenMetadata,
     UserConfigLayerSource,
 )
-from protocol.errors import internal_error
 
 FREE_TABLES = (*SHOWN_TABLES, "features")
 """Of these a value in force is shown; others may hold secrets that came another way."""

@@ -18,14 +18,13 @@ from app_server.signals.service import (
 )
 from app_server.views.pages import page_size
 from protocol.cursors import InvalidCursor
-from protocol.errors import (
+from protocol.jsonrpc.errors import (
     internal_error,
     invalid_member,
     invalid_request,
     overloaded,
 )
-from protocol.signal_frame import TOOL_NAME
-from protocol.signals import (
+from protocol.signals.delivery import (
     MAX_NAME_BYTES,
     MAX_PAYLOAD_BYTES,
     MAX_SUMMARY_BYTES,
@@ -39,6 +38,7 @@ from protocol.signals import (
     SignalRecallParams,
     SignalRecallResponse,
 )
+from protocol.signals.frame import TOOL_NAME
 
 
 class SignalHandlers:

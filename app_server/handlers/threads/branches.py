@@ -24,10 +24,10 @@ from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
 from app_server.threads.log.state.thread import ThreadState
 from app_server.views.first_pages import first_pages
-from protocol.errors import RpcError, invalid_request
-from protocol.lifecycle import PROTOCOL_VERSION
-from protocol.rollout import ThreadCreated
-from protocol.threads import (
+from protocol.jsonrpc.errors import RpcError, invalid_request
+from protocol.log.rollout import ThreadCreated
+from protocol.server.lifecycle import PROTOCOL_VERSION
+from protocol.threads.thread import (
     Thread,
     ThreadDeletedNotification,
     ThreadDeleteParams,

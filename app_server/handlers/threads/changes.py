@@ -6,9 +6,9 @@ from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.shown import shown_thread
 from app_server.threads.log.state.thread import ThreadState
-from protocol.errors import RpcError, invalid_request
-from protocol.rollout import Record
-from protocol.threads import Thread
+from protocol.jsonrpc.errors import RpcError, invalid_request
+from protocol.log.rollout import Record
+from protocol.threads.thread import Thread
 
 
 class ThreadChanges:

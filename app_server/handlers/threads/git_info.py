@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app_server.host.folder_reads import FolderReads
 from app_server.host.repository import read_repository
-from protocol.threads import GitInfo
+from protocol.threads.thread import GitInfo
 
 
 class GitInfoReader:

@@ -13,22 +13,22 @@ from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.metadata import initial_read_state, new_revision
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
-from protocol.errors import invalid_request
-from protocol.history import (
-    ThreadReadStateUpdateParams,
-    ThreadReadStateUpdateResponse,
-)
-from protocol.metadata_records import (
+from protocol.jsonrpc.errors import invalid_request
+from protocol.log.metadata import (
     DaybreakChanged,
     GitInfoChanged,
     MemoryModeChanged,
     ProjectChanged,
     ReadStateChanged,
 )
-from protocol.planning import ThreadProjectUpdatedNotification
-from protocol.rollout import Record
-from protocol.thread_facts import ThreadReadStateChangedNotification
-from protocol.threads import (
+from protocol.log.rollout import Record
+from protocol.threads.facts import ThreadReadStateChangedNotification
+from protocol.threads.history import (
+    ThreadReadStateUpdateParams,
+    ThreadReadStateUpdateResponse,
+)
+from protocol.threads.planning import ThreadProjectUpdatedNotification
+from protocol.threads.thread import (
     GitInfo,
     ThreadMemoryModeSetParams,
     ThreadMemoryModeSetResponse,

@@ -24,12 +24,12 @@ from app_server.handlers.threads.shown import announce_settings
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.thread import ThreadState
-from protocol.rollout import Record, Settings, SettingsChanged
-from protocol.threads import (
+from protocol.log.rollout import Record, Settings, SettingsChanged
+from protocol.threads.thread import (
     ThreadSettingsUpdateParams,
     ThreadSettingsUpdateResponse,
 )
-from protocol.turns import TurnSettingsUpdateParams, TurnSettingsUpdateResponse
+from protocol.turns.turn import TurnSettingsUpdateParams, TurnSettingsUpdateResponse
 
 
 class ThreadSettingsHandlers:

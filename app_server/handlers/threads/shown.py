@@ -12,8 +12,8 @@ from app_server.threads.store import ThreadStore
 from app_server.views.settings import settings_response, thread_settings
 from app_server.views.threads import thread_of_state
 from app_server.views.turns import turns_of_log, turns_of_state
-from protocol.lifecycle import ConfigWarningNotification
-from protocol.threads import (
+from protocol.server.lifecycle import ConfigWarningNotification
+from protocol.threads.thread import (
     NotLoadedThreadStatus,
     Thread,
     ThreadSettingsResponse,
@@ -21,7 +21,7 @@ from protocol.threads import (
     ThreadStatus,
     ThreadStatusChangedNotification,
 )
-from protocol.turns import ThreadTokenUsageUpdatedNotification, Turn
+from protocol.turns.turn import ThreadTokenUsageUpdatedNotification, Turn
 
 Response = TypeVar("Response", bound=ThreadSettingsResponse)
 

@@ -17,10 +17,10 @@ from app_server.views.turns import (
     turns_with_items,
     turns_with_log,
 )
-from protocol.errors import invalid_params
-from protocol.items import ThreadItem
-from protocol.threads import ThreadResumeParams, TurnsPage
-from protocol.turns import Turn
+from protocol.jsonrpc.errors import invalid_params
+from protocol.threads.thread import ThreadResumeParams, TurnsPage
+from protocol.turns.items import ThreadItem
+from protocol.turns.turn import Turn
 
 
 @dataclass(frozen=True, slots=True)

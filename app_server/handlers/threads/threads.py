@@ -34,12 +34,12 @@ from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.state.thread import ThreadState
 from app_server.tools.dynamic.specs import BadSpec, checked_specs
 from app_server.views.first_pages import first_pages
-from protocol.errors import invalid_member, invalid_request
-from protocol.lifecycle import PROTOCOL_VERSION, WarningNotification
+from protocol.jsonrpc.errors import invalid_member, invalid_request
+from protocol.log.rollout import Settings, ThreadCreated
 from protocol.model import JsonObject
-from protocol.rollout import Settings, ThreadCreated
-from protocol.thread_facts import ThreadGoalUpdatedNotification
-from protocol.threads import (
+from protocol.server.lifecycle import PROTOCOL_VERSION, WarningNotification
+from protocol.threads.facts import ThreadGoalUpdatedNotification
+from protocol.threads.thread import (
     Thread,
     ThreadResumeParams,
     ThreadResumeResponse,
@@ -48,7 +48,7 @@ from protocol.threads import (
     ThreadStartResponse,
     ThreadStatusChangedNotification,
 )
-from protocol.turns import Turn
+from protocol.turns.turn import Turn
 
 SOURCE = "vscode"
 """The kind of source that clients of an app-server list when they do not choose one."""

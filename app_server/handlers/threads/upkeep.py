@@ -10,9 +10,9 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.response_items import first_problem
-from protocol.errors import invalid_params, invalid_request
-from protocol.rollout import ArchivedChanged, NameChanged, Record
-from protocol.threads import (
+from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.log.rollout import ArchivedChanged, NameChanged, Record
+from protocol.threads.thread import (
     ThreadArchivedNotification,
     ThreadArchiveParams,
     ThreadArchiveResponse,

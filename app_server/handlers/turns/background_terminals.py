@@ -10,8 +10,7 @@ from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.views.pages import cursor_number
 from protocol.cursors import is_offset
-from protocol.errors import invalid_request
-from protocol.host import (
+from protocol.host.processes import (
     ThreadBackgroundTerminal,
     ThreadBackgroundTerminalsCleanParams,
     ThreadBackgroundTerminalsCleanResponse,
@@ -20,6 +19,7 @@ from protocol.host import (
     ThreadBackgroundTerminalsTerminateParams,
     ThreadBackgroundTerminalsTerminateResponse,
 )
+from protocol.jsonrpc.errors import invalid_request
 
 
 class BackgroundTerminalHandlers:

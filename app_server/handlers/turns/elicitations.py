@@ -11,8 +11,8 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
 from app_server.sessions.session import ThreadSession
-from protocol.errors import invalid_request
-from protocol.threads import (
+from protocol.jsonrpc.errors import invalid_request
+from protocol.threads.thread import (
     ThreadDecrementElicitationParams,
     ThreadDecrementElicitationResponse,
     ThreadIncrementElicitationParams,

@@ -10,9 +10,11 @@ from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.goals.goals import MAX_OBJECTIVE_CHARS, within_budget
 from app_server.threads.log.state.thread import ThreadState
-from protocol.errors import invalid_request
-from protocol.metadata_records import GoalChanged
-from protocol.planning import (
+from protocol.jsonrpc.errors import invalid_request
+from protocol.log.metadata import GoalChanged
+from protocol.log.rollout import Record
+from protocol.threads.facts import ThreadGoal, ThreadGoalUpdatedNotification
+from protocol.threads.planning import (
     ThreadGoalClearedNotification,
     ThreadGoalClearParams,
     ThreadGoalClearResponse,
@@ -21,8 +23,6 @@ from protocol.planning import (
     ThreadGoalSetParams,
     ThreadGoalSetResponse,
 )
-from protocol.rollout import Record
-from protocol.thread_facts import ThreadGoal, ThreadGoalUpdatedNotification
 
 
 class GoalHandlers:

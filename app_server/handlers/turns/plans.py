@@ -9,8 +9,11 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.opening import open_regular
 from app_server.turns.model.prompt.request import message
-from protocol.errors import invalid_params, invalid_request
-from protocol.planning import ThreadPrepareApprovedPlanParams, ThreadPrepareApprovedPlanResponse
+from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.threads.planning import (
+    ThreadPrepareApprovedPlanParams,
+    ThreadPrepareApprovedPlanResponse,
+)
 
 MAX_PLAN_BYTES = 40_000
 """Of a plan that goes into the model's context; a larger one must be a file that can be read."""

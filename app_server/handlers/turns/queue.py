@@ -25,9 +25,14 @@ from app_server.threads.log.state.queue import (
 from app_server.views.pages import fitting
 from app_server.views.turns import started_turn
 from protocol.cursors import InvalidCursor, parse_offset
-from protocol.errors import invalid_request
-from protocol.items import UserInput
-from protocol.planning import (
+from protocol.jsonrpc.errors import invalid_request
+from protocol.log.rollout import (
+    QueueReordered,
+    SubmissionChanged,
+    SubmissionQueued,
+    SubmissionRemoved,
+)
+from protocol.threads.planning import (
     QueuedSubmission,
     ThreadQueueAddParams,
     ThreadQueueAddResponse,
@@ -42,12 +47,7 @@ from protocol.planning import (
     ThreadQueueUpdateParams,
     ThreadQueueUpdateResponse,
 )
-from protocol.rollout import (
-    QueueReordered,
-    SubmissionChanged,
-    SubmissionQueued,
-    SubmissionRemoved,
-)
+from protocol.turns.items import UserInput
 
 DEFAULT_PAGE = 25
 MAX_CURSOR_DIGITS = 9

@@ -11,11 +11,11 @@ from app_server.tools.commands.arguments import MAX_LINE_CHARS
 from app_server.tools.commands.user_shell import DEFAULT_S, UserCommand
 from app_server.turns.code_review.texts import hint
 from app_server.views.turns import started_turn
-from protocol.errors import invalid_member, invalid_request
-from protocol.host import ThreadShellCommandParams, ThreadShellCommandResponse
-from protocol.items import TextUserInput, UserMessageThreadItem
-from protocol.planning import ThreadCompactStartParams, ThreadCompactStartResponse
-from protocol.turns import (
+from protocol.host.processes import ThreadShellCommandParams, ThreadShellCommandResponse
+from protocol.jsonrpc.errors import invalid_member, invalid_request
+from protocol.threads.planning import ThreadCompactStartParams, ThreadCompactStartResponse
+from protocol.turns.items import TextUserInput, UserMessageThreadItem
+from protocol.turns.turn import (
     BaseBranchReviewTarget,
     CommitReviewTarget,
     CustomReviewTarget,

@@ -22,9 +22,9 @@ from app_server.turns.model.prompt.additional_context import context_chars, cont
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
 from app_server.views.turns import started_turn
-from protocol.errors import invalid_member
-from protocol.items import UserInput
-from protocol.turns import (
+from protocol.jsonrpc.errors import invalid_member
+from protocol.turns.items import UserInput
+from protocol.turns.turn import (
     AdditionalContextEntry,
     Turn,
     TurnInterruptParams,

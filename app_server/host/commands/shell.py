@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from app_server.permissions.shell.quoting import shown
-from protocol.environments import EnvironmentShellInfo
+from protocol.host.environments import EnvironmentShellInfo
 
 POSIX_SHELLS = frozenset(("bash", "dash", "ksh", "sh", "zsh"))
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticSerializationError
 
 from app_server.patch.errors import NotApplicable
 from app_server.patch.plan import FileState, Plan, PlannedChange
-from protocol.exec_files import FileText, PatchPlanned, PlannedFile
+from protocol.exec.files import FileText, PatchPlanned, PlannedFile
 from protocol.model import WireModel
 
 MAX_PATCH_BYTES = 16 * 1_048_576

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from protocol.exec_server import ExecMessage, StreamName
+from protocol.exec.processes import ExecMessage, StreamName
 from protocol.model import WireModel
 
 VERSION = 1

@@ -18,7 +18,7 @@ from app_server.http.loopback_address import is_this_machine
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp_wire.http.redirects import origin_of, shown
 from app_server.mcp_wire.http.remote import ambient_proxy, trusted_certificates
-from protocol.lifecycle import PROTOCOL_VERSION
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 MAX_BODY_BYTES = 256 * 1024
 """Bytes of one answer, decoded; a longer one counts as no answer."""

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError, PeerError
-from protocol.mcp import RESERVED_META, RESERVED_META_PREFIXES
+from protocol.integrations.mcp import RESERVED_META, RESERVED_META_PREFIXES
 from protocol.model import Json, JsonObject
 
 SANDBOX_CAPABILITIES = ("codex/sandbox-state-meta", "codex/sandbox-state")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import httpx2
 
 from app_server.mcp_wire.http.exchange import HttpRequest
-from protocol.lifecycle import PROTOCOL_VERSION
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 SESSION_HEADER = "mcp-session-id"
 VERSION_HEADER = "mcp-protocol-version"

@@ -13,14 +13,14 @@ from app_server.permissions.confinement.places import SLASH_TMP, Places
 from app_server.permissions.confinement.profile_places import confinement_of_profile
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.settings import NetworkTable
-from protocol.policy import (
+from protocol.log.rollout import Settings
+from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
     ReadOnlySandboxPolicy,
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings
 
 
 def confinement_of(settings: Settings, places: Places) -> Confinement:

@@ -10,7 +10,8 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.paths import is_in
 from app_server.permissions.confinement.places import SLASH_TMP, Places
 from app_server.permissions.network.policy import policy_of
-from protocol.policy import (
+from protocol.log.rollout import StoredProfile
+from protocol.turns.policy import (
     FileSystemAccessMode,
     FileSystemPath,
     GlobPatternFileSystemPath,
@@ -23,7 +24,6 @@ from protocol.policy import (
     SpecialFileSystemPath,
     TmpdirFileSystemSpecialPath,
 )
-from protocol.rollout import StoredProfile
 
 MINIMAL = (
     *("/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"),

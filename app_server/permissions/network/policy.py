@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from app_server.permissions.network.domains import matches_any
 from app_server.permissions.network.target import Target, is_named_local
-from protocol.rollout import StoredNetwork
+from protocol.log.rollout import StoredNetwork
 
 Verdict: TypeAlias = Literal[
     "allow", "ask", "denied", "not_allowed", "not_allowed_local", "method_not_allowed"

@@ -12,7 +12,7 @@ from app_server.permissions.shell.options import option_names, sort_out
 from app_server.permissions.shell.quoting import shown
 from app_server.permissions.shell.readers import LINES, Reading, reading_of
 from app_server.permissions.shell.script import Command, Script
-from protocol.items import (
+from protocol.turns.items import (
     CommandAction,
     ListFilesCommandAction,
     ReadCommandAction,

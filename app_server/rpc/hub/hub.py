@@ -21,10 +21,10 @@ from app_server.rpc.hub.questions import Question, Questions, may_be_asked
 from app_server.rpc.hub.replay_buffer import Position, ReplayLimits
 from app_server.rpc.hub.replay_buffers import ReplayBuffers
 from app_server.rpc.outgoing import Outgoing
-from protocol.envelope import Answer
-from protocol.methods import METHOD_OF
+from protocol.contract.methods import METHOD_OF
+from protocol.jsonrpc.envelope import Answer
 from protocol.model import WireModel
-from protocol.threads import ServerRequestResolvedNotification
+from protocol.threads.thread import ServerRequestResolvedNotification
 
 MAX_AT_ONCE = 1024
 """Messages that one thread may queue before others run."""

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from app_server.rpc.context import ClientSession
 from app_server.rpc.outgoing import Delta, Message
-from protocol.methods import NOTIFICATIONS
+from protocol.contract.methods import NOTIFICATIONS
 
 
 class PeerLoad(Protocol):

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from app_server.rpc.context import ClientSession, ConnectionId
 from app_server.rpc.hub.listeners import ThreadId
 from app_server.rpc.hub.peer import Peer
-from protocol.envelope import Answer, RequestId, render_request
-from protocol.errors import METHOD_NOT_FOUND
-from protocol.gate import is_experimental_variant
-from protocol.methods import SERVER_REQUESTS
+from protocol.contract.gate import is_experimental_variant
+from protocol.contract.methods import SERVER_REQUESTS
+from protocol.jsonrpc.envelope import Answer, RequestId, render_request
+from protocol.jsonrpc.errors import METHOD_NOT_FOUND
 from protocol.model import Variant, WireModel
 
 logger = logging.getLogger(__name__)

@@ -48,17 +48,17 @@ def build_first_types() -> None:
     Validators are built at first use (protocol/model.py). Those with items of turns take 10 to 20
     ms each, which would be the event loop's.
     """
-    from protocol.items import (
+    from protocol.contract.methods import METHODS
+    from protocol.integrations.mcp import McpServerStatusUpdatedNotification
+    from protocol.log.rollout import ItemCompleted, Settings, ThreadCreated, TurnCompleted
+    from protocol.threads.thread import Thread
+    from protocol.turns.items import (
         AgentMessageThreadItem,
         ItemCompletedNotification,
         ItemStartedNotification,
         UserMessageThreadItem,
     )
-    from protocol.mcp import McpServerStatusUpdatedNotification
-    from protocol.methods import METHODS
-    from protocol.rollout import ItemCompleted, Settings, ThreadCreated, TurnCompleted
-    from protocol.threads import Thread
-    from protocol.turns import Turn
+    from protocol.turns.turn import Turn
 
     for wire_type in (
         Thread,

@@ -12,16 +12,16 @@ from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.metadata import unread_from
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.ports import ClientPort
-from protocol.metadata_records import GoalChanged, MetadataRecord, ReadStateChanged
-from protocol.rollout import Record
-from protocol.thread_facts import (
+from protocol.log.metadata import GoalChanged, MetadataRecord, ReadStateChanged
+from protocol.log.rollout import Record
+from protocol.threads.facts import (
     ThreadGoal,
     ThreadGoalStatus,
     ThreadGoalUpdatedNotification,
     ThreadReadStateChangedNotification,
 )
-from protocol.threads import ThreadReadState
-from protocol.turns import TokenUsageBreakdown, TurnError
+from protocol.threads.thread import ThreadReadState
+from protocol.turns.turn import TokenUsageBreakdown, TurnError
 
 MAX_OBJECTIVE_CHARS = 4_000
 

@@ -23,9 +23,9 @@ from app_server.sessions.turn.starter import TurnStarter, already_begun
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
+from protocol.log.rollout import HistoryAppended, InputQueued, Record, Settings
 from protocol.model import Json, JsonObject
-from protocol.rollout import HistoryAppended, InputQueued, Record, Settings
-from protocol.turns import McpMetaByServer
+from protocol.turns.turn import McpMetaByServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.starter import TurnStarter, already_begun
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions
-from protocol.model import JsonObject
-from protocol.rollout import (
+from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,
     SignalMark,
     SignalRecalled,
 )
+from protocol.model import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from app_server.sessions.turn.starter import TurnStarter
 from app_server.threads.log.state.queue import Plan, QueueRefusal, QueueState, Result
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
-from protocol.rollout import SubmissionQueued
+from protocol.log.rollout import SubmissionQueued
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.request import INTERRUPTED, message, outputs_for_open_calls
 from app_server.turns.session_settings import SessionSettings
-from protocol.items import CommandExecutionThreadItem, FileChangeThreadItem
-from protocol.rollout import (
+from protocol.log.rollout import (
     FilesChanging,
     HistoryAppended,
     ItemCompleted,
@@ -38,6 +37,7 @@ from protocol.rollout import (
     ThreadCreated,
     TurnCompleted,
 )
+from protocol.turns.items import CommandExecutionThreadItem, FileChangeThreadItem
 
 if TYPE_CHECKING:
     from app_server.sessions.session import ThreadSession

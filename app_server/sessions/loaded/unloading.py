@@ -10,7 +10,7 @@ import anyio
 
 from app_server.sessions.loaded.threads import LoadedThreads
 from app_server.turns.ports import ClientPort
-from protocol.threads import (
+from protocol.threads.thread import (
     NotLoadedThreadStatus,
     ThreadClosedNotification,
     ThreadStatusChangedNotification,

@@ -26,10 +26,10 @@ from app_server.sessions.surroundings.agents_files import (
     texts_of,
     was_cut,
 )
-from protocol.exec_files import FileProfile
-from protocol.exec_server import WorkPolicy
-from protocol.policy import ReadOnlySandboxPolicy
-from protocol.rollout import WorkingFolder
+from protocol.exec.files import FileProfile
+from protocol.exec.processes import WorkPolicy
+from protocol.log.rollout import WorkingFolder
+from protocol.turns.policy import ReadOnlySandboxPolicy
 
 GIT = ".git"
 POLICY = WorkPolicy(sandbox_policy=ReadOnlySandboxPolicy(), roots=[])

@@ -16,7 +16,7 @@ from app_server.sessions.surroundings.agents_files import (
     read_instructions,
 )
 from app_server.sessions.surroundings.machine import timezone_name
-from protocol.rollout import LOCAL, Settings, WorkingFolder
+from protocol.log.rollout import LOCAL, Settings, WorkingFolder
 
 
 class ThreadInstructions:

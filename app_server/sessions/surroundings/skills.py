@@ -21,8 +21,8 @@ from app_server.skills.instructions import (
     skills_text,
 )
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
-from protocol.items import MentionUserInput, SkillUserInput, text_of_input
-from protocol.rollout import Settings
+from protocol.log.rollout import Settings
+from protocol.turns.items import MentionUserInput, SkillUserInput, text_of_input
 
 if TYPE_CHECKING:
     from app_server.skills.folders import Found

@@ -18,8 +18,8 @@ from app_server.sessions.surroundings.machine import date_of, shell_name
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.turns.model.prompt.surroundings import KnownSurroundings, Surroundings, news
+from protocol.log.rollout import LOCAL, HistoryAppended, Settings
 from protocol.model import JsonObject
-from protocol.rollout import LOCAL, HistoryAppended, Settings
 
 ASK_S = 2.0
 """For all other machines together: a turn does not wait longer for one that is away."""

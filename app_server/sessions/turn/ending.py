@@ -11,8 +11,8 @@ from app_server.telemetry.figures import ServerFigures
 from app_server.turns.approval.asking import Withdrawable
 from app_server.turns.model.interface import kind_of
 from app_server.turns.run import TurnRun
-from protocol.rollout import Record
-from protocol.turns import TurnError
+from protocol.log.rollout import Record
+from protocol.turns.turn import TurnError
 
 logger = logging.getLogger(__name__)
 

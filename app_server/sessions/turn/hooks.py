@@ -12,13 +12,13 @@ from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.prompt.request import message
 from app_server.turns.named_by_input import NOTHING_NAMED
 from app_server.turns.run import TurnRun
-from protocol.items import (
+from protocol.log.rollout import HistoryCompacted
+from protocol.turns.items import (
     HookPromptFragment,
     HookPromptThreadItem,
     UserMessageThreadItem,
     text_of_input,
 )
-from protocol.rollout import HistoryCompacted
 
 MAX_TIMES_STOPPED = 10
 """How often hooks may have one turn go on; then it ends."""

@@ -23,8 +23,8 @@ from app_server.turns.model.prompt.request import message
 from app_server.turns.model.prompt.user_input import TurnInput, skill_message
 from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
 from app_server.turns.run import TurnRun
-from protocol.items import MentionUserInput
 from protocol.model import JsonObject
+from protocol.turns.items import MentionUserInput
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from app_server.sessions.turn.status import SessionStatus
 from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
-from protocol.rollout import Settings
+from protocol.log.rollout import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,7 @@ from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.request import message, outputs_for_open_calls
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnRun
-from protocol.items import UserMessageThreadItem
-from protocol.model import JsonObject
-from protocol.rollout import (
+from protocol.log.rollout import (
     HistoryAppended,
     InputAccepted,
     InputQueued,
@@ -28,7 +26,9 @@ from protocol.rollout import (
     TurnCompleted,
     TurnStarted,
 )
-from protocol.turns import TurnError
+from protocol.model import JsonObject
+from protocol.turns.items import UserMessageThreadItem
+from protocol.turns.turn import TurnError
 
 
 def user_message_item(

@@ -20,9 +20,9 @@ from app_server.sessions.turn.skill_servers import SkillServers
 from app_server.telemetry.spans import apart, span
 from app_server.turns.model.interface import ModelFailure, kind_of
 from app_server.turns.run import TurnRun
-from protocol.items import UserMessageThreadItem
-from protocol.rollout import InputTaken
-from protocol.turns import TurnError
+from protocol.log.rollout import InputTaken
+from protocol.turns.items import UserMessageThreadItem
+from protocol.turns.turn import TurnError
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from app_server.sessions.ports import Install
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.skills.dependencies import NeededServer
 from app_server.turns.approval.approvals import writes_freely
-from protocol.approvals import (
+from protocol.turns.approvals import (
     ToolRequestUserInputOption,
     ToolRequestUserInputParams,
     ToolRequestUserInputQuestion,

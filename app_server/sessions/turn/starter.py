@@ -15,9 +15,9 @@ from app_server.sessions.turn.records import start_of_turn, user_message_item
 from app_server.sessions.turn.runner import TurnRunner
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
-from protocol.items import UserMessageThreadItem
-from protocol.rollout import QueuePaused, Record, Settings, SubmissionQueued, TurnStarted
-from protocol.turns import ReviewTarget
+from protocol.log.rollout import QueuePaused, Record, Settings, SubmissionQueued, TurnStarted
+from protocol.turns.items import UserMessageThreadItem
+from protocol.turns.turn import ReviewTarget
 
 
 def already_begun() -> None:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from app_server.sessions.publisher import Publisher
 from app_server.sessions.turn.slot import TurnSlot
-from protocol.threads import (
+from protocol.threads.thread import (
     ActiveThreadStatus,
     IdleThreadStatus,
     SystemErrorThreadStatus,

@@ -9,7 +9,7 @@ from pathlib import Path
 from app_server.runtime.disk import make_folder, written_whole
 from app_server.threads.codex.threads import CodexSource, records_to_import
 from app_server.threads.log.faults import LogFaults
-from protocol.rollout import render_record
+from protocol.log.rollout import render_record
 
 
 def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from app_server.threads.codex.values import camel_keys, duration_ms, plain_path
-from protocol.items import KnownThreadItem
+from protocol.contract.specs import type_adapter
 from protocol.model import Json, JsonObject
-from protocol.specs import type_adapter
+from protocol.turns.items import KnownThreadItem
 
 
 class NoItem(Exception):

@@ -14,8 +14,7 @@ from app_server.threads.codex.items import NoItem, item_of_event
 from app_server.threads.codex.reading import CodexHead, CodexLine, Segment, is_user_message
 from app_server.threads.codex.values import error_of, settings_of, source_of, usage_of
 from app_server.threads.log.faults import LogFaults
-from protocol.model import Json, JsonObject
-from protocol.rollout import (
+from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,
     Record,
@@ -26,7 +25,8 @@ from protocol.rollout import (
     TurnCompleted,
     TurnStarted,
 )
-from protocol.turns import TurnError
+from protocol.model import Json, JsonObject
+from protocol.turns.turn import TurnError
 
 logger = logging.getLogger(__name__)
 

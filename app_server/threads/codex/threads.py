@@ -25,7 +25,7 @@ from app_server.threads.codex.records import created_of, records_of
 from app_server.threads.codex.values import settings_of
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state.thread import ThreadState, begin, replay
-from protocol.rollout import ArchivedChanged, ItemCompleted, NameChanged, Record, TurnStarted
+from protocol.log.rollout import ArchivedChanged, ItemCompleted, NameChanged, Record, TurnStarted
 
 logger = logging.getLogger(__name__)
 

@@ -7,16 +7,16 @@ from urllib.parse import unquote, urlsplit
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from protocol.contract.specs import type_adapter
+from protocol.log.rollout import Settings
 from protocol.model import Json, JsonObject
-from protocol.policy import (
+from protocol.turns.policy import (
     ApprovalsReviewer,
     AskForApproval,
     ReadOnlySandboxPolicy,
     SandboxPolicy,
 )
-from protocol.rollout import Settings
-from protocol.specs import type_adapter
-from protocol.turns import ThreadTokenUsage, TokenUsageBreakdown, TurnError
+from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown, TurnError
 
 _SANDBOXES = {
     "read-only": "readOnly",

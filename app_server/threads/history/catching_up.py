@@ -22,7 +22,7 @@ from app_server.threads.log.outline import (
     TurnOutline,
 )
 from app_server.threads.log.reverts import Dropped, dropped_in
-from protocol.turns import TurnError
+from protocol.turns.turn import TurnError
 
 TURN_COLUMNS = "number, id, started_at_ms, status, error, completed_at_ms, duration_ms, packed"
 _MARK_BYTES = 256

@@ -1,17 +1,17 @@
 """What users and models said, out of the lines of a log. No I/O."""
 
-from protocol.items import (
-    AgentMessageThreadItem,
-    ThreadItem,
-    UserMessageThreadItem,
-    text_of_input,
-)
-from protocol.rollout import (
+from protocol.log.rollout import (
     InputQueued,
     ItemCompleted,
     ItemEnded,
     ItemLeftRunning,
     parse_record,
+)
+from protocol.turns.items import (
+    AgentMessageThreadItem,
+    ThreadItem,
+    UserMessageThreadItem,
+    text_of_input,
 )
 
 

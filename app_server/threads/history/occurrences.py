@@ -11,7 +11,7 @@ from app_server.threads.history.matching import Excerpt, excerpt, matches
 from app_server.threads.history.messages import text_of
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.log.outline import ItemKind, TurnOutline
-from protocol.items import ThreadItem
+from protocol.turns.items import ThreadItem
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from app_server.threads.history.cursors import HistoryPlace, parse_place
 from app_server.threads.history.index import HistoryIndex
 from app_server.threads.history.messages import item_in
 from app_server.threads.log.outline import ItemKind, ItemPlace, TurnOutline
-from protocol.items import ThreadItem
+from protocol.turns.items import ThreadItem
 
 MAX_PAGE_BYTES = 900_000
 """Bytes of the lines of all items of a page; a message to a client stays below 1 MiB."""

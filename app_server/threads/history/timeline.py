@@ -11,7 +11,7 @@ from typing import Literal
 from app_server.threads.history.cursors import HistoryPlace, parse_place
 from app_server.threads.history.pages import MAX_PAGE_BYTES, HistoryQuery, HistoryReader
 from app_server.threads.log.outline import TurnOutline
-from protocol.items import ThreadItem
+from protocol.turns.items import ThreadItem
 
 _ENTRIES_A_TURN = 1 << 24
 

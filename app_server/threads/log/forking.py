@@ -12,7 +12,7 @@ from pathlib import Path
 from app_server.runtime.disk import make_folder, written_whole
 from app_server.threads.log.file.lines import LogLine, scan_lines
 from app_server.threads.log.reverts import dropped_in
-from protocol.rollout import (
+from protocol.log.rollout import (
     TURN_RECORDS,
     ThreadCreated,
     TurnCompleted,

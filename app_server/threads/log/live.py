@@ -12,7 +12,7 @@ from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.open_items import OpenItems
 from app_server.threads.log.state.thread import ThreadState
-from protocol.rollout import Record, TurnsReverted, render_record
+from protocol.log.rollout import Record, TurnsReverted, render_record
 
 logger = logging.getLogger(__name__)
 

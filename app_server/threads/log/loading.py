@@ -12,7 +12,7 @@ from app_server.threads.log.file.lines import LogLine, scan_lines
 from app_server.threads.log.outline import ItemKind, item_kind
 from app_server.threads.log.reverts import dropped_in
 from app_server.threads.log.state.thread import ThreadState, begin
-from protocol.rollout import Record, ThreadCreated, is_newer, parse_record
+from protocol.log.rollout import Record, ThreadCreated, is_newer, parse_record
 
 _SIGNALS = b'"signals":['
 _NO_ITEMS = b'"items":[]}\n'

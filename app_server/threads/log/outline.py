@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from app_server.threads.log.file.lines import LogLine
-from protocol.rollout import (
+from protocol.log.rollout import (
     InputQueued,
     ItemCompleted,
     ItemEnded,
@@ -21,7 +21,7 @@ from protocol.rollout import (
     TurnStarted,
     parse_record,
 )
-from protocol.turns import TurnError
+from protocol.turns.turn import TurnError
 
 _ITEM = re.compile(rb'"item":\{"startedAtMs":[^,]*,"completedAtMs":[^,]*,"type":"(\w+)"')
 _HEAD_BYTES = 512

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app_server.threads.log.file.lines import scan_lines
-from protocol.rollout import TURN_RECORDS, TurnsReverted, TurnStarted
+from protocol.log.rollout import TURN_RECORDS, TurnsReverted, TurnStarted
 
 _MARK = b'"type":"turnsReverted"'
 _CHUNK = 1 << 18

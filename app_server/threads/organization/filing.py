@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.threads.organization.shared_log import SharedLog
-from protocol.filing_records import (
+from protocol.log.filing import (
     FiledProject,
     FilingRecord,
     ProjectDeleted,
@@ -24,8 +24,8 @@ from protocol.filing_records import (
     SectionPut,
     parse_filing_record,
 )
-from protocol.rollout import render_record
-from protocol.threads import ThreadSection
+from protocol.log.rollout import render_record
+from protocol.threads.thread import ThreadSection
 
 PINNED = ThreadSection(id="01984de2-8f74-7c91-a3b2-5c5e937cf318", name="Pinned")
 """The section that is always there; clients know its id."""

@@ -13,7 +13,7 @@ from app_server.host.commands.output import KeptOutput
 from app_server.host.exec.client.command import RemoteCommand
 from app_server.tools.commands.deltas import OutputDeltas
 from app_server.turns.recorder import TurnRecorder
-from protocol.items import CommandExecutionOutputDeltaNotification, CommandExecutionThreadItem
+from protocol.turns.items import CommandExecutionOutputDeltaNotification, CommandExecutionThreadItem
 
 logger = logging.getLogger(__name__)
 

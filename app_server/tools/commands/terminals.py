@@ -23,9 +23,9 @@ from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, co
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.elsewhere import UNCONFINED_WORK
 from app_server.turns.recorder import TurnRecorder
-from protocol.exec_server import CommandVariables, WorkPolicy
-from protocol.items import CommandExecutionThreadItem
-from protocol.rollout import LOCAL
+from protocol.exec.processes import CommandVariables, WorkPolicy
+from protocol.log.rollout import LOCAL
+from protocol.turns.items import CommandExecutionThreadItem
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from app_server.tools.commands.text import cut_to
 from app_server.tools.elsewhere import UNCONFINED_WORK
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.recorder import TurnRecorder
-from protocol.items import CommandExecutionThreadItem
+from protocol.log.rollout import LOCAL, WorkingFolder
 from protocol.model import JsonObject
-from protocol.rollout import LOCAL, WorkingFolder
+from protocol.turns.items import CommandExecutionThreadItem
 
 DEFAULT_S = 3600.0
 """For a command whose client named no time."""

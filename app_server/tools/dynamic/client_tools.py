@@ -13,15 +13,15 @@ from app_server.tools.dynamic.specs import DynamicTools
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
-from protocol.approvals import DynamicToolCallParams, DynamicToolCallResponse
-from protocol.items import (
+from protocol.model import Json, JsonObject
+from protocol.turns.approvals import DynamicToolCallParams, DynamicToolCallResponse
+from protocol.turns.items import (
     DynamicToolCallOutputContentItem,
     DynamicToolCallThreadItem,
     InputAudioDynamicToolCallOutputContentItem,
     InputImageDynamicToolCallOutputContentItem,
     InputTextDynamicToolCallOutputContentItem,
 )
-from protocol.model import Json, JsonObject
 
 METHOD = "item/tool/call"
 FAILED = "the client that offers this tool refused the call, or its answer makes no sense"

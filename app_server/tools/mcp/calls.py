@@ -40,14 +40,14 @@ from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from app_server.turns.tools.turn import TurnContext
-from protocol.items import (
+from protocol.log.rollout import Settings
+from protocol.model import Json, JsonObject
+from protocol.turns.items import (
     McpToolCallError,
     McpToolCallProgressNotification,
     McpToolCallResult,
     McpToolCallThreadItem,
 )
-from protocol.model import Json, JsonObject
-from protocol.rollout import Settings
 
 
 class McpCalls:

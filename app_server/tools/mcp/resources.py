@@ -14,8 +14,8 @@ from app_server.mcp_wire.errors import McpError
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.turn import TurnContext
-from protocol.items import McpToolCallError, McpToolCallResult, McpToolCallThreadItem
 from protocol.model import Json, JsonObject
+from protocol.turns.items import McpToolCallError, McpToolCallResult, McpToolCallThreadItem
 
 UNNAMED_SERVER = "codex"
 """What items of these functions name when the model named no server; clients know it."""

@@ -20,7 +20,7 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.resolving import resolved
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.recorder import TurnRecorder
-from protocol.rollout import FilesChanging
+from protocol.log.rollout import FilesChanging
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,10 @@ from app_server.turns.approval.question import (
     planned_action,
 )
 from app_server.turns.review.reviewer import is_reviewed
-from protocol.elicitation import McpServerElicitationRequestResponse
+from protocol.log.rollout import Settings
 from protocol.model import Json
-from protocol.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
-from protocol.rollout import Settings
+from protocol.turns.elicitation import McpServerElicitationRequestResponse
+from protocol.turns.policy import DangerFullAccessSandboxPolicy, ExternalSandboxPolicy
 
 ELICITATION = "mcpServer/elicitation/request"
 

@@ -16,13 +16,13 @@ from app_server.turns.approval.decisions import Asked, Decisions
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.ports import ClientPort
 from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer
-from protocol.approvals import (
+from protocol.model import JsonObject, WireModel
+from protocol.server.lifecycle import WarningNotification
+from protocol.turns.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     ApplyNetworkPolicyAmendmentDecision,
 )
-from protocol.items import GuardianApprovalReviewAction
-from protocol.lifecycle import WarningNotification
-from protocol.model import JsonObject, WireModel
+from protocol.turns.items import GuardianApprovalReviewAction
 
 NO_ANSWER = "approval request failed"
 

@@ -15,14 +15,14 @@ from app_server.turns.review.evidence import (
     bounded,
     machine_of,
 )
-from protocol.approvals import (
+from protocol.log.rollout import LOCAL
+from protocol.turns.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     CommandExecutionApprovalDecision,
     CommandExecutionRequestApprovalParams,
     ExecpolicyAmendmentChoice,
 )
-from protocol.items import CommandAction, CommandGuardianApprovalReviewAction
-from protocol.rollout import LOCAL
+from protocol.turns.items import CommandAction, CommandGuardianApprovalReviewAction
 
 METHOD = "item/commandExecution/requestApproval"
 

@@ -32,11 +32,11 @@ from app_server.turns.approval.asking import (
     Question,
 )
 from app_server.turns.approval.command_question import CommandRequest, command_question
-from protocol.approvals import (
+from protocol.model import WireModel
+from protocol.turns.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     CommandExecutionRequestApprovalResponse,
 )
-from protocol.model import WireModel
 
 REJECTED = "rejected by user"
 RETRY = "command failed; retry without sandbox?"

@@ -12,7 +12,7 @@ import anyio
 from app_server.mcp.tools.calls import cut_middle
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from protocol.rollout import ApprovalDecided
+from protocol.log.rollout import ApprovalDecided
 
 MAX_SUBJECT_BYTES = 4_096
 """Of what is written down of a question."""

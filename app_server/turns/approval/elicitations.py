@@ -21,16 +21,16 @@ from app_server.turns.approval.forms import (
     planned_by_server,
 )
 from app_server.turns.review.reviewer import ApprovalRefused, is_reviewed
-from protocol.elicitation import (
+from protocol.log.rollout import Settings
+from protocol.model import JsonObject
+from protocol.turns.elicitation import (
     FormElicitation,
     McpElicitationSchema,
     McpServerElicitationRequestResponse,
     OpenaiFormElicitation,
     UrlElicitation,
 )
-from protocol.model import JsonObject
-from protocol.policy import GranularAskForApproval
-from protocol.rollout import Settings
+from protocol.turns.policy import GranularAskForApproval
 
 Wire: TypeAlias = FormElicitation | OpenaiFormElicitation | UrlElicitation
 

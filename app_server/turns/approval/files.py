@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from app_server.permissions.decision import Ask, Decision, Refuse, Run, may_leave_sandbox
 from app_server.turns.approval.asking import ApprovalCancelled, Asker, Denied, OnDenied, Question
 from app_server.turns.review.evidence import MAX_ARGUMENTS_BYTES, bounded, machine_of
-from protocol.approvals import (
+from protocol.log.rollout import LOCAL
+from protocol.turns.approvals import (
     FileChangeRequestApprovalParams,
     FileChangeRequestApprovalResponse,
 )
-from protocol.items import ApplyPatchGuardianApprovalReviewAction
-from protocol.rollout import LOCAL
+from protocol.turns.items import ApplyPatchGuardianApprovalReviewAction
 
 METHOD = "item/fileChange/requestApproval"
 REJECTED = "patch rejected by user"

@@ -14,14 +14,14 @@ from app_server.turns.review.evidence import (
     bounded,
 )
 from app_server.turns.review.reviewer import PlannedAction
-from protocol.elicitation import (
+from protocol.model import Json, JsonObject
+from protocol.turns.elicitation import (
     SOURCE_DESCRIPTION,
     SOURCE_ID,
     SOURCE_NAME,
     FormElicitation,
 )
-from protocol.items import reviewed_call
-from protocol.model import Json, JsonObject
+from protocol.turns.items import reviewed_call
 
 _LIMITS = {
     "tool_title": MAX_DETAIL_BYTES,

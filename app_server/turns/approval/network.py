@@ -19,11 +19,11 @@ from app_server.turns.approval.asking import ApprovalCancelled, Asker, Denied, Q
 from app_server.turns.approval.commands import MAX_REMEMBERED, MAX_SESSION_RULES, check_decision
 from app_server.turns.approval.decisions import Asked
 from app_server.turns.approval.network_question import network_question
-from protocol.approvals import (
+from protocol.turns.approvals import (
     ApplyNetworkPolicyAmendmentDecision,
     CommandExecutionRequestApprovalResponse,
 )
-from protocol.policy import NetworkPolicyAmendment
+from protocol.turns.policy import NetworkPolicyAmendment
 
 MAX_TARGETS = 256
 """Of one command whose decisions are written down, each once, and that are not asked about again

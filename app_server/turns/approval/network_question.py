@@ -6,15 +6,15 @@ Source: docs/tools.md, "Network through a proxy".
 from app_server.permissions.network.target import Target
 from app_server.turns.approval.asking import Asker, Question
 from app_server.turns.approval.command_question import METHOD
-from protocol.approvals import (
+from protocol.log.rollout import LOCAL
+from protocol.turns.approvals import (
     ApplyNetworkPolicyAmendmentDecision,
     CommandExecutionRequestApprovalParams,
     NetworkApprovalContext,
     NetworkPolicyAmendmentChoice,
 )
-from protocol.items import NetworkAccessGuardianApprovalReviewAction
-from protocol.policy import NetworkPolicyAmendment
-from protocol.rollout import LOCAL
+from protocol.turns.items import NetworkAccessGuardianApprovalReviewAction
+from protocol.turns.policy import NetworkPolicyAmendment
 
 
 def network_question(asker: Asker, turn_id: str, target: Target) -> Question:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from app_server.permissions.grants import Grant, granted
 from app_server.turns.approval.asking import Asker, Denied, Question
 from app_server.turns.review.evidence import machine_of
-from protocol.approvals import (
+from protocol.log.rollout import LOCAL
+from protocol.turns.approvals import (
     PermissionGrantScope,
     PermissionsRequestApprovalParams,
     PermissionsRequestApprovalResponse,
 )
-from protocol.items import RequestPermissionsGuardianApprovalReviewAction
-from protocol.policy import GranularAskForApproval, RequestPermissionProfile
-from protocol.rollout import LOCAL
+from protocol.turns.items import RequestPermissionsGuardianApprovalReviewAction
+from protocol.turns.policy import GranularAskForApproval, RequestPermissionProfile
 
 METHOD = "item/permissions/requestApproval"
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from app_server.turns.recorder import TurnRecorder
-from protocol.items import (
+from protocol.model import JsonObject, WireModel
+from protocol.turns.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
     KnownThreadItem,
 )
-from protocol.model import JsonObject, WireModel
 
 
 class ReviewRecorder(TurnRecorder):

@@ -23,13 +23,13 @@ from app_server.turns.model.interface import ModelFailure
 from app_server.turns.model.prompt.request import message
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnRun
-from protocol.items import (
+from protocol.model import JsonObject
+from protocol.turns.items import (
     AgentMessageThreadItem,
     EnteredReviewModeThreadItem,
     ExitedReviewModeThreadItem,
 )
-from protocol.model import JsonObject
-from protocol.turns import ReviewTarget, TokenUsageBreakdown
+from protocol.turns.turn import ReviewTarget, TokenUsageBreakdown
 
 MAX_REQUESTS = 200
 """Model calls of one review."""

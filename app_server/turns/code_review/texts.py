@@ -8,7 +8,7 @@ import shlex
 from pydantic_core import from_json
 
 from protocol.model import Json, JsonObject
-from protocol.turns import (
+from protocol.turns.turn import (
     BaseBranchReviewTarget,
     CommitReviewTarget,
     CustomReviewTarget,

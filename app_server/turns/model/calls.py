@@ -16,9 +16,9 @@ from app_server.turns.model.interface import Model, ModelFailure
 from app_server.turns.model.prompt.request import outputs_for_open_calls
 from app_server.turns.model.provider import Provider
 from app_server.turns.recorder import TurnRecorder
-from protocol.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot
-from protocol.rollout import TokensUsed
-from protocol.turns import (
+from protocol.log.rollout import TokensUsed
+from protocol.server.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot
+from protocol.turns.turn import (
     ErrorNotification,
     ThreadTokenUsage,
     ThreadTokenUsageUpdatedNotification,

@@ -43,8 +43,8 @@ from app_server.turns.model.rate_limits import rate_limits
 from app_server.turns.model.response.event_batches import EventChunks, event_batches
 from app_server.turns.model.responses_api import ResponsesApi
 from app_server.turns.model.wire import Wire
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import Json, JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from app_server.turns.model.provider import Provider
-from protocol.account import RateLimitSnapshot
 from protocol.model import Json, JsonObject, WireModel
-from protocol.turns import TokenUsageBreakdown
+from protocol.server.account import RateLimitSnapshot
+from protocol.turns.turn import TokenUsageBreakdown
 
 
 @dataclass(frozen=True, slots=True)

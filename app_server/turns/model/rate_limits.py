@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from protocol.account import (
+from protocol.server.account import (
     CreditsSnapshot,
     RateLimitSnapshot,
     RateLimitWindow,

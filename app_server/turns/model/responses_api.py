@@ -19,9 +19,9 @@ from app_server.turns.model.interface import (
     TextDelta,
 )
 from app_server.turns.model.wire import EventReader
-from protocol.half_characters import read_json
+from protocol.jsonrpc.half_characters import read_json
 from protocol.model import Json, JsonObject
-from protocol.turns import TokenUsageBreakdown
+from protocol.turns.turn import TokenUsageBreakdown
 
 
 class ResponsesApi:

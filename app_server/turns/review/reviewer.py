@@ -26,15 +26,15 @@ from app_server.turns.review.verdict import (
     NoVerdict,
     for_the_public,
 )
-from protocol.items import (
+from protocol.log.rollout import Settings
+from protocol.model import JsonObject
+from protocol.server.lifecycle import GuardianWarningNotification
+from protocol.turns.items import (
     GuardianApprovalReview,
     GuardianApprovalReviewAction,
     ItemGuardianApprovalReviewCompletedNotification,
     ItemGuardianApprovalReviewStartedNotification,
 )
-from protocol.lifecycle import GuardianWarningNotification
-from protocol.model import JsonObject
-from protocol.rollout import Settings
 
 REVIEW_S = 90.0
 """For one review, with whatever its model call needs."""

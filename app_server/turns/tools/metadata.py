@@ -4,9 +4,9 @@ Source: docs/mcp.md, "Calls".
 """
 
 from app_server.threads.log.state.thread import ThreadState
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
-from protocol.policy import (
+from protocol.server.lifecycle import PROTOCOL_VERSION
+from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
     SandboxPolicy,

@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.places import SLASH_TMP
+from protocol.log.rollout import Settings
 from protocol.model import JsonObject
-from protocol.policy import (
+from protocol.turns.policy import (
     ExternalSandboxPolicy,
     FileSystemAccessMode,
     FileSystemPath,
@@ -22,7 +23,6 @@ from protocol.policy import (
     SlashTmpFileSystemSpecialPath,
     SpecialFileSystemPath,
 )
-from protocol.rollout import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from app_server.runtime.held_clocks import HeldClocks
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
+from protocol.log.rollout import Settings
 from protocol.model import JsonObject
-from protocol.rollout import Settings
-from protocol.turns import McpMetaByServer
+from protocol.turns.turn import McpMetaByServer
 
 Waiting: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Makes a context; for as long as that lasts, the thread's status says what it waits for."""

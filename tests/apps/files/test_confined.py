@@ -16,9 +16,9 @@ from app_server.permissions.readable import MAX_ENTRIES, readable
 from app_server.runtime import reaching
 from app_server.runtime.reaching import MAX_FOLDERS
 from app_server.turns.tools.sandbox_state import sandbox_state
+from protocol.log.rollout import Settings
 from protocol.model import Json
-from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
-from protocol.rollout import Settings
+from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.apps.local_files import FILES, entry, managed, state, whole
 from tests.support.harness import claim
 

@@ -12,7 +12,7 @@ from app_server.apps.inventory.directory import (
 )
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.policy import AppsPolicy
-from protocol.apps import AppBranding, AppInfo, AppMetadata, InstalledApp
+from protocol.integrations.apps import AppBranding, AppInfo, AppMetadata, InstalledApp
 from tests.support.apps.inventories import listed
 from tests.support.harness import claim
 

@@ -16,7 +16,7 @@ from app_server.apps.inventory.details import AppDetails
 from app_server.apps.upstream import backend as limits
 from app_server.apps.upstream.backend import AppsBackend, KnownDirectory
 from app_server.apps.upstream.outbound import Account, Backend, BackendFailed
-from protocol.apps import AppInfo, AppToolSummary, ConnectorMetadata
+from protocol.integrations.apps import AppInfo, AppToolSummary, ConnectorMetadata
 from tests.support.apps.chatgpt_peer import NEVER, Asked, ChatgptPeer
 from tests.support.harness import WAIT_S, claim
 

@@ -28,8 +28,8 @@ from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.clients.demo.hosted.survey import QUESTIONS
 from app_server.clients.demo.hosted.tool import Call, HostedConnector, text_result
 from app_server.mcp_wire.errors import PeerError
-from protocol.lifecycle import PROTOCOL_VERSION
 from protocol.model import JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
 from tests.support.apps.hosted import Hosted, connector, serve_hosted
 from tests.support.harness import WAIT_S, claim
 

@@ -12,14 +12,15 @@ import sys
 
 CASES = {
     "pydantic alone": "import pydantic.fields, pydantic.main",
-    "the table of methods": "import protocol.methods",
+    "the table of methods": "import protocol.contract.methods",
     "the table and one message": (
-        "from protocol.methods import METHODS\nMETHODS['thread/start'].parse_params({'cwd': '/'})"
+        "from protocol.contract.methods import METHODS\n"
+        "METHODS['thread/start'].parse_params({'cwd': '/'})"
     ),
     "every type": "from protocol.export.definitions import load_types; load_types()",
     "every validator": (
         "from protocol.export.definitions import load_types\n"
-        "from protocol.specs import type_adapter\n"
+        "from protocol.contract.specs import type_adapter\n"
         "for wire_type in load_types().values(): type_adapter(wire_type)"
     ),
 }

@@ -25,16 +25,7 @@ from app_server.threads.history.search import SearchQuery
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.store import ThreadStore
-from protocol.items import (
-    AgentMessageThreadItem,
-    McpToolCallResult,
-    McpToolCallThreadItem,
-    TextUserInput,
-    UserInput,
-    UserMessageThreadItem,
-)
-from protocol.policy import ReadOnlySandboxPolicy
-from protocol.rollout import (
+from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,
     Record,
@@ -44,6 +35,15 @@ from protocol.rollout import (
     TurnStarted,
     render_record,
 )
+from protocol.turns.items import (
+    AgentMessageThreadItem,
+    McpToolCallResult,
+    McpToolCallThreadItem,
+    TextUserInput,
+    UserInput,
+    UserMessageThreadItem,
+)
+from protocol.turns.policy import ReadOnlySandboxPolicy
 
 ROUNDS = 200
 LONGEST_S = 10.0

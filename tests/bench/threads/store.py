@@ -24,9 +24,7 @@ from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.repair.doctor import index_path
 from app_server.threads.store import ThreadStore
-from protocol.items import TextUserInput, UserInput, UserMessageThreadItem
-from protocol.policy import ReadOnlySandboxPolicy
-from protocol.rollout import (
+from protocol.log.rollout import (
     ItemCompleted,
     Record,
     Settings,
@@ -34,6 +32,8 @@ from protocol.rollout import (
     TurnStarted,
     render_record,
 )
+from protocol.turns.items import TextUserInput, UserInput, UserMessageThreadItem
+from protocol.turns.policy import ReadOnlySandboxPolicy
 
 ROUNDS = 200
 STARTS = 7

@@ -22,7 +22,7 @@ from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import MAX_PAGES, Inspector, serve_inspector
 from app_server.transport.address import UnixAddress
 from app_server.transport.guards import ListenerGuards
-from protocol.methods import METHODS
+from protocol.contract.methods import METHODS
 from tests.support.harness import WAIT_S, serve
 
 NOWHERE = ServerAddress("ws://127.0.0.1:9")

@@ -15,8 +15,8 @@ from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.conversation import FrontLimits
 from app_server.clients.mcp_front.pipe import MAX_WAITING, open_pipe
 from app_server.clients.mcp_front.process import offer
-from protocol.envelope import Answer, Notification, parse_message
-from protocol.errors import RpcError
+from protocol.jsonrpc.envelope import Answer, Notification, parse_message
+from protocol.jsonrpc.errors import RpcError
 from tests.support.clients.mcp_front import EXECUTABLE, front
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
 from tests.support.harness import (

@@ -17,7 +17,7 @@ from app_server.config.editing.keys import (
     take,
 )
 from app_server.config.editing.toml_edit import remove, set_value
-from protocol.config import ConfigEdit
+from protocol.server.config import ConfigEdit
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from app_server.apps.upstream.backend import AppsBackend, KnownDirectory
 from app_server.handlers.apps import list as apps_list
 from app_server.handlers.apps import listing as app_listing
 from app_server.mcp.servers.server_set import ServerSet
-from protocol.apps import AppInfo
+from protocol.integrations.apps import AppInfo
 from tests.support.apps.chatgpt_peer import ChatgptPeer
 from tests.support.apps.fake_apps import (
     ACCOUNT,

@@ -10,7 +10,7 @@ import pytest
 
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.mcp.stdio import ServerProcess
-from protocol.exec_server import ProcessExitedParams
+from protocol.exec.processes import ProcessExitedParams
 from tests.support.harness import WAIT_S, calls, claim, serve, stdio_server
 from tests.support.host.environments import (
     FAR,

@@ -11,7 +11,7 @@ import pytest
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.resolving import resolved
-from protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
+from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import claim
 from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined
 

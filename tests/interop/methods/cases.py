@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from protocol.methods import METHODS
+from protocol.contract.methods import METHODS
 from tests.support.paths import ROOT
 
 SCHEMA = ROOT / "schema" / "experimental" / "codex_app_server_protocol.schemas.json"

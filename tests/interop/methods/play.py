@@ -10,7 +10,7 @@ import anyio
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from protocol.methods import METHODS
+from protocol.contract.methods import METHODS
 from tests.interop.methods.cases import Case, cases_of, methods
 from tests.interop.methods.valid import Facts, valid_params
 from tests.interop.tools.play import Client, Place, opened, running

@@ -10,8 +10,8 @@ from app_server.config.values import ConfigError
 from app_server.permissions.confinement.confining import confinement_of
 from app_server.permissions.confinement.places import Places
 from app_server.turns.tools.sandbox_state import sandbox_state
-from protocol import rollout
-from protocol.policy import (
+from protocol.log import rollout
+from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
     WorkspaceWriteSandboxPolicy,

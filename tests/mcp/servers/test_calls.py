@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from protocol.mcp import RESERVED_META
+from protocol.integrations.mcp import RESERVED_META
 from tests.support.harness import (
     Gate,
     calls,

@@ -18,7 +18,7 @@ from app_server.mcp.errors import UnknownServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
-from protocol.rollout import Settings
+from protocol.log.rollout import Settings
 from tests.support.files.fifos import read_fifo, write_fifo
 from tests.support.harness import (
     WAIT_S,

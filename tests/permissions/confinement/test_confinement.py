@@ -18,7 +18,8 @@ from app_server.permissions.confinement.places import (
 )
 from app_server.permissions.confinement.profile_places import confinement_of_profile
 from app_server.permissions.confinement.resolving import resolved
-from protocol.policy import (
+from protocol.log.rollout import Settings, StoredProfile
+from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
     FileSystemSandboxEntry,
@@ -27,7 +28,6 @@ from protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import Settings, StoredProfile
 from tests.support.harness import claim
 
 PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))

@@ -13,17 +13,17 @@ from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.outgoing import Delta, Outgoing
-from protocol.elicitation import (
+from protocol.jsonrpc.envelope import Answer
+from protocol.server.lifecycle import WarningNotification
+from protocol.signals.delivery import SignalReceipt, SignalUpdatedNotification
+from protocol.threads.thread import ServerRequestResolvedNotification
+from protocol.turns.elicitation import (
     FormElicitation,
     McpElicitationSchema,
     McpServerElicitationRequestResponse,
     UserVerificationElicitation,
 )
-from protocol.envelope import Answer
-from protocol.items import AgentMessageDeltaNotification
-from protocol.lifecycle import WarningNotification
-from protocol.signals import SignalReceipt, SignalUpdatedNotification
-from protocol.threads import ServerRequestResolvedNotification
+from protocol.turns.items import AgentMessageDeltaNotification
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import session
 

@@ -14,18 +14,18 @@ from app_server.rpc.hub.hub import MAX_AT_ONCE, Hub
 from app_server.rpc.hub.replay_buffer import Position, ReplayBuffer, ReplayLimits
 from app_server.rpc.outgoing import Delta, Outgoing
 from app_server.views.settings import thread_settings
-from protocol.elicitation import FormElicitation, McpElicitationSchema
-from protocol.envelope import Answer
-from protocol.items import AgentMessageDeltaNotification, ReasoningTextDeltaNotification
-from protocol.lifecycle import (
+from protocol.contract.methods import METHOD_OF
+from protocol.jsonrpc.envelope import Answer
+from protocol.model import WireModel
+from protocol.server.lifecycle import (
     ClientInfo,
     InitializeCapabilities,
     WarningNotification,
 )
-from protocol.methods import METHOD_OF
-from protocol.model import WireModel
-from protocol.policy import GranularApprovals, GranularAskForApproval
-from protocol.threads import ThreadSettingsUpdatedNotification
+from protocol.threads.thread import ThreadSettingsUpdatedNotification
+from protocol.turns.elicitation import FormElicitation, McpElicitationSchema
+from protocol.turns.items import AgentMessageDeltaNotification, ReasoningTextDeltaNotification
+from protocol.turns.policy import GranularApprovals, GranularAskForApproval
 from tests.support.harness import claim
 from tests.support.threads.seen import merged
 from tests.support.threads.stores import created

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from app_server.turns.compaction import MAX_IN_A_ROW, PROMPT
-from protocol.items import ContextCompactionThreadItem
+from protocol.turns.items import ContextCompactionThreadItem
 from tests.support.harness import (
     USAGE,
     calls,

@@ -10,8 +10,8 @@ from app_server.runtime.clock import SystemClock
 from app_server.sessions.goals.goals import Goals
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import begin
-from protocol.metadata_records import GoalChanged
-from protocol.thread_facts import ThreadGoal
+from protocol.log.metadata import GoalChanged
+from protocol.threads.facts import ThreadGoal
 from tests.support.harness import Gate, Refusal, WireClient, calls, claim, says, serve
 from tests.support.threads.stores import USAGE, created
 

@@ -7,7 +7,7 @@ import pytest
 
 from app_server.threads.log.live import LiveThread
 from app_server.threads.store import ThreadStore
-from protocol.rollout import (
+from protocol.log.rollout import (
     InputQueued,
     Record,
     SubmissionQueued,

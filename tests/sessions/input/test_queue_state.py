@@ -22,8 +22,7 @@ from app_server.threads.log.state.queue import (
 )
 from app_server.threads.log.state.thread import replay
 from app_server.threads.store import ThreadStore
-from protocol.items import TextUserInput, UserMessageThreadItem
-from protocol.rollout import (
+from protocol.log.rollout import (
     InputQueued,
     InputTaken,
     QueueReordered,
@@ -32,6 +31,7 @@ from protocol.rollout import (
     SubmissionRemoved,
     parse_record,
 )
+from protocol.turns.items import TextUserInput, UserMessageThreadItem
 from tests.support.harness import (
     claim,
     serve,

@@ -18,7 +18,7 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved
-from protocol.policy import SandboxPolicy, WorkspaceWriteSandboxPolicy
+from protocol.turns.policy import SandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import WAIT_S
 
 KNOWN = "APP_SERVER_TESTS_NO_USER_NAMESPACES"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app_server.signals.ledger import Entry
-from protocol.signal_frame import END, OPENING
+from protocol.signals.frame import END, OPENING
 from tests.support.harness import (
     Served,
     WireClient,

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from app_server.threads.log.state.thread import ThreadState, begin
-from protocol.items import AgentMessageThreadItem
-from protocol.rollout import (
+from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,
     Record,
@@ -13,6 +12,7 @@ from protocol.rollout import (
     TurnStarted,
     render_record,
 )
+from protocol.turns.items import AgentMessageThreadItem
 from tests.support.threads.rollouts import read_rollout
 from tests.support.threads.stores import raw, user_message
 

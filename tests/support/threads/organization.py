@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from protocol.filing_records import FiledProject
+from protocol.log.filing import FiledProject
 from tests.support.harness import WireClient
 
 NOBODY = "01990000-0000-7000-8000-000000000000"

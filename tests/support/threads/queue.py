@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from protocol.items import TextUserInput
-from protocol.rollout import (
+from protocol.log.rollout import (
     SubmissionQueued,
     SubmissionTaken,
 )
+from protocol.turns.items import TextUserInput
 from tests.support.harness import (
     Gate,
     Served,

@@ -8,7 +8,7 @@ from app_server.threads.log.faults import LogFaults, LogTooNew
 from app_server.threads.log.file.bounded_lines import read_lines
 from app_server.threads.log.file.rollout import whole_lines
 from app_server.threads.log.reverts import dropped_in
-from protocol.rollout import Record, is_newer, parse_record
+from protocol.log.rollout import Record, is_newer, parse_record
 
 
 def read_rollout(path: Path, faults: LogFaults | None = None) -> Iterator[Record]:

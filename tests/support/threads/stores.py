@@ -35,8 +35,7 @@ from app_server.threads.log.state.thread import begin
 from app_server.threads.store import ThreadStore
 from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.interface import ModelRequest
-from protocol.items import AgentMessageThreadItem, TextUserInput, UserInput, UserMessageThreadItem
-from protocol.metadata_records import (
+from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
     DaybreakChanged,
@@ -47,8 +46,7 @@ from protocol.metadata_records import (
     ReadStateChanged,
     SectionChanged,
 )
-from protocol.policy import ReadOnlySandboxPolicy
-from protocol.rollout import (
+from protocol.log.rollout import (
     ArchivedChanged,
     HistoryAppended,
     InputQueued,
@@ -65,13 +63,20 @@ from protocol.rollout import (
     TurnCompleted,
     TurnStarted,
 )
-from protocol.thread_facts import ThreadAttachment, ThreadGoal
-from protocol.threads import (
+from protocol.threads.facts import ThreadAttachment, ThreadGoal
+from protocol.threads.thread import (
     GitInfo,
     ThreadStartThreadUnreadPosition,
     TurnThreadUnreadPosition,
 )
-from protocol.turns import ThreadTokenUsage, TokenUsageBreakdown
+from protocol.turns.items import (
+    AgentMessageThreadItem,
+    TextUserInput,
+    UserInput,
+    UserMessageThreadItem,
+)
+from protocol.turns.policy import ReadOnlySandboxPolicy
+from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown
 from tests.support.harness import approvals_in
 from tests.support.mcp_peers.no_processes import NoProcesses
 

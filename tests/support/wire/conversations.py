@@ -17,8 +17,8 @@ from app_server.rpc.limits import ConnectionLimits
 from app_server.transport.address import (
     TcpAddress,
 )
-from protocol.envelope import Request, render_result
-from protocol.lifecycle import ClientInfo, InitializeCapabilities
+from protocol.jsonrpc.envelope import Request, render_result
+from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
 from tests.support.harness import WAIT_S, LinePipe
 
 LOOPBACK = TcpAddress("127.0.0.1", 0)

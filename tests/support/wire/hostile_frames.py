@@ -14,7 +14,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from protocol.value_count import MAX_VALUES
+from protocol.jsonrpc.value_count import MAX_VALUES
 
 MAX_REFUSAL = 64 * 1024
 """Characters of the answer to a frame."""

@@ -14,9 +14,9 @@ import jsonschema_rs
 from jsonschema.exceptions import best_match
 from pydantic_core import from_json
 
+from protocol.contract.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.export.definitions import REF, Definitions, reachable
 from protocol.export.json_schema import BUNDLE
-from protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.model import JsonObject
 from tests.support.paths import ROOT
 

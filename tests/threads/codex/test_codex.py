@@ -26,13 +26,13 @@ from app_server.threads.organization.filing import FilingState
 from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from app_server.views.threads import thread_of_row, thread_of_state
 from app_server.views.turns import turns_of_state
-from protocol.policy import (
+from protocol.log.rollout import parse_record, render_record
+from protocol.threads.thread import NotLoadedThreadStatus
+from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from protocol.rollout import parse_record, render_record
-from protocol.threads import NotLoadedThreadStatus
 from tests.support.harness import WireClient, claim, serve
 from tests.support.threads.codex_rollouts import (
     ARCHIVED,

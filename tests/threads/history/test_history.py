@@ -23,9 +23,7 @@ from app_server.threads.log.outline import TurnOutline
 from app_server.threads.log.state.thread import ThreadState, begin, replay
 from app_server.views.history import item_entry, listed_entry
 from protocol.cursors import InvalidCursor
-from protocol.history import ThreadItemOutputDeferral
-from protocol.items import AgentMessageThreadItem, McpToolCallResult, McpToolCallThreadItem
-from protocol.rollout import (
+from protocol.log.rollout import (
     InputQueued,
     ItemCompleted,
     Record,
@@ -33,6 +31,8 @@ from protocol.rollout import (
     TurnStarted,
     render_record,
 )
+from protocol.threads.history import ThreadItemOutputDeferral
+from protocol.turns.items import AgentMessageThreadItem, McpToolCallResult, McpToolCallThreadItem
 from tests.support.harness import Gate, claim, says, serve
 from tests.support.threads.histories import THREAD, texts, turn, whole, write
 from tests.support.threads.rollouts import read_rollout

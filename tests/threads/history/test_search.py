@@ -21,7 +21,7 @@ from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.loading import load_state
 from protocol.cursors import InvalidCursor
-from protocol.rollout import ArchivedChanged, Record, TurnsReverted
+from protocol.log.rollout import ArchivedChanged, Record, TurnsReverted
 from tests.support.harness import WAIT_S, Gate, claim, says, serve
 from tests.support.threads.histories import turn, write
 from tests.support.threads.stores import CLOCK, created, open_store

@@ -19,7 +19,7 @@ from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.file import locks
 from app_server.threads.log.file.locks import SharedLock, WriterLock, short_lock
 from app_server.threads.log.file.rollout import RolloutWriter
-from protocol.rollout import NameChanged, Record, TurnCompleted, TurnStarted
+from protocol.log.rollout import NameChanged, Record, TurnCompleted, TurnStarted
 from tests.support.harness import WAIT_S, claim
 from tests.support.threads.stores import QUERY, created, listed, open_store, row
 

@@ -13,8 +13,8 @@ from app_server.threads.index.recent_pages import MAX_PAGES, RecentPages
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state.thread import begin
 from app_server.threads.organization.filing import Filing
-from protocol.filing_records import SectionPut
-from protocol.threads import ThreadSection
+from protocol.log.filing import SectionPut
+from protocol.threads.thread import ThreadSection
 from tests.support.event_loop.no_worker import no_worker_free
 from tests.support.harness import serve
 from tests.support.threads.stores import created

@@ -16,7 +16,7 @@ from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState, replay
 from app_server.threads.store import ThreadStore
-from protocol.rollout import NameChanged, Record, TurnsReverted, render_record
+from protocol.log.rollout import NameChanged, Record, TurnsReverted, render_record
 from tests.support.harness import WAIT_S
 from tests.support.threads.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.support.threads.histories import THREAD, turn, write

@@ -13,7 +13,7 @@ from app_server.threads.log.faults import NotARollout
 from app_server.threads.log.file.locks import LockBusy, WriterLock
 from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.state.thread import begin, replay
-from protocol.rollout import (
+from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,
     InputTaken,

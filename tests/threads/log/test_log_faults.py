@@ -12,7 +12,7 @@ from app_server.threads.log.file.bounded_lines import Line, read_lines
 from app_server.threads.log.file.locks import WriterLock
 from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.log.state.thread import replay
-from protocol.rollout import NameChanged, is_newer, parse_record, render_record
+from protocol.log.rollout import NameChanged, is_newer, parse_record, render_record
 from tests.support.harness import claim, serve
 from tests.support.threads.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
 from tests.support.threads.rollouts import read_rollout

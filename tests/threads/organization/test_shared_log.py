@@ -13,7 +13,7 @@ import pytest
 from app_server.threads.organization import shared_log
 from app_server.threads.organization.filing import Filing, FilingState
 from app_server.threads.organization.shared_log import LogLocked, SharedLog
-from protocol.filing_records import ProjectDeleted, ProjectMoved, ProjectPut
+from protocol.log.filing import ProjectDeleted, ProjectMoved, ProjectPut
 from tests.support.harness import WAIT_S, Served, WireClient, WireError, serve
 from tests.support.threads.organization import project
 

@@ -19,7 +19,7 @@ from app_server.older_interface.approvals import command_approval
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from app_server.turns.model.prompt.surroundings import PROXIED
-from protocol.legacy import ExecCommandApprovalParams
+from protocol.older_interface.approvals import ExecCommandApprovalParams
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import REQUIREMENTS, claim, says
 from tests.support.host.fetching import fetch_line

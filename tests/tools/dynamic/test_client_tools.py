@@ -14,7 +14,7 @@ from app_server.tools.dynamic.client_tools import (
     bounded_content,
 )
 from app_server.tools.dynamic.specs import MAX_BYTES, MAX_TOOLS, OWN_NAMES
-from protocol.items import (
+from protocol.turns.items import (
     DynamicToolCallOutputContentItem,
     InputImageDynamicToolCallOutputContentItem,
     InputTextDynamicToolCallOutputContentItem,

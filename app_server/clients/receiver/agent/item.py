@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.clients.receiver.router.envelope import SOURCE, Envelope
 from protocol.model import JsonObject
-from protocol.signal_frame import Framed, frame_item
+from protocol.signals.frame import Framed, frame_item
 
 PENDING_TOOL = "prism_signals_pending"
 """The receiver's tool that gives whole signals."""
@@ -42,7 +42,7 @@ def line_holds(line: bytes, signal_id: str) -> bool:
     except ValueError:
         # The torn last line of a process that died: its item is in no history.
         return False
-    # Items that are older than the frame in protocol/signal_frame.py have no quotation marks.
+    # Items that are older than the frame in protocol/signals/frame.py have no quotation marks.
     wanted = {f"id: {signal_id}", f"id: {to_json(signal_id).decode()}"}
     return _holds(value, wanted, 0)
 

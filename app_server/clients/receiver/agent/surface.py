@@ -33,7 +33,7 @@ from app_server.clients.receiver.ledger.entries import Entry
 from app_server.clients.receiver.ledger.ledger import Ledger
 from app_server.clients.token_file import NoToken, chosen_token_file
 from app_server.http.loopback_address import is_this_machine
-from protocol.errors import RpcError
+from protocol.jsonrpc.errors import RpcError
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import anyio.to_thread
 from app_server.clients.app_connection import AppConnection
 from app_server.clients.receiver.agent.item import render_item
 from app_server.clients.receiver.router.envelope import SOURCE, Envelope
-from protocol.errors import INTERNAL_ERROR, RpcError
+from protocol.jsonrpc.errors import INTERNAL_ERROR, RpcError
 from protocol.model import Json, JsonObject
 
 MAX_LOADED = 200

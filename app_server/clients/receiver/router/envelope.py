@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from pydantic_core import from_json, to_json
 
 from protocol.model import Json, JsonObject
-from protocol.signals import MAX_PAYLOAD_BYTES, MAX_SUMMARY_BYTES
+from protocol.signals.delivery import MAX_PAYLOAD_BYTES, MAX_SUMMARY_BYTES
 
 SOURCE = "Prism"
 """Where all signals of a router come from."""

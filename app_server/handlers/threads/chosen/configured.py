@@ -19,8 +19,8 @@ from app_server.runtime.loader import load
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.settings import Overrides, with_overrides
 from app_server.threads.log.state.thread import ThreadState
-from protocol.rollout import Settings
-from protocol.threads import ThreadOverrides
+from protocol.log.rollout import Settings
+from protocol.threads.thread import ThreadOverrides
 
 P = TypeVar("P", bound=ThreadOverrides)
 

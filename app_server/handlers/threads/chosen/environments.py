@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from app_server.handlers.services import Services
 from app_server.sessions.settings import Overrides
-from protocol.errors import RpcError, invalid_member, invalid_request
-from protocol.rollout import LOCAL, StoredEnvironment
-from protocol.turns import TurnEnvironmentParams
+from protocol.jsonrpc.errors import RpcError, invalid_member, invalid_request
+from protocol.log.rollout import LOCAL, StoredEnvironment
+from protocol.turns.turn import TurnEnvironmentParams
 
 MAX_ROOTS = 100
 """Of one environment."""

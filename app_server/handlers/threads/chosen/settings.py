@@ -15,18 +15,18 @@ from app_server.handlers.threads.chosen.environments import chosen_environments
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
-from protocol.errors import RpcError, invalid_member, invalid_params, invalid_request
+from protocol.jsonrpc.errors import RpcError, invalid_member, invalid_params, invalid_request
+from protocol.log.rollout import Settings, StoredProfile
 from protocol.model import WireModel
-from protocol.policy import SandboxMode
-from protocol.rollout import Settings, StoredProfile
-from protocol.threads import (
+from protocol.threads.thread import (
     ThreadForkParams,
     ThreadOverrides,
     ThreadResumeParams,
     ThreadSettingsUpdateParams,
     ThreadStartParams,
 )
-from protocol.turns import TurnStartParams
+from protocol.turns.policy import SandboxMode
+from protocol.turns.turn import TurnStartParams
 
 MAX_PLUGINS = 1000
 

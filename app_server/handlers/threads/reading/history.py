@@ -24,8 +24,8 @@ from app_server.threads.history.timeline import timeline_page
 from app_server.views.first_pages import wire_page
 from app_server.views.history import item_entry, listed_entry, timeline_entry
 from app_server.views.pages import page_size
-from protocol.errors import invalid_params, invalid_request
-from protocol.history import (
+from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.threads.history import (
     ItemThreadItemsListAnchor,
     ThreadItemsListParams,
     ThreadItemsListResponse,

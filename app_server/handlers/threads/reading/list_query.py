@@ -10,8 +10,8 @@ from app_server.threads.index.query import SortKey, ThreadQuery, Within
 from app_server.threads.index.rows import SUB_AGENT_KINDS
 from app_server.threads.organization.filing import FilingState
 from app_server.views.pages import page_size
-from protocol.errors import invalid_params, invalid_request
-from protocol.threads import ThreadListParams
+from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.threads.thread import ThreadListParams
 
 MAX_EXCLUDED = 100
 

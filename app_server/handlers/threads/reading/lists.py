@@ -7,8 +7,8 @@ from app_server.handlers.threads.shown import shown_thread, shown_turns, status_
 from app_server.rpc.context import RequestContext, Routes
 from app_server.views.shown_rows import ShownRows
 from app_server.views.threads import read_state_of
-from protocol.errors import invalid_request
-from protocol.threads import (
+from protocol.jsonrpc.errors import invalid_request
+from protocol.threads.thread import (
     ThreadListParams,
     ThreadListResponse,
     ThreadLoadedListParams,

@@ -15,8 +15,8 @@ from app_server.threads.index.rows import ThreadRow
 from app_server.threads.organization.filing import FilingState
 from app_server.views.pages import page_size
 from app_server.views.threads import thread_of_row
-from protocol.errors import invalid_member, invalid_request
-from protocol.history import (
+from protocol.jsonrpc.errors import invalid_member, invalid_request
+from protocol.threads.history import (
     ThreadSearchOccurrence,
     ThreadSearchOccurrencesParams,
     ThreadSearchOccurrencesResponse,
@@ -25,7 +25,7 @@ from protocol.history import (
     ThreadSearchResult,
     ThreadSearchTextRange,
 )
-from protocol.threads import Thread
+from protocol.threads.thread import Thread
 
 DEFAULT_OCCURRENCES = 50
 MAX_TERM_CHARS = 1_000

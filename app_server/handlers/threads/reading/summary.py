@@ -12,8 +12,8 @@ from app_server.handlers.services import Services
 from app_server.handlers.threads.shown import shown_thread
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.log.state.thread import ThreadState
-from protocol.errors import RpcError, invalid_request
-from protocol.legacy import (
+from protocol.jsonrpc.errors import RpcError, invalid_request
+from protocol.older_interface.approvals import (
     ConversationGitInfo,
     ConversationIdSummaryParams,
     ConversationSummary,

@@ -27,8 +27,7 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
-from protocol.errors import ErrorObject
-from protocol.exec_server import (
+from protocol.exec.processes import (
     ExecEnvironmentInfoResponse,
     ExecMessage,
     ProcessCreditParams,
@@ -36,6 +35,7 @@ from protocol.exec_server import (
     ProcessParams,
     ProcessStartResponse,
 )
+from protocol.jsonrpc.errors import ErrorObject
 from protocol.model import Json, WireModel
 
 Result = TypeVar("Result", bound=WireModel)

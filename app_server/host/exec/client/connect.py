@@ -25,7 +25,7 @@ from app_server.host.exec.protocol import (
     parse,
     render,
 )
-from protocol.exec_server import ExecInitializeParams, ExecInitializeResponse, ExecMessage
+from protocol.exec.processes import ExecInitializeParams, ExecInitializeResponse, ExecMessage
 
 CLIENT_NAME = "app-server"
 

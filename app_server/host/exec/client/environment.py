@@ -18,9 +18,9 @@ from app_server.host.exec.client.client import ExecConnection
 from app_server.host.exec.client.connect import open_exec_connection
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.starts import Start, file_open
-from protocol.environments import EnvironmentShellInfo
-from protocol.exec_files import FileProfile
-from protocol.exec_server import WorkPolicy
+from protocol.exec.files import FileProfile
+from protocol.exec.processes import WorkPolicy
+from protocol.host.environments import EnvironmentShellInfo
 
 logger = logging.getLogger(__name__)
 

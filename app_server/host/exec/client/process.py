@@ -18,7 +18,7 @@ from app_server.host.exec.protocol import (
     WINDOW_BYTES,
     ProtocolBroken,
 )
-from protocol.exec_server import ProcessExitedParams
+from protocol.exec.processes import ProcessExitedParams
 
 QUEUED_BYTES = 64 * 1024
 """Input that may wait for the window before `drain` waits for it to shrink."""

@@ -21,7 +21,7 @@ from app_server.host.exec.server.confining import confinement_there
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
-from protocol.exec_server import CommandStartParams
+from protocol.exec.processes import CommandStartParams
 
 
 class CommandChild(asyncio.ReadTransport):

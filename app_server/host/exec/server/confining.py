@@ -8,7 +8,7 @@ from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.profile_places import confinement_of_profile
 from app_server.permissions.grants import Grant
-from protocol.exec_server import WorkPolicy
+from protocol.exec.processes import WorkPolicy
 
 
 def confinement_there(policy: WorkPolicy, start: str | None, places: Places) -> Confinement:

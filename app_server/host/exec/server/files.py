@@ -19,7 +19,7 @@ from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.readable import parts_of, readable, reads_everything
 from app_server.runtime.reaching import NOT_A_FILE, Allows, NotReached, open_file
-from protocol.exec_files import FileOpenParams
+from protocol.exec.files import FileOpenParams
 
 NUMBERS: Mapping[str, int] = {os.strerror(errno.ENOENT): errno.ENOENT, NOT_A_FILE: errno.EINVAL}
 """Those of errors that a client has to know from others."""

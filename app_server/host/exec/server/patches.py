@@ -26,7 +26,7 @@ from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved
-from protocol.exec_files import (
+from protocol.exec.files import (
     PatchAllowed,
     PatchPlanned,
     PatchStartParams,

@@ -25,7 +25,7 @@ from app_server.host.exec.server.commands import CommandChild
 from app_server.host.exec.server.served import ServedChild
 from app_server.host.exec.server.tunnel import TunnelChild
 from app_server.host.processes import LocalProcess
-from protocol.exec_server import ProcessCreditParams, ProcessExitedParams, StreamName
+from protocol.exec.processes import ProcessCreditParams, ProcessExitedParams, StreamName
 
 Child: TypeAlias = LocalProcess | CommandChild | ServedChild | TunnelChild
 

@@ -43,8 +43,7 @@ from app_server.host.exec.server.served import ServedChild
 from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
 from app_server.permissions.confinement.places import places_of_machine
-from protocol.errors import ErrorObject
-from protocol.exec_server import (
+from protocol.exec.processes import (
     ExecEnvironmentInfoResponse,
     ExecInitializeParams,
     ExecInitializeResponse,
@@ -53,6 +52,7 @@ from protocol.exec_server import (
     ProcessParams,
     ProcessStartResponse,
 )
+from protocol.jsonrpc.errors import ErrorObject
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from app_server.host.exec.server.tunnel import open_tunnel
 from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.permissions.confinement.places import Places
 from app_server.runtime.launch import Launch
-from protocol.exec_files import FileOpenParams, PatchStartParams
-from protocol.exec_server import CommandStartParams, ConnectionOpenParams, ProcessStartParams
+from protocol.exec.files import FileOpenParams, PatchStartParams
+from protocol.exec.processes import CommandStartParams, ConnectionOpenParams, ProcessStartParams
 from protocol.model import WireModel
 
 Params = TypeVar("Params", bound=WireModel)

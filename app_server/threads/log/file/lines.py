@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app_server.threads.log.file.bounded_lines import read_lines
-from protocol.record_base import ROLLOUT_VERSION
-from protocol.rollout import Record, parse_record
+from protocol.log.base import ROLLOUT_VERSION
+from protocol.log.rollout import Record, parse_record
 
 _PREFIX = re.compile(rb'\{"v":%d,"atMs":(-?\d{1,18}),"type":"(\w+)"' % ROLLOUT_VERSION)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from app_server.runtime.disk import make_folder, sync_folder
 from app_server.threads.log.file.descriptors import open_file
 from app_server.threads.log.file.locks import WriterLock
-from protocol.rollout import Record, render_record
+from protocol.log.rollout import Record, render_record
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ Source: docs/wire.md, "Sending again".
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from protocol.rollout import InputAccepted
+from protocol.log.rollout import InputAccepted
 
 KEPT = 1024
 """The newest inputs of a thread; what is older counts as new."""

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Iterator
 
-from protocol.items import KnownThreadItem, ThreadItem
-from protocol.rollout import ItemCompleted, parse_record
+from protocol.log.rollout import ItemCompleted, parse_record
+from protocol.turns.items import KnownThreadItem, ThreadItem
 
 
 class KeptItems:

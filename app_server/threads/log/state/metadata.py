@@ -6,7 +6,7 @@ Source: docs/threads.md.
 import uuid
 from dataclasses import dataclass, field
 
-from protocol.metadata_records import (
+from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
     DaybreakChanged,
@@ -18,8 +18,8 @@ from protocol.metadata_records import (
     ReadStateChanged,
     SectionChanged,
 )
-from protocol.thread_facts import ThreadAttachment, ThreadGoal
-from protocol.threads import (
+from protocol.threads.facts import ThreadAttachment, ThreadGoal
+from protocol.threads.thread import (
     GitInfo,
     ThreadMemoryMode,
     ThreadReadState,

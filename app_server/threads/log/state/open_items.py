@@ -8,7 +8,8 @@ from collections import defaultdict
 from io import StringIO
 from typing import TypeAlias
 
-from protocol.items import (
+from protocol.model import WireModel
+from protocol.turns.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
     KnownThreadItem,
@@ -20,7 +21,6 @@ from protocol.items import (
     ReasoningThreadItem,
     ThreadItem,
 )
-from protocol.model import WireModel
 
 Texts: TypeAlias = defaultdict[tuple[str, int], StringIO]
 """By the member that they belong to, and the index in it.

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from protocol.items import UserInput
-from protocol.rollout import (
+from protocol.log.rollout import (
     QueuePaused,
     QueueRecord,
     QueueReordered,
@@ -21,6 +20,7 @@ from protocol.rollout import (
     SubmissionRemoved,
     SubmissionTaken,
 )
+from protocol.turns.items import UserInput
 
 MAX_ENTRIES = 100
 MAX_ENTRY_BYTES = 900_000

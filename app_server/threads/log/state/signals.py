@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from protocol.log.rollout import HistoryAppended, HistoryCompacted, SignalMark
 from protocol.model import JsonObject
-from protocol.rollout import HistoryAppended, HistoryCompacted, SignalMark
 
 MAX_REMEMBERED = 1024
 """Signals a thread remembers; the oldest that are over are forgotten first."""

@@ -13,10 +13,8 @@ from app_server.threads.log.state.kept_items import KeptItems
 from app_server.threads.log.state.metadata import ThreadMetadata
 from app_server.threads.log.state.queue import QueueState
 from app_server.threads.log.state.signals import SignalBook
-from protocol.items import ThreadItem, UserMessageThreadItem, text_of_input
-from protocol.metadata_records import MetadataRecord
-from protocol.model import JsonObject
-from protocol.rollout import (
+from protocol.log.metadata import MetadataRecord
+from protocol.log.rollout import (
     ApprovalDecided,
     ArchivedChanged,
     FilesChanging,
@@ -40,7 +38,9 @@ from protocol.rollout import (
     TurnsReverted,
     TurnStarted,
 )
-from protocol.turns import ThreadTokenUsage, TurnError
+from protocol.model import JsonObject
+from protocol.turns.items import ThreadItem, UserMessageThreadItem, text_of_input
+from protocol.turns.turn import ThreadTokenUsage, TurnError
 
 PREVIEW_CHARS = 1024
 """Of the first message of a user that lists show."""

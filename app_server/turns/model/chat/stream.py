@@ -30,9 +30,9 @@ from app_server.turns.model.response.bounds import (
     MAX_RESPONSE_BYTES,
     too_long,
 )
-from protocol.half_characters import read_json
+from protocol.jsonrpc.half_characters import read_json
 from protocol.model import Json, JsonObject
-from protocol.turns import TokenUsageBreakdown
+from protocol.turns.turn import TokenUsageBreakdown
 
 DONE = b"[DONE]"
 CUT_SHORT = ("length", "content_filter")

@@ -12,8 +12,9 @@ from itertools import islice
 from app_server.permissions.confinement.confining import has_network
 from app_server.turns.model.prompt.request import message, only_text
 from app_server.turns.model.response.proposed_plan import PLAN_CLOSING, PLAN_OPENING
+from protocol.log.rollout import LOCAL, Settings, WorkingFolder
 from protocol.model import JsonObject
-from protocol.policy import (
+from protocol.turns.policy import (
     AskForApproval,
     DangerFullAccessSandboxPolicy,
     ExternalSandboxPolicy,
@@ -21,7 +22,6 @@ from protocol.policy import (
     ReadOnlySandboxPolicy,
     SandboxPolicy,
 )
-from protocol.rollout import LOCAL, Settings, WorkingFolder
 
 INSTRUCTIONS = "project_instructions"
 PERMISSIONS = "permissions"

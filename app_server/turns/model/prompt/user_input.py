@@ -11,7 +11,9 @@ import anyio.to_thread
 from app_server.extension.plugins import PLUGIN_SCHEME
 from app_server.runtime.contained_files import BrokenFiles, read_text
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, check_url, image_url
-from protocol.items import (
+from protocol.log.rollout import SignalMark
+from protocol.model import JsonObject
+from protocol.turns.items import (
     AudioUserInput,
     ImageUserInput,
     LocalAudioUserInput,
@@ -21,8 +23,6 @@ from protocol.items import (
     TextUserInput,
     UserInput,
 )
-from protocol.model import JsonObject
-from protocol.rollout import SignalMark
 
 SKILL_FILE = "SKILL.md"
 

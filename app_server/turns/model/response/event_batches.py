@@ -18,7 +18,7 @@ from app_server.turns.model.interface import (
 )
 from app_server.turns.model.response.bounds import ResponseBounds, too_long
 from app_server.turns.model.wire import EventReader
-from protocol.account import RateLimitSnapshot
+from protocol.server.account import RateLimitSnapshot
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 BATCH = 8

@@ -11,8 +11,8 @@ import anyio
 from app_server.patch.streamed import StreamedPatch
 from app_server.turns.model.interface import CallInputDelta
 from app_server.turns.recorder import TurnRecorder
-from protocol.items import FileChangePatchUpdatedNotification
 from protocol.model import JsonObject
+from protocol.turns.items import FileChangePatchUpdatedNotification
 
 INTERVAL_S = 0.5
 """Between two notifications of one patch; the last one does not wait."""

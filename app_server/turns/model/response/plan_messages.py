@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from app_server.turns.model.response.proposed_plan import Piece, PlanSplitter, split_plan
 from app_server.turns.recorder import TurnRecorder
-from protocol.items import (
+from protocol.model import JsonObject
+from protocol.turns.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
     PlanDeltaNotification,
     PlanThreadItem,
 )
-from protocol.model import JsonObject
 
 
 class TurnPlans:

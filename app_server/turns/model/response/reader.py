@@ -19,8 +19,9 @@ from app_server.turns.model.response.patch_progress import PatchProgress
 from app_server.turns.model.response.plan_messages import PlanMessage, TurnPlans
 from app_server.turns.model.response.web_search import search_item
 from app_server.turns.recorder import TurnRecorder
-from protocol.account import RateLimitSnapshot
-from protocol.items import (
+from protocol.model import Json, JsonObject, WireModel
+from protocol.server.account import RateLimitSnapshot
+from protocol.turns.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
     ReasoningSummaryPartAddedNotification,
@@ -29,9 +30,8 @@ from protocol.items import (
     ReasoningThreadItem,
     WebSearchThreadItem,
 )
-from protocol.model import Json, JsonObject, WireModel
-from protocol.responses import MessagePhase
-from protocol.turns import TokenUsageBreakdown
+from protocol.turns.response_items import MessagePhase
+from protocol.turns.turn import TokenUsageBreakdown
 
 OpenItem = TypeVar("OpenItem", AgentMessageThreadItem, ReasoningThreadItem, WebSearchThreadItem)
 

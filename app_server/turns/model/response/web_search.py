@@ -3,7 +3,8 @@
 Source: observed behaviour of Codex; the public Responses reference, `web_search_call`.
 """
 
-from protocol.items import (
+from protocol.model import Json, JsonObject
+from protocol.turns.items import (
     FindInPageWebSearchAction,
     OpenPageWebSearchAction,
     OtherWebSearchAction,
@@ -11,7 +12,6 @@ from protocol.items import (
     WebSearchAction,
     WebSearchThreadItem,
 )
-from protocol.model import Json, JsonObject
 
 
 def search_item(item_id: str, raw: JsonObject) -> WebSearchThreadItem:

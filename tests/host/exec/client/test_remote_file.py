@@ -8,8 +8,8 @@ from websockets.asyncio.server import ServerConnection
 
 from app_server.host.exec.client.remote_file import read_beginning
 from app_server.host.exec.client.starts import file_open
-from protocol.exec_server import WorkPolicy
-from protocol.policy import DangerFullAccessSandboxPolicy
+from protocol.exec.processes import WorkPolicy
+from protocol.turns.policy import DangerFullAccessSandboxPolicy
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.played_exec_server import connected, playing, welcome
 

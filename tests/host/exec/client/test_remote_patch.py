@@ -14,9 +14,9 @@ from app_server.host.exec.client.remote_patch import planned_elsewhere
 from app_server.host.exec.client.starts import patch_start
 from app_server.host.exec.patch_lines import line_of
 from app_server.patch.errors import NotWritten
-from protocol.exec_server import WorkPolicy
+from protocol.exec.processes import WorkPolicy
 from protocol.model import WireModel
-from protocol.policy import DangerFullAccessSandboxPolicy
+from protocol.turns.policy import DangerFullAccessSandboxPolicy
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.played_exec_server import connected, playing, welcome
 

@@ -13,8 +13,8 @@ from app_server.host.exec.server.commands import run_command
 from app_server.host.proxy.gate import Gate
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.places import places_of_machine
-from protocol.exec_server import CommandStartParams
-from protocol.policy import DangerFullAccessSandboxPolicy
+from protocol.exec.processes import CommandStartParams
+from protocol.turns.policy import DangerFullAccessSandboxPolicy
 from tests.support.files.fifos import read_fifo
 from tests.support.harness import WAIT_S
 

@@ -20,7 +20,7 @@ from app_server.turns.model.interface import (
     TextDelta,
 )
 from app_server.turns.model.response import bounds as response_bounds
-from protocol.turns import TokenUsageBreakdown
+from protocol.turns.turn import TokenUsageBreakdown
 from tests.support.paths import RECORDINGS
 
 STREAMS = RECORDINGS / "chat_completions"

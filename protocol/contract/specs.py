@@ -1,0 +1,218 @@
+"""What one row of the tables in `methods` says.
+
+Types are named, not imported: most processes use few areas, and importing all would cost more
+than the rest of the start. A row loads its area at first use; a test loads them all.
+"""
+
+import importlib
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from protocol.model import REQUEST, WireModel
+
+
+class Access(Enum):
+    """How a request orders itself against others of its connection."""
+
+    EXCLUSIVE = "exclusive"
+    """Alone in its lane, after all that came before."""
+    SHARED = "shared"
+    """In its lane, beside other shared requests."""
+    FREE = "free"
+    """In no lane: it must not wait for others, or others for it."""
+    BARRIER = "barrier"
+    """Answered before the next message of the connection is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The lane of a request: all that share a lane keep their order; other lanes may overtake."""
+
+    access: Access
+    lane: str = ""
+    """What the lane is for."""
+    member: str = ""
+    """The params member whose value tells lanes apart; without one there is a single lane."""
+
+
+FREE = Order(Access.FREE)
+BARRIER = Order(Access.BARRIER)
+THREAD = Order(Access.EXCLUSIVE, "thread", "threadId")
+THREAD_READ = Order(Access.SHARED, "thread", "threadId")
+COMMAND = Order(Access.EXCLUSIVE, "command", "processId")
+PROCESS = Order(Access.EXCLUSIVE, "process", "processHandle")
+SEARCH = Order(Access.EXCLUSIVE, "search", "sessionId")
+WATCH = Order(Access.EXCLUSIVE, "watch", "watchId")
+ENVIRONMENT = Order(Access.EXCLUSIVE, "environment", "environmentId")
+ENVIRONMENT_READ = Order(Access.SHARED, "environment", "environmentId")
+MCP_LOGIN = Order(Access.EXCLUSIVE, "mcpLogin", "name")
+ACCOUNT = Order(Access.EXCLUSIVE, "account")
+ACCOUNT_READ = Order(Access.SHARED, "account")
+CONFIG = Order(Access.EXCLUSIVE, "config")
+CONFIG_READ = Order(Access.SHARED, "config")
+PROJECTS = Order(Access.EXCLUSIVE, "projects")
+PROJECTS_READ = Order(Access.SHARED, "projects")
+SECTIONS = Order(Access.EXCLUSIVE, "sections")
+SECTIONS_READ = Order(Access.SHARED, "sections")
+SIGNALS = Order(Access.EXCLUSIVE, "signals")
+
+
+class Takes(Enum):
+    """What may stand in `params`."""
+
+    OBJECT = "object"
+    OBJECT_OR_NULL = "objectOrNull"
+    NOTHING = "nothing"
+    """Null, or an object without members, is as good as nothing."""
+
+
+OBJECT_OR_NULL, NOTHING = Takes.OBJECT_OR_NULL, Takes.NOTHING
+
+
+class ParamsMissing(Exception):
+    """A method that needs params was called without."""
+
+
+class NoParams(WireModel, extra="forbid"):
+    """The params of a method that takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSpec:
+    """One request: where its types are, its order, and who may use it.
+
+    A method with area `turns.turn` and stem `TurnStart` takes `TurnStartParams` of
+    `protocol.turns.turn` and is answered with `TurnStartResponse`.
+    """
+
+    area: str
+    stem: str
+    order: Order = FREE
+    takes: Takes = Takes.OBJECT
+    params_stem: str = ""
+    """The params' stem where it is another than the response's."""
+    experimental: bool = False
+    extension: bool = False
+    """The reference does not have it."""
+    large: bool = False
+    """Answers are as large as what the client asks for, up to MAX_LARGE_ANSWER_CHARS."""
+
+    @property
+    def module(self) -> str:
+        """The name of the module with the types, which is imported with their first use."""
+        return module_of(self.area)
+
+    @property
+    def params_name(self) -> str | None:
+        """The name of the params' type; None when there is none."""
+        if self.takes is Takes.NOTHING:
+            return None
+        return f"{self.params_stem or self.stem}Params"
+
+    @property
+    def result_name(self) -> str:
+        """The name of the result's type."""
+        return f"{self.stem}Response"
+
+    @property
+    def params(self) -> Any:
+        """The type of the params: a WireModel, or a named union of them."""
+        return NoParams if self.params_name is None else load_type(self.area, self.params_name)
+
+    @property
+    def result(self) -> Any:
+        """The type of the result: a WireModel, or a named union of them."""
+        return load_type(self.area, self.result_name)
+
+    def build(self) -> None:
+        """Import the types and build their validators: 20 ms for one with items of turns."""
+        type_adapter(self.params)
+        type_adapter(self.result)
+
+    def parse_params(self, value: Any, adapter: TypeAdapter[Any] | None = None) -> Any:
+        """Check params and give them their type, with the `adapter` of that if it is at hand.
+
+        Null and absent are the same; they stand for no members where params may be left out.
+
+        Raises:
+            ParamsMissing: they may not be left out.
+            pydantic.ValidationError: they do not fit.
+        """
+        if value is None:
+            if self.takes is Takes.OBJECT:
+                raise ParamsMissing
+            value = {}
+        adapter = adapter or type_adapter(self.params)
+        # What the adapter's own method does besides is for options that are not used here.
+        return adapter.validator.validate_python(value, context=REQUEST)
+
+    def parse_result(self, value: Any) -> Any:
+        """Check a result and give it its type.
+
+        Raises:
+            pydantic.ValidationError: it does not fit.
+        """
+        return type_adapter(self.result).validate_python(value)
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationSpec:
+    """One notification: where its type is, and who hears it."""
+
+    area: str
+    params_name: str
+    experimental: bool = False
+    extension: bool = False
+    """The reference does not have it."""
+    opt_in: bool = False
+    """Told only to clients with the opt-in, though its type is stable: as the reference does."""
+
+    @property
+    def params(self) -> type[WireModel]:
+        """The type of the params."""
+        params: type[WireModel] = load_type(self.area, self.params_name)
+        return params
+
+
+def method(
+    area: str,
+    stem: str,
+    order: Order = FREE,
+    takes: Takes = Takes.OBJECT,
+    params_stem: str = "",
+    *,
+    large: bool = False,
+) -> MethodSpec:
+    """Describe a method that every client may call."""
+    return MethodSpec(area, stem, order, takes, params_stem, large=large)
+
+
+def trial(area: str, stem: str, order: Order = FREE, takes: Takes = Takes.OBJECT) -> MethodSpec:
+    """Describe a method that needs the experimental opt-in."""
+    return MethodSpec(area, stem, order, takes, experimental=True)
+
+
+def ours(area: str, stem: str, order: Order = FREE) -> MethodSpec:
+    """Describe a method that the reference does not have; it needs the opt-in too."""
+    return MethodSpec(area, stem, order, experimental=True, extension=True)
+
+
+@cache
+def load_type(area: str, name: str) -> Any:
+    """Import a wire type by its area (a module of `protocol`) and name."""
+    return getattr(importlib.import_module(module_of(area)), name)
+
+
+def module_of(area: str) -> str:
+    """Return the name of the module of an area."""
+    return f"protocol.{area}"
+
+
+@cache
+def type_adapter(wire_type: Any) -> TypeAdapter[Any]:
+    """Build the validator of a wire type once."""
+    return TypeAdapter(wire_type)

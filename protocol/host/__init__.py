@@ -1,0 +1,1 @@
+"""Machines on the wire: files, processes and search on the server's own, environments elsewhere."""

@@ -1,0 +1,1 @@
+"""What threads are given from outside: apps, plugins, skills, hooks and MCP servers."""

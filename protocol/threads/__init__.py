@@ -1,0 +1,1 @@
+"""Threads on the wire: themselves, their history, and what hangs on them."""

@@ -1,0 +1,1 @@
+"""Turns on the wire: their items, what the model may do, and what the user is asked meanwhile."""
