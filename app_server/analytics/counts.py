@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from protocol.model import UnknownVariant, WireModel
-from protocol.turns.items import (
-    ItemCompletedNotification,
-    ItemGuardianApprovalReviewCompletedNotification,
-    McpToolCallThreadItem,
+from protocol.turns.auto_review import ItemGuardianApprovalReviewCompletedNotification
+from protocol.turns.items import ItemCompletedNotification, McpToolCallThreadItem
+from protocol.turns.notifications import (
+    ThreadTokenUsageUpdatedNotification,
+    TurnCompletedNotification,
 )
-from protocol.turns.turn import ThreadTokenUsageUpdatedNotification, TurnCompletedNotification
 
 MAX_COUNTERS = 512
 """Names that are counted; what comes under further ones is counted as `OTHER`."""

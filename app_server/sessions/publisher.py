@@ -16,19 +16,16 @@ from protocol.host.environments import EnvironmentConnectionNotification
 from protocol.integrations.mcp import McpServerStatusUpdatedNotification
 from protocol.model import WireModel
 from protocol.server.lifecycle import WarningNotification
-from protocol.threads.thread import (
-    ThreadQueueChangedNotification,
-    ThreadStatus,
-    ThreadStatusChangedNotification,
-)
+from protocol.threads.notifications import ThreadStatusChangedNotification
+from protocol.threads.queue import ThreadQueueChangedNotification
+from protocol.threads.thread import ThreadStatus
 from protocol.turns.items import AgentMessageThreadItem, UserMessageThreadItem
-from protocol.turns.turn import (
+from protocol.turns.notifications import (
     ErrorNotification,
-    Turn,
     TurnCompletedNotification,
-    TurnError,
     TurnStartedNotification,
 )
+from protocol.turns.turn import Turn, TurnError
 
 TurnEnd: TypeAlias = Literal["completed", "interrupted", "failed"]
 

@@ -14,7 +14,7 @@ from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.starter import TurnStarter, already_begun
 from app_server.turns.run import TurnRun
-from protocol.turns.turn import ReviewTarget
+from protocol.turns.code_review import ReviewTarget
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from app_server.tools.environments import NoEnvironment
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.run import TurnRun
 from protocol.model import JsonObject
-from protocol.turns.turn import ErrorNotification, TurnError
+from protocol.turns.notifications import ErrorNotification
+from protocol.turns.turn import TurnError
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,11 @@ from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject
-from protocol.turns.turn import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
+from protocol.turns.notifications import (
+    TurnPlanStep,
+    TurnPlanStepStatus,
+    TurnPlanUpdatedNotification,
+)
 
 NAME = "update_plan"
 UPDATED = "Plan updated"

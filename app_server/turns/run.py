@@ -30,7 +30,7 @@ from app_server.turns.tools.scheduling import run_calls
 from app_server.turns.tools.table import ToolTable
 from protocol.model import Json, JsonObject
 from protocol.turns.items import AgentMessageThreadItem
-from protocol.turns.turn import McpMetaByServer
+from protocol.turns.requests import McpMetaByServer
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from app_server.threads.history.pages import (
 )
 from app_server.views.pages import page_size
 from app_server.views.turns import turn_of_page
-from protocol.threads.thread import ThreadResumeInitialTurnsPageParams, TurnsPage
+from protocol.threads.start import ThreadResumeInitialTurnsPageParams, TurnsPage
 
 
 def wire_page(

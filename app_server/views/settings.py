@@ -3,12 +3,9 @@
 from typing import Any, TypeVar
 
 from protocol.log.rollout import Settings
-from protocol.threads.thread import (
-    Thread,
-    ThreadEnvironment,
-    ThreadSettings,
-    ThreadSettingsResponse,
-)
+from protocol.threads.settings import ThreadSettings
+from protocol.threads.start import ThreadSettingsResponse
+from protocol.threads.thread import Thread, ThreadEnvironment
 from protocol.turns.policy import (
     ActivePermissionProfile,
     DangerFullAccessSandboxPolicy,

@@ -1,9 +1,9 @@
 """The closed set of messages: every method we answer, every message we send.
 
 A row names the area (a module of `protocol`), the stem of its types and its order:
-`method("turns.turn", "TurnStart", THREAD)` takes `protocol.turns.turn.TurnStartParams`, is answered
-with `TurnStartResponse`, and keeps its place among requests about the same thread. `trial` rows
-need the experimental opt-in; `ours` rows do too, and the reference does not have them.
+`method("turns.requests", "TurnStart", THREAD)` takes `protocol.turns.requests.TurnStartParams`, is
+answered with `TurnStartResponse`, and keeps its place among requests about the same thread. `trial`
+rows need the experimental opt-in; `ours` rows do too, and the reference does not have them.
 Source: docs/wire.md, "Methods".
 """
 
@@ -54,10 +54,10 @@ METHODS: Mapping[str, MethodSpec] = {
     "app/list": method("integrations.apps", "AppsList", FREE),
     "app/read": method("integrations.apps", "AppsRead", FREE),
     "collaborationMode/list": trial("server.models", "CollaborationModeList", FREE),
-    "command/exec": method("host.processes", "CommandExec", FREE, large=True),
-    "command/exec/resize": method("host.processes", "CommandExecResize", COMMAND),
-    "command/exec/terminate": method("host.processes", "CommandExecTerminate", COMMAND),
-    "command/exec/write": method("host.processes", "CommandExecWrite", COMMAND),
+    "command/exec": method("host.commands", "CommandExec", FREE, large=True),
+    "command/exec/resize": method("host.commands", "CommandExecResize", COMMAND),
+    "command/exec/terminate": method("host.commands", "CommandExecTerminate", COMMAND),
+    "command/exec/write": method("host.commands", "CommandExecWrite", COMMAND),
     "config/batchWrite": method(
         "server.config", "ConfigWrite", CONFIG, params_stem="ConfigBatchWrite"
     ),
@@ -79,22 +79,22 @@ METHODS: Mapping[str, MethodSpec] = {
     ),
     "experimentalFeature/list": method("server.models", "ExperimentalFeatureList", FREE),
     "feedback/save": method("server.lifecycle", "FeedbackSave", FREE),
-    "fs/copy": method("host.processes", "FsCopy", FREE),
-    "fs/createDirectory": method("host.processes", "FsCreateDirectory", FREE),
-    "fs/getMetadata": method("host.processes", "FsGetMetadata", FREE),
-    "fs/readDirectory": method("host.processes", "FsReadDirectory", FREE, large=True),
-    "fs/readFile": method("host.processes", "FsReadFile", FREE, large=True),
-    "fs/remove": method("host.processes", "FsRemove", FREE),
-    "fs/unwatch": method("host.processes", "FsUnwatch", WATCH),
-    "fs/watch": method("host.processes", "FsWatch", WATCH),
-    "fs/writeFile": method("host.processes", "FsWriteFile", FREE),
+    "fs/copy": method("host.files", "FsCopy", FREE),
+    "fs/createDirectory": method("host.files", "FsCreateDirectory", FREE),
+    "fs/getMetadata": method("host.files", "FsGetMetadata", FREE),
+    "fs/readDirectory": method("host.files", "FsReadDirectory", FREE, large=True),
+    "fs/readFile": method("host.files", "FsReadFile", FREE, large=True),
+    "fs/remove": method("host.files", "FsRemove", FREE),
+    "fs/unwatch": method("host.files", "FsUnwatch", WATCH),
+    "fs/watch": method("host.files", "FsWatch", WATCH),
+    "fs/writeFile": method("host.files", "FsWriteFile", FREE),
     "fuzzyFileSearch": method("host.search", "FuzzyFileSearch", FREE),
     "fuzzyFileSearch/sessionStart": trial("host.search", "FuzzyFileSearchSessionStart", SEARCH),
     "fuzzyFileSearch/sessionStop": trial("host.search", "FuzzyFileSearchSessionStop", SEARCH),
     "fuzzyFileSearch/sessionUpdate": trial("host.search", "FuzzyFileSearchSessionUpdate", SEARCH),
-    "getAuthStatus": method("older_interface.approvals", "GetAuthStatus", ACCOUNT_READ),
-    "getConversationSummary": method("older_interface.approvals", "GetConversationSummary", FREE),
-    "gitDiffToRemote": method("older_interface.approvals", "GitDiffToRemote", FREE, large=True),
+    "getAuthStatus": method("older_interface.queries", "GetAuthStatus", ACCOUNT_READ),
+    "getConversationSummary": method("older_interface.queries", "GetConversationSummary", FREE),
+    "gitDiffToRemote": method("older_interface.queries", "GitDiffToRemote", FREE, large=True),
     "hooks/list": method("integrations.skills", "HooksList", FREE),
     "initialize": method("server.lifecycle", "Initialize", BARRIER),
     "marketplace/add": method("integrations.marketplaces", "MarketplaceAdd", CONFIG),
@@ -122,14 +122,14 @@ METHODS: Mapping[str, MethodSpec] = {
     "process/resizePty": trial("host.processes", "ProcessResizePty", PROCESS),
     "process/spawn": trial("host.processes", "ProcessSpawn", PROCESS),
     "process/writeStdin": trial("host.processes", "ProcessWriteStdin", PROCESS),
-    "project/create": trial("threads.planning", "ProjectCreate", PROJECTS),
-    "project/delete": trial("threads.planning", "ProjectDelete", PROJECTS),
-    "project/import": trial("threads.planning", "ProjectImport", PROJECTS),
-    "project/list": trial("threads.planning", "ProjectList", PROJECTS_READ),
-    "project/move": trial("threads.planning", "ProjectMove", PROJECTS),
-    "project/read": trial("threads.planning", "ProjectRead", PROJECTS_READ),
-    "project/update": trial("threads.planning", "ProjectUpdate", PROJECTS),
-    "review/start": method("turns.turn", "ReviewStart", THREAD),
+    "project/create": trial("organization.projects", "ProjectCreate", PROJECTS),
+    "project/delete": trial("organization.projects", "ProjectDelete", PROJECTS),
+    "project/import": trial("organization.projects", "ProjectImport", PROJECTS),
+    "project/list": trial("organization.projects", "ProjectList", PROJECTS_READ),
+    "project/move": trial("organization.projects", "ProjectMove", PROJECTS),
+    "project/read": trial("organization.projects", "ProjectRead", PROJECTS_READ),
+    "project/update": trial("organization.projects", "ProjectUpdate", PROJECTS),
+    "review/start": method("turns.code_review", "ReviewStart", THREAD),
     "server/diagnostics": trial("server.diagnostics", "ServerDiagnostics", FREE),
     "signal/deliver": ours("signals.delivery", "SignalDeliver", SIGNALS),
     "signal/list": ours("signals.delivery", "SignalList", FREE),
@@ -138,66 +138,72 @@ METHODS: Mapping[str, MethodSpec] = {
     "skills/config/write": method("integrations.skills", "SkillsConfigWrite", CONFIG),
     "skills/extraRoots/set": method("integrations.skills", "SkillsExtraRootsSet", CONFIG),
     "skills/list": method("integrations.skills", "SkillsList", FREE),
-    "thread/archive": method("threads.thread", "ThreadArchive", THREAD),
-    "thread/attachment/add": method("threads.planning", "ThreadAttachmentAdd", THREAD),
-    "thread/attachment/list": method("threads.planning", "ThreadAttachmentList", THREAD_READ),
-    "thread/attachment/remove": method("threads.planning", "ThreadAttachmentRemove", THREAD),
-    "thread/attachmentOwner/list": method("threads.planning", "ThreadAttachmentOwnerList", FREE),
+    "thread/archive": method("threads.changes", "ThreadArchive", THREAD),
+    "thread/attachment/add": method("organization.attachments", "ThreadAttachmentAdd", THREAD),
+    "thread/attachment/list": method(
+        "organization.attachments", "ThreadAttachmentList", THREAD_READ
+    ),
+    "thread/attachment/remove": method(
+        "organization.attachments", "ThreadAttachmentRemove", THREAD
+    ),
+    "thread/attachmentOwner/list": method(
+        "organization.attachments", "ThreadAttachmentOwnerList", FREE
+    ),
     "thread/backgroundTerminals/clean": trial(
-        "host.processes", "ThreadBackgroundTerminalsClean", THREAD
+        "host.terminals", "ThreadBackgroundTerminalsClean", THREAD
     ),
     "thread/backgroundTerminals/list": trial(
-        "host.processes", "ThreadBackgroundTerminalsList", THREAD_READ
+        "host.terminals", "ThreadBackgroundTerminalsList", THREAD_READ
     ),
     "thread/backgroundTerminals/terminate": trial(
-        "host.processes", "ThreadBackgroundTerminalsTerminate", THREAD
+        "host.terminals", "ThreadBackgroundTerminalsTerminate", THREAD
     ),
-    "thread/compact/start": method("threads.planning", "ThreadCompactStart", THREAD),
-    "thread/decrement_elicitation": trial("threads.thread", "ThreadDecrementElicitation", THREAD),
-    "thread/delete": method("threads.thread", "ThreadDelete", THREAD),
-    "thread/fork": method("threads.thread", "ThreadFork", THREAD),
-    "thread/goal/clear": method("threads.planning", "ThreadGoalClear", THREAD),
-    "thread/goal/get": method("threads.planning", "ThreadGoalGet", THREAD_READ),
-    "thread/goal/set": method("threads.planning", "ThreadGoalSet", THREAD),
-    "thread/increment_elicitation": trial("threads.thread", "ThreadIncrementElicitation", THREAD),
-    "thread/inject_items": method("threads.thread", "ThreadInjectItems", THREAD),
+    "thread/compact/start": method("threads.context", "ThreadCompactStart", THREAD),
+    "thread/decrement_elicitation": trial("threads.changes", "ThreadDecrementElicitation", THREAD),
+    "thread/delete": method("threads.changes", "ThreadDelete", THREAD),
+    "thread/fork": method("threads.start", "ThreadFork", THREAD),
+    "thread/goal/clear": method("threads.goals", "ThreadGoalClear", THREAD),
+    "thread/goal/get": method("threads.goals", "ThreadGoalGet", THREAD_READ),
+    "thread/goal/set": method("threads.goals", "ThreadGoalSet", THREAD),
+    "thread/increment_elicitation": trial("threads.changes", "ThreadIncrementElicitation", THREAD),
+    "thread/inject_items": method("threads.changes", "ThreadInjectItems", THREAD),
     "thread/items/list": method("threads.history", "ThreadItemsList", THREAD_READ),
     "thread/items/read": trial("threads.history", "ThreadItemsRead", THREAD_READ),
-    "thread/list": method("threads.thread", "ThreadList", FREE),
-    "thread/loaded/list": method("threads.thread", "ThreadLoadedList", FREE),
-    "thread/memory/read": trial("threads.thread", "ThreadMemoryRead", THREAD_READ),
-    "thread/memoryMode/set": trial("threads.thread", "ThreadMemoryModeSet", THREAD),
-    "thread/metadata/update": method("threads.thread", "ThreadMetadataUpdate", THREAD),
-    "thread/name/set": method("threads.thread", "ThreadSetName", THREAD),
-    "thread/prepareApprovedPlan": trial("threads.planning", "ThreadPrepareApprovedPlan", THREAD),
-    "thread/queue/add": trial("threads.planning", "ThreadQueueAdd", THREAD),
-    "thread/queue/delete": trial("threads.planning", "ThreadQueueDelete", THREAD),
-    "thread/queue/list": trial("threads.planning", "ThreadQueueList", THREAD_READ),
-    "thread/queue/reorder": trial("threads.planning", "ThreadQueueReorder", THREAD),
-    "thread/queue/start": trial("threads.planning", "ThreadQueueStart", THREAD),
-    "thread/queue/update": trial("threads.planning", "ThreadQueueUpdate", THREAD),
-    "thread/read": method("threads.thread", "ThreadRead", THREAD_READ),
+    "thread/list": method("threads.lists", "ThreadList", FREE),
+    "thread/loaded/list": method("threads.lists", "ThreadLoadedList", FREE),
+    "thread/memory/read": trial("threads.metadata", "ThreadMemoryRead", THREAD_READ),
+    "thread/memoryMode/set": trial("threads.metadata", "ThreadMemoryModeSet", THREAD),
+    "thread/metadata/update": method("threads.metadata", "ThreadMetadataUpdate", THREAD),
+    "thread/name/set": method("threads.metadata", "ThreadSetName", THREAD),
+    "thread/prepareApprovedPlan": trial("threads.context", "ThreadPrepareApprovedPlan", THREAD),
+    "thread/queue/add": trial("threads.queue", "ThreadQueueAdd", THREAD),
+    "thread/queue/delete": trial("threads.queue", "ThreadQueueDelete", THREAD),
+    "thread/queue/list": trial("threads.queue", "ThreadQueueList", THREAD_READ),
+    "thread/queue/reorder": trial("threads.queue", "ThreadQueueReorder", THREAD),
+    "thread/queue/start": trial("threads.queue", "ThreadQueueStart", THREAD),
+    "thread/queue/update": trial("threads.queue", "ThreadQueueUpdate", THREAD),
+    "thread/read": method("threads.lists", "ThreadRead", THREAD_READ),
     "thread/readState/update": trial("threads.history", "ThreadReadStateUpdate", THREAD),
-    "thread/resume": method("threads.thread", "ThreadResume", THREAD),
-    "thread/revert": method("threads.thread", "ThreadRevert", THREAD),
+    "thread/resume": method("threads.start", "ThreadResume", THREAD),
+    "thread/revert": method("threads.changes", "ThreadRevert", THREAD),
     "thread/search": trial("threads.history", "ThreadSearch", FREE),
     "thread/searchOccurrences": trial("threads.history", "ThreadSearchOccurrences", THREAD_READ),
-    "thread/section/move": method("threads.planning", "ThreadSectionMove", THREAD),
-    "thread/settings/update": trial("threads.thread", "ThreadSettingsUpdate", THREAD),
-    "thread/shellCommand": method("host.processes", "ThreadShellCommand", THREAD),
-    "thread/start": method("threads.thread", "ThreadStart", FREE),
+    "thread/section/move": method("organization.sections", "ThreadSectionMove", THREAD),
+    "thread/settings/update": trial("threads.settings", "ThreadSettingsUpdate", THREAD),
+    "thread/shellCommand": method("host.terminals", "ThreadShellCommand", THREAD),
+    "thread/start": method("threads.start", "ThreadStart", FREE),
     "thread/timeline/list": trial("threads.history", "ThreadTimelineList", THREAD_READ),
     "thread/turns/list": method("threads.history", "ThreadTurnsList", THREAD_READ),
-    "thread/unarchive": method("threads.thread", "ThreadUnarchive", THREAD),
-    "thread/unsubscribe": method("threads.thread", "ThreadUnsubscribe", THREAD),
-    "threadSection/create": method("threads.planning", "ThreadSectionCreate", SECTIONS),
-    "threadSection/delete": method("threads.planning", "ThreadSectionDelete", SECTIONS),
-    "threadSection/list": method("threads.planning", "ThreadSectionList", SECTIONS_READ),
-    "threadSection/update": method("threads.planning", "ThreadSectionUpdate", SECTIONS),
-    "turn/interrupt": method("turns.turn", "TurnInterrupt", THREAD),
-    "turn/settings/update": trial("turns.turn", "TurnSettingsUpdate", THREAD),
-    "turn/start": method("turns.turn", "TurnStart", THREAD),
-    "turn/steer": method("turns.turn", "TurnSteer", THREAD),
+    "thread/unarchive": method("threads.changes", "ThreadUnarchive", THREAD),
+    "thread/unsubscribe": method("threads.changes", "ThreadUnsubscribe", THREAD),
+    "threadSection/create": method("organization.sections", "ThreadSectionCreate", SECTIONS),
+    "threadSection/delete": method("organization.sections", "ThreadSectionDelete", SECTIONS),
+    "threadSection/list": method("organization.sections", "ThreadSectionList", SECTIONS_READ),
+    "threadSection/update": method("organization.sections", "ThreadSectionUpdate", SECTIONS),
+    "turn/interrupt": method("turns.requests", "TurnInterrupt", THREAD),
+    "turn/settings/update": trial("turns.requests", "TurnSettingsUpdate", THREAD),
+    "turn/start": method("turns.requests", "TurnStart", THREAD),
+    "turn/steer": method("turns.requests", "TurnSteer", THREAD),
 }
 """Requests of clients. A method that is not built yet stands here too: its types are settled."""
 
@@ -213,15 +219,15 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "account/updated": NotificationSpec("server.account", "AccountUpdatedNotification"),
     "app/list/updated": NotificationSpec("integrations.apps", "AppListUpdatedNotification"),
     "autoApprovalReview/strictReviewRequired": NotificationSpec(
-        "turns.items", "StrictReviewRequiredNotification"
+        "turns.auto_review", "StrictReviewRequiredNotification"
     ),
     "command/exec/outputDelta": NotificationSpec(
-        "host.processes", "CommandExecOutputDeltaNotification"
+        "host.commands", "CommandExecOutputDeltaNotification"
     ),
     "configWarning": NotificationSpec("server.lifecycle", "ConfigWarningNotification"),
     "deprecationNotice": NotificationSpec("server.lifecycle", "DeprecationNoticeNotification"),
-    "error": NotificationSpec("turns.turn", "ErrorNotification"),
-    "fs/changed": NotificationSpec("host.processes", "FsChangedNotification"),
+    "error": NotificationSpec("turns.notifications", "ErrorNotification"),
+    "fs/changed": NotificationSpec("host.files", "FsChangedNotification"),
     "fuzzyFileSearch/sessionCompleted": NotificationSpec(
         "host.search", "FuzzyFileSearchSessionCompletedNotification"
     ),
@@ -233,10 +239,10 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "hook/started": NotificationSpec("integrations.skills", "HookStartedNotification"),
     "item/agentMessage/delta": NotificationSpec("turns.items", "AgentMessageDeltaNotification"),
     "item/autoApprovalReview/completed": NotificationSpec(
-        "turns.items", "ItemGuardianApprovalReviewCompletedNotification"
+        "turns.auto_review", "ItemGuardianApprovalReviewCompletedNotification"
     ),
     "item/autoApprovalReview/started": NotificationSpec(
-        "turns.items", "ItemGuardianApprovalReviewStartedNotification"
+        "turns.auto_review", "ItemGuardianApprovalReviewStartedNotification"
     ),
     "item/commandExecution/outputDelta": NotificationSpec(
         "turns.items", "CommandExecutionOutputDeltaNotification"
@@ -270,11 +276,11 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "mcpServer/startupStatus/updated": NotificationSpec(
         "integrations.mcp", "McpServerStatusUpdatedNotification"
     ),
-    "model/rerouted": NotificationSpec("turns.turn", "ModelReroutedNotification"),
+    "model/rerouted": NotificationSpec("turns.notifications", "ModelReroutedNotification"),
     "model/safetyBuffering/updated": NotificationSpec(
-        "turns.turn", "ModelSafetyBufferingUpdatedNotification"
+        "turns.notifications", "ModelSafetyBufferingUpdatedNotification"
     ),
-    "model/verification": NotificationSpec("turns.turn", "ModelVerificationNotification"),
+    "model/verification": NotificationSpec("turns.notifications", "ModelVerificationNotification"),
     "modelProvider/authRecoveryCompleted": NotificationSpec(
         "server.models", "AuthRecoveryNotification"
     ),
@@ -284,56 +290,64 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "process/exited": NotificationSpec("host.processes", "ProcessExitedNotification"),
     "process/outputDelta": NotificationSpec("host.processes", "ProcessOutputDeltaNotification"),
     "project/changed": NotificationSpec(
-        "threads.planning", "ProjectChangedNotification", opt_in=True
+        "organization.projects", "ProjectChangedNotification", opt_in=True
     ),
     "serverRequest/resolved": NotificationSpec(
-        "threads.thread", "ServerRequestResolvedNotification"
+        "threads.notifications", "ServerRequestResolvedNotification"
     ),
     "signal/updated": NotificationSpec(
         "signals.delivery", "SignalUpdatedNotification", experimental=True, extension=True
     ),
     "skills/changed": NotificationSpec("integrations.skills", "SkillsChangedNotification"),
-    "thread/archived": NotificationSpec("threads.thread", "ThreadArchivedNotification"),
+    "thread/archived": NotificationSpec("threads.notifications", "ThreadArchivedNotification"),
     "thread/attachment/updated": NotificationSpec(
-        "threads.planning", "ThreadAttachmentUpdatedNotification"
+        "organization.attachments", "ThreadAttachmentUpdatedNotification"
     ),
-    "thread/closed": NotificationSpec("threads.thread", "ThreadClosedNotification"),
-    "thread/compacted": NotificationSpec("threads.planning", "ContextCompactedNotification"),
-    "thread/deleted": NotificationSpec("threads.thread", "ThreadDeletedNotification"),
+    "thread/closed": NotificationSpec("threads.notifications", "ThreadClosedNotification"),
+    "thread/compacted": NotificationSpec("threads.context", "ContextCompactedNotification"),
+    "thread/deleted": NotificationSpec("threads.notifications", "ThreadDeletedNotification"),
     "thread/environment/connected": NotificationSpec(
         "host.environments", "EnvironmentConnectionNotification"
     ),
     "thread/environment/disconnected": NotificationSpec(
         "host.environments", "EnvironmentConnectionNotification"
     ),
-    "thread/goal/cleared": NotificationSpec("threads.planning", "ThreadGoalClearedNotification"),
-    "thread/goal/updated": NotificationSpec("threads.facts", "ThreadGoalUpdatedNotification"),
-    "thread/name/updated": NotificationSpec("threads.thread", "ThreadNameUpdatedNotification"),
+    "thread/goal/cleared": NotificationSpec("threads.goals", "ThreadGoalClearedNotification"),
+    "thread/goal/updated": NotificationSpec(
+        "threads.notifications", "ThreadGoalUpdatedNotification"
+    ),
+    "thread/name/updated": NotificationSpec(
+        "threads.notifications", "ThreadNameUpdatedNotification"
+    ),
     "thread/project/updated": NotificationSpec(
-        "threads.planning", "ThreadProjectUpdatedNotification", opt_in=True
+        "organization.projects", "ThreadProjectUpdatedNotification", opt_in=True
     ),
-    "thread/queue/changed": NotificationSpec("threads.thread", "ThreadQueueChangedNotification"),
+    "thread/queue/changed": NotificationSpec("threads.queue", "ThreadQueueChangedNotification"),
     "thread/readState/changed": NotificationSpec(
-        "threads.facts", "ThreadReadStateChangedNotification", opt_in=True
+        "threads.notifications", "ThreadReadStateChangedNotification", opt_in=True
     ),
-    "thread/reverted": NotificationSpec("threads.thread", "ThreadRevertedNotification"),
+    "thread/reverted": NotificationSpec("threads.notifications", "ThreadRevertedNotification"),
     "thread/section/changed": NotificationSpec(
-        "threads.planning", "ThreadSectionChangedNotification"
+        "organization.sections", "ThreadSectionChangedNotification"
     ),
     "thread/settings/updated": NotificationSpec(
-        "threads.thread", "ThreadSettingsUpdatedNotification", opt_in=True
+        "threads.settings", "ThreadSettingsUpdatedNotification", opt_in=True
     ),
-    "thread/started": NotificationSpec("threads.thread", "ThreadStartedNotification"),
-    "thread/status/changed": NotificationSpec("threads.thread", "ThreadStatusChangedNotification"),
+    "thread/started": NotificationSpec("threads.notifications", "ThreadStartedNotification"),
+    "thread/status/changed": NotificationSpec(
+        "threads.notifications", "ThreadStatusChangedNotification"
+    ),
     "thread/tokenUsage/updated": NotificationSpec(
-        "turns.turn", "ThreadTokenUsageUpdatedNotification"
+        "turns.notifications", "ThreadTokenUsageUpdatedNotification"
     ),
-    "thread/unarchived": NotificationSpec("threads.thread", "ThreadUnarchivedNotification"),
-    "turn/completed": NotificationSpec("turns.turn", "TurnCompletedNotification"),
-    "turn/diff/updated": NotificationSpec("turns.turn", "TurnDiffUpdatedNotification"),
-    "turn/moderationMetadata": NotificationSpec("turns.turn", "TurnModerationMetadataNotification"),
-    "turn/plan/updated": NotificationSpec("turns.turn", "TurnPlanUpdatedNotification"),
-    "turn/started": NotificationSpec("turns.turn", "TurnStartedNotification"),
+    "thread/unarchived": NotificationSpec("threads.notifications", "ThreadUnarchivedNotification"),
+    "turn/completed": NotificationSpec("turns.notifications", "TurnCompletedNotification"),
+    "turn/diff/updated": NotificationSpec("turns.notifications", "TurnDiffUpdatedNotification"),
+    "turn/moderationMetadata": NotificationSpec(
+        "turns.notifications", "TurnModerationMetadataNotification"
+    ),
+    "turn/plan/updated": NotificationSpec("turns.notifications", "TurnPlanUpdatedNotification"),
+    "turn/started": NotificationSpec("turns.notifications", "TurnStartedNotification"),
     "warning": NotificationSpec("server.lifecycle", "WarningNotification"),
 }
 """What the server tells clients."""

@@ -85,8 +85,8 @@ class NoParams(WireModel, extra="forbid"):
 class MethodSpec:
     """One request: where its types are, its order, and who may use it.
 
-    A method with area `turns.turn` and stem `TurnStart` takes `TurnStartParams` of
-    `protocol.turns.turn` and is answered with `TurnStartResponse`.
+    A method with area `turns.requests` and stem `TurnStart` takes `TurnStartParams` of
+    `protocol.turns.requests` and is answered with `TurnStartResponse`.
     """
 
     area: str

@@ -1,4 +1,4 @@
-"""The exec protocol: what an exec server and its client tell each other.
+"""The exec protocol's messages: its begin, processes, commands and connections.
 
 Not part of the app-server's own wire, and not in its schema.
 Source: docs/environments.md, "The exec protocol".

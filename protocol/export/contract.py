@@ -24,7 +24,9 @@ FRAME_TYPES = (
     "JSONRPCErrorError",
     "ErrorData",
 )
-TOP_AREAS = frozenset({FRAMES, "older_interface.approvals", "host.search"})
+TOP_AREAS = frozenset(
+    {FRAMES, "host.search", "older_interface.approvals", "older_interface.queries"}
+)
 """Areas whose types the reference keeps out of `v2/`."""
 
 

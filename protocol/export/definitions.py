@@ -109,7 +109,7 @@ def _modules() -> list[ModuleType]:
     areas = {spec.area for table in (METHODS, SERVER_REQUESTS) for spec in table.values()}
     areas |= {spec.area for spec in NOTIFICATIONS.values()} | {FRAMES}
     # What the areas share lives in areas of their own.
-    areas |= {"threads.facts", "turns.items", "turns.policy", "turns.response_items", "values"}
+    areas |= {"threads.thread", "turns.policy", "turns.response_items", "turns.turn", "values"}
     return [importlib.import_module(module_of(area)) for area in sorted(areas)]
 
 

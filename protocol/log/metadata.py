@@ -7,8 +7,13 @@ Source: docs/wire.md, "Rollout lines"; docs/threads.md.
 from typing import Literal
 
 from protocol.log.base import RecordBase
-from protocol.threads.facts import ThreadAttachment, ThreadGoal
-from protocol.threads.thread import GitInfo, ThreadMemoryMode, ThreadUnreadPosition
+from protocol.threads.thread import (
+    GitInfo,
+    ThreadAttachment,
+    ThreadGoal,
+    ThreadMemoryMode,
+    ThreadUnreadPosition,
+)
 
 
 class GitInfoChanged(RecordBase):

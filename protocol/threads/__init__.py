@@ -1,1 +1,1 @@
-"""Threads on the wire: themselves, their history, and what hangs on them."""
+"""Threads on the wire: what they are, how they begin and change, lists, history, goals, queues."""

@@ -20,7 +20,8 @@ from protocol.model import (
     experimental,
 )
 from protocol.thread_ids import ThreadIdParam
-from protocol.threads.thread import Thread, ThreadReadState, ThreadSourceKind
+from protocol.threads.lists import ThreadSourceKind
+from protocol.threads.thread import Thread, ThreadReadState
 from protocol.turns.items import ThreadItem
 from protocol.turns.turn import Turn, TurnError, TurnItemsView, TurnStatus
 from protocol.values import SortDirection

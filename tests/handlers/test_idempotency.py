@@ -13,7 +13,7 @@ from app_server.handlers.idempotency import digest_of
 from app_server.threads.log.state.accepted_inputs import KEPT, AcceptedInputs
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import InputAccepted
-from protocol.threads.thread import ThreadStartParams
+from protocol.threads.start import ThreadStartParams
 from tests.support.harness import Gate, ScriptedModel, WireClient, claim, says, serve, write_config
 from tests.support.processes import running
 

@@ -10,13 +10,9 @@ import pytest
 import app_server.handlers
 from app_server.handlers.threads.chosen.settings import NOT_BUILT
 from protocol.model import WireModel
-from protocol.threads.thread import (
-    ThreadForkParams,
-    ThreadResumeParams,
-    ThreadSettingsUpdateParams,
-    ThreadStartParams,
-)
-from protocol.turns.turn import TurnSettingsUpdateParams, TurnStartParams, TurnSteerParams
+from protocol.threads.settings import ThreadSettingsUpdateParams
+from protocol.threads.start import ThreadForkParams, ThreadResumeParams, ThreadStartParams
+from protocol.turns.requests import TurnSettingsUpdateParams, TurnStartParams, TurnSteerParams
 from tests.support.harness import WireClient, claim, serve
 from tests.support.paths import DOCS
 from tests.support.threads.chosen import INPUT, mode, places, sandbox_of

@@ -30,16 +30,13 @@ from protocol.jsonrpc.envelope import (
 from protocol.jsonrpc.errors import RpcError
 from protocol.log.rollout import HistoryAppended, parse_record, render_record
 from protocol.model import WireModel, experimental
-from protocol.threads.thread import (
-    ServerRequestResolvedNotification,
-    Thread,
-    ThreadListParams,
-    ThreadListResponse,
-    ThreadReadResponse,
-    ThreadUnsubscribeResponse,
-)
+from protocol.threads.changes import ThreadUnsubscribeResponse
+from protocol.threads.lists import ThreadListParams, ThreadListResponse, ThreadReadResponse
+from protocol.threads.notifications import ServerRequestResolvedNotification
+from protocol.threads.thread import Thread
 from protocol.turns.items import AgentMessageThreadItem, ItemStartedNotification
-from protocol.turns.turn import Turn, TurnStartParams
+from protocol.turns.requests import TurnStartParams
+from protocol.turns.turn import Turn
 from tests.support.harness import CLAIMS, claim
 from tests.support.paths import ROOT
 from tests.support.wire.json_values import json_values

@@ -8,10 +8,8 @@ import pytest
 
 from app_server.rpc.outgoing import DELTAS, Outgoing
 from protocol.contract.methods import METHOD_OF
-from protocol.host.processes import (
-    CommandExecOutputDeltaNotification,
-    ProcessOutputDeltaNotification,
-)
+from protocol.host.commands import CommandExecOutputDeltaNotification
+from protocol.host.processes import ProcessOutputDeltaNotification
 from protocol.jsonrpc.envelope import render_notification
 from protocol.model import WireModel
 

@@ -26,8 +26,7 @@ from protocol.log.metadata import (
     SectionChanged,
 )
 from protocol.log.rollout import ArchivedChanged, HistoryAppended, NameChanged, Record
-from protocol.threads.facts import ThreadAttachment
-from protocol.threads.thread import GitInfo, ThreadStartThreadUnreadPosition
+from protocol.threads.thread import GitInfo, ThreadAttachment, ThreadStartThreadUnreadPosition
 from tests.support.harness import ScriptedModel, WireClient, claim, write_config
 from tests.support.processes import running
 from tests.support.threads.stores import created, open_store, raw

@@ -14,7 +14,7 @@ from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
 from app_server.turns.model.catalogue.providers import read_providers, spare_key_is_set
 from app_server.turns.model.provider import Provider
-from protocol.older_interface.approvals import GetAuthStatusParams, GetAuthStatusResponse
+from protocol.older_interface.queries import GetAuthStatusParams, GetAuthStatusResponse
 from protocol.server.account import (
     Account,
     ApiKeyAccount,

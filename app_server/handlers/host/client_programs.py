@@ -25,7 +25,8 @@ from app_server.host.programs.programs import Programs
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
-from protocol.host.processes import CommandExecParams, ProcessSpawnParams
+from protocol.host.commands import CommandExecParams
+from protocol.host.processes import ProcessSpawnParams
 from protocol.jsonrpc.errors import internal_error, invalid_request
 from protocol.model import WireModel
 

@@ -22,7 +22,7 @@ from app_server.permissions.trust import project_trust, says_something
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of
-from protocol.host.processes import (
+from protocol.host.commands import (
     CommandExecOutputDeltaNotification,
     CommandExecParams,
     CommandExecResizeParams,

@@ -15,7 +15,7 @@ from app_server.host.files import reading, trees, writing
 from app_server.host.files.watching import FileWatches
 from app_server.host.files.work import Slots, Stop
 from app_server.rpc.context import PreparedResult, RequestContext, Routes
-from protocol.host.processes import (
+from protocol.host.files import (
     FsChangedNotification,
     FsCopyParams,
     FsCopyResponse,

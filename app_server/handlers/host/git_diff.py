@@ -15,7 +15,7 @@ from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import configured_places
 from app_server.rpc.context import RequestContext, Routes
 from protocol.jsonrpc.errors import internal_error, invalid_request
-from protocol.older_interface.approvals import GitDiffToRemoteParams, GitDiffToRemoteResponse
+from protocol.older_interface.queries import GitDiffToRemoteParams, GitDiffToRemoteResponse
 from protocol.turns.policy import ReadOnlySandboxPolicy
 
 

@@ -17,8 +17,7 @@ from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.log.metadata import AttachmentAdded, AttachmentRemoved
 from protocol.log.rollout import Record
-from protocol.threads.facts import ThreadAttachment
-from protocol.threads.planning import (
+from protocol.organization.attachments import (
     ThreadAttachmentAddParams,
     ThreadAttachmentAddResponse,
     ThreadAttachmentListParams,
@@ -31,6 +30,7 @@ from protocol.threads.planning import (
     ThreadAttachmentRemoveResponse,
     ThreadAttachmentUpdatedNotification,
 )
+from protocol.threads.thread import ThreadAttachment
 
 DEFAULT_PAGE = 50
 MAX_PAYLOAD_BYTES = 65_536

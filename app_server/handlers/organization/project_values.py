@@ -13,7 +13,12 @@ from app_server.views.pages import page_size
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import RpcError, invalid_params
 from protocol.log.filing import FiledProject
-from protocol.threads.planning import Project, ProjectListParams, ProjectListResponse, ProjectRoot
+from protocol.organization.projects import (
+    Project,
+    ProjectListParams,
+    ProjectListResponse,
+    ProjectRoot,
+)
 
 DEFAULT_PAGE = 50
 MAX_CHARS = 65_536

@@ -27,16 +27,10 @@ from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
-from protocol.log.filing import (
-    FiledProject,
-    FilingRecord,
-    ProjectDeleted,
-    ProjectMoved,
-    ProjectPut,
-)
+from protocol.log.filing import FiledProject, FilingRecord, ProjectDeleted, ProjectMoved, ProjectPut
 from protocol.log.metadata import ProjectChanged
 from protocol.log.rollout import Record
-from protocol.threads.planning import (
+from protocol.organization.projects import (
     Project,
     ProjectChangedNotification,
     ProjectChangeType,

@@ -17,7 +17,7 @@ from app_server.views.pages import page_size
 from protocol.jsonrpc.errors import RpcError, internal_error, invalid_params, invalid_request
 from protocol.log.filing import FilingRecord, SectionDeleted, SectionPut
 from protocol.log.metadata import SectionChanged
-from protocol.threads.planning import (
+from protocol.organization.sections import (
     ThreadSectionChangedNotification,
     ThreadSectionCreateParams,
     ThreadSectionCreateResponse,

@@ -27,18 +27,19 @@ from app_server.views.first_pages import first_pages
 from protocol.jsonrpc.errors import RpcError, invalid_request
 from protocol.log.rollout import ThreadCreated
 from protocol.server.lifecycle import PROTOCOL_VERSION
-from protocol.threads.thread import (
-    Thread,
-    ThreadDeletedNotification,
+from protocol.threads.changes import (
     ThreadDeleteParams,
     ThreadDeleteResponse,
-    ThreadForkParams,
-    ThreadForkResponse,
-    ThreadRevertedNotification,
     ThreadRevertParams,
     ThreadRevertResponse,
+)
+from protocol.threads.notifications import (
+    ThreadDeletedNotification,
+    ThreadRevertedNotification,
     ThreadStartedNotification,
 )
+from protocol.threads.start import ThreadForkParams, ThreadForkResponse
+from protocol.threads.thread import Thread
 
 
 class BranchHandlers:

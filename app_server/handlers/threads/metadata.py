@@ -22,14 +22,9 @@ from protocol.log.metadata import (
     ReadStateChanged,
 )
 from protocol.log.rollout import Record
-from protocol.threads.facts import ThreadReadStateChangedNotification
-from protocol.threads.history import (
-    ThreadReadStateUpdateParams,
-    ThreadReadStateUpdateResponse,
-)
-from protocol.threads.planning import ThreadProjectUpdatedNotification
-from protocol.threads.thread import (
-    GitInfo,
+from protocol.organization.projects import ThreadProjectUpdatedNotification
+from protocol.threads.history import ThreadReadStateUpdateParams, ThreadReadStateUpdateResponse
+from protocol.threads.metadata import (
     ThreadMemoryModeSetParams,
     ThreadMemoryModeSetResponse,
     ThreadMemoryReadParams,
@@ -37,8 +32,9 @@ from protocol.threads.thread import (
     ThreadMetadataGitInfoUpdateParams,
     ThreadMetadataUpdateParams,
     ThreadMetadataUpdateResponse,
-    ThreadStartThreadUnreadPosition,
 )
+from protocol.threads.notifications import ThreadReadStateChangedNotification
+from protocol.threads.thread import GitInfo, ThreadStartThreadUnreadPosition
 
 MAX_GIT_CHARS = 4096
 """Characters of each member of Git data."""

@@ -25,11 +25,8 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.thread import ThreadState
 from protocol.log.rollout import Record, Settings, SettingsChanged
-from protocol.threads.thread import (
-    ThreadSettingsUpdateParams,
-    ThreadSettingsUpdateResponse,
-)
-from protocol.turns.turn import TurnSettingsUpdateParams, TurnSettingsUpdateResponse
+from protocol.threads.settings import ThreadSettingsUpdateParams, ThreadSettingsUpdateResponse
+from protocol.turns.requests import TurnSettingsUpdateParams, TurnSettingsUpdateResponse
 
 
 class ThreadSettingsHandlers:

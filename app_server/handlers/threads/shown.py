@@ -13,15 +13,12 @@ from app_server.views.settings import settings_response, thread_settings
 from app_server.views.threads import thread_of_state
 from app_server.views.turns import turns_of_log, turns_of_state
 from protocol.server.lifecycle import ConfigWarningNotification
-from protocol.threads.thread import (
-    NotLoadedThreadStatus,
-    Thread,
-    ThreadSettingsResponse,
-    ThreadSettingsUpdatedNotification,
-    ThreadStatus,
-    ThreadStatusChangedNotification,
-)
-from protocol.turns.turn import ThreadTokenUsageUpdatedNotification, Turn
+from protocol.threads.notifications import ThreadStatusChangedNotification
+from protocol.threads.settings import ThreadSettingsUpdatedNotification
+from protocol.threads.start import ThreadSettingsResponse
+from protocol.threads.thread import NotLoadedThreadStatus, Thread, ThreadStatus
+from protocol.turns.notifications import ThreadTokenUsageUpdatedNotification
+from protocol.turns.turn import Turn
 
 Response = TypeVar("Response", bound=ThreadSettingsResponse)
 

@@ -18,7 +18,7 @@ from app_server.views.turns import (
     turns_with_log,
 )
 from protocol.jsonrpc.errors import invalid_params
-from protocol.threads.thread import ThreadResumeParams, TurnsPage
+from protocol.threads.start import ThreadResumeParams, TurnsPage
 from protocol.turns.items import ThreadItem
 from protocol.turns.turn import Turn
 

@@ -38,16 +38,18 @@ from protocol.jsonrpc.errors import invalid_member, invalid_request
 from protocol.log.rollout import Settings, ThreadCreated
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION, WarningNotification
-from protocol.threads.facts import ThreadGoalUpdatedNotification
-from protocol.threads.thread import (
-    Thread,
-    ThreadResumeParams,
-    ThreadResumeResponse,
+from protocol.threads.notifications import (
+    ThreadGoalUpdatedNotification,
     ThreadStartedNotification,
-    ThreadStartParams,
-    ThreadStartResponse,
     ThreadStatusChangedNotification,
 )
+from protocol.threads.start import (
+    ThreadResumeParams,
+    ThreadResumeResponse,
+    ThreadStartParams,
+    ThreadStartResponse,
+)
+from protocol.threads.thread import Thread
 from protocol.turns.turn import Turn
 
 SOURCE = "vscode"

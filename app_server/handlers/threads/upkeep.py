@@ -12,20 +12,21 @@ from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.response_items import first_problem
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.log.rollout import ArchivedChanged, NameChanged, Record
-from protocol.threads.thread import (
-    ThreadArchivedNotification,
+from protocol.threads.changes import (
     ThreadArchiveParams,
     ThreadArchiveResponse,
     ThreadInjectItemsParams,
     ThreadInjectItemsResponse,
-    ThreadNameUpdatedNotification,
-    ThreadSetNameParams,
-    ThreadSetNameResponse,
-    ThreadUnarchivedNotification,
     ThreadUnarchiveParams,
     ThreadUnarchiveResponse,
     ThreadUnsubscribeParams,
     ThreadUnsubscribeResponse,
+)
+from protocol.threads.metadata import ThreadSetNameParams, ThreadSetNameResponse
+from protocol.threads.notifications import (
+    ThreadArchivedNotification,
+    ThreadNameUpdatedNotification,
+    ThreadUnarchivedNotification,
 )
 
 

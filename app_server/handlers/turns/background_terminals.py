@@ -10,7 +10,7 @@ from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.views.pages import cursor_number
 from protocol.cursors import is_offset
-from protocol.host.processes import (
+from protocol.host.terminals import (
     ThreadBackgroundTerminal,
     ThreadBackgroundTerminalsCleanParams,
     ThreadBackgroundTerminalsCleanResponse,

@@ -12,7 +12,7 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
 from app_server.sessions.session import ThreadSession
 from protocol.jsonrpc.errors import invalid_request
-from protocol.threads.thread import (
+from protocol.threads.changes import (
     ThreadDecrementElicitationParams,
     ThreadDecrementElicitationResponse,
     ThreadIncrementElicitationParams,

@@ -13,8 +13,7 @@ from app_server.threads.log.state.thread import ThreadState
 from protocol.jsonrpc.errors import invalid_request
 from protocol.log.metadata import GoalChanged
 from protocol.log.rollout import Record
-from protocol.threads.facts import ThreadGoal, ThreadGoalUpdatedNotification
-from protocol.threads.planning import (
+from protocol.threads.goals import (
     ThreadGoalClearedNotification,
     ThreadGoalClearParams,
     ThreadGoalClearResponse,
@@ -23,6 +22,8 @@ from protocol.threads.planning import (
     ThreadGoalSetParams,
     ThreadGoalSetResponse,
 )
+from protocol.threads.notifications import ThreadGoalUpdatedNotification
+from protocol.threads.thread import ThreadGoal
 
 
 class GoalHandlers:

@@ -10,7 +10,7 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.opening import open_regular
 from app_server.turns.model.prompt.request import message
 from protocol.jsonrpc.errors import invalid_params, invalid_request
-from protocol.threads.planning import (
+from protocol.threads.context import (
     ThreadPrepareApprovedPlanParams,
     ThreadPrepareApprovedPlanResponse,
 )

@@ -32,7 +32,7 @@ from protocol.log.rollout import (
     SubmissionQueued,
     SubmissionRemoved,
 )
-from protocol.threads.planning import (
+from protocol.threads.queue import (
     QueuedSubmission,
     ThreadQueueAddParams,
     ThreadQueueAddResponse,

@@ -11,11 +11,10 @@ from app_server.tools.commands.arguments import MAX_LINE_CHARS
 from app_server.tools.commands.user_shell import DEFAULT_S, UserCommand
 from app_server.turns.code_review.texts import hint
 from app_server.views.turns import started_turn
-from protocol.host.processes import ThreadShellCommandParams, ThreadShellCommandResponse
+from protocol.host.terminals import ThreadShellCommandParams, ThreadShellCommandResponse
 from protocol.jsonrpc.errors import invalid_member, invalid_request
-from protocol.threads.planning import ThreadCompactStartParams, ThreadCompactStartResponse
-from protocol.turns.items import TextUserInput, UserMessageThreadItem
-from protocol.turns.turn import (
+from protocol.threads.context import ThreadCompactStartParams, ThreadCompactStartResponse
+from protocol.turns.code_review import (
     BaseBranchReviewTarget,
     CommitReviewTarget,
     CustomReviewTarget,
@@ -23,6 +22,7 @@ from protocol.turns.turn import (
     ReviewStartResponse,
     ReviewTarget,
 )
+from protocol.turns.items import TextUserInput, UserMessageThreadItem
 
 MAX_NAME_CHARS = 1_024
 """Of a branch, a commit and its title."""

@@ -24,9 +24,8 @@ from app_server.turns.run import TurnOptions
 from app_server.views.turns import started_turn
 from protocol.jsonrpc.errors import invalid_member
 from protocol.turns.items import UserInput
-from protocol.turns.turn import (
+from protocol.turns.requests import (
     AdditionalContextEntry,
-    Turn,
     TurnInterruptParams,
     TurnInterruptResponse,
     TurnStartParams,
@@ -34,6 +33,7 @@ from protocol.turns.turn import (
     TurnSteerParams,
     TurnSteerResponse,
 )
+from protocol.turns.turn import Turn
 
 METADATA = frozenset(
     {"mcp_meta_by_server", "responsesapi_client_metadata", "responsesapi_client_metadata_patch"}

@@ -24,7 +24,7 @@ from app_server.rpc.outgoing import Outgoing
 from protocol.contract.methods import METHOD_OF
 from protocol.jsonrpc.envelope import Answer
 from protocol.model import WireModel
-from protocol.threads.thread import ServerRequestResolvedNotification
+from protocol.threads.notifications import ServerRequestResolvedNotification
 
 MAX_AT_ONCE = 1024
 """Messages that one thread may queue before others run."""

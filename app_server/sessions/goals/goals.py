@@ -14,13 +14,11 @@ from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.ports import ClientPort
 from protocol.log.metadata import GoalChanged, MetadataRecord, ReadStateChanged
 from protocol.log.rollout import Record
-from protocol.threads.facts import (
-    ThreadGoal,
-    ThreadGoalStatus,
+from protocol.threads.notifications import (
     ThreadGoalUpdatedNotification,
     ThreadReadStateChangedNotification,
 )
-from protocol.threads.thread import ThreadReadState
+from protocol.threads.thread import ThreadGoal, ThreadGoalStatus, ThreadReadState
 from protocol.turns.turn import TokenUsageBreakdown, TurnError
 
 MAX_OBJECTIVE_CHARS = 4_000

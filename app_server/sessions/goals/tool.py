@@ -14,7 +14,7 @@ from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration
 from protocol.model import Json, JsonObject
-from protocol.threads.facts import ThreadGoal
+from protocol.threads.thread import ThreadGoal
 
 STATUSES = ("complete", "blocked", "paused")
 """What the model may say of a goal."""

@@ -25,7 +25,7 @@ from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
 from protocol.log.rollout import HistoryAppended, InputQueued, Record, Settings
 from protocol.model import Json, JsonObject
-from protocol.turns.turn import McpMetaByServer
+from protocol.turns.requests import McpMetaByServer
 
 
 @dataclass(frozen=True, slots=True)

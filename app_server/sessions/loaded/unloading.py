@@ -10,11 +10,8 @@ import anyio
 
 from app_server.sessions.loaded.threads import LoadedThreads
 from app_server.turns.ports import ClientPort
-from protocol.threads.thread import (
-    NotLoadedThreadStatus,
-    ThreadClosedNotification,
-    ThreadStatusChangedNotification,
-)
+from protocol.threads.notifications import ThreadClosedNotification, ThreadStatusChangedNotification
+from protocol.threads.thread import NotLoadedThreadStatus
 
 SWEEP_S = 30.0
 

@@ -19,7 +19,7 @@ from app_server.turns.tools.metadata import turn_metadata
 from app_server.turns.tools.table import ToolTable
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import JsonObject
-from protocol.turns.turn import ReviewTarget
+from protocol.turns.code_review import ReviewTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

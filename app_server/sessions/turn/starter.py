@@ -16,8 +16,8 @@ from app_server.sessions.turn.runner import TurnRunner
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.run import TurnOptions, TurnRun
 from protocol.log.rollout import QueuePaused, Record, Settings, SubmissionQueued, TurnStarted
+from protocol.turns.code_review import ReviewTarget
 from protocol.turns.items import UserMessageThreadItem
-from protocol.turns.turn import ReviewTarget
 
 
 def already_begun() -> None:

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from app_server.mcp.tools.resources import RESOURCE_FUNCTION_NAMES
 from app_server.mcp.tools.search import spaced
 from protocol.model import Json, JsonObject
-from protocol.threads.thread import (
+from protocol.threads.start import (
     DynamicToolSpec,
     FunctionDynamicToolNamespaceTool,
     FunctionDynamicToolSpec,

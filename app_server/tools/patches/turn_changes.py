@@ -14,7 +14,7 @@ from app_server.patch.turn_diff import Touched, TurnDiff
 from app_server.tools.environments import FoundEnvironment
 from app_server.tools.patches.texts import root_of_diff
 from app_server.turns.tools.turn import TurnContext
-from protocol.turns.turn import TurnDiffUpdatedNotification
+from protocol.turns.notifications import TurnDiffUpdatedNotification
 
 
 class TurnChanges:

@@ -22,7 +22,7 @@ from protocol.turns.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     ApplyNetworkPolicyAmendmentDecision,
 )
-from protocol.turns.items import GuardianApprovalReviewAction
+from protocol.turns.auto_review import GuardianApprovalReviewAction
 
 NO_ANSWER = "approval request failed"
 

@@ -22,7 +22,8 @@ from protocol.turns.approvals import (
     CommandExecutionRequestApprovalParams,
     ExecpolicyAmendmentChoice,
 )
-from protocol.turns.items import CommandAction, CommandGuardianApprovalReviewAction
+from protocol.turns.auto_review import CommandGuardianApprovalReviewAction
+from protocol.turns.items import CommandAction
 
 METHOD = "item/commandExecution/requestApproval"
 

@@ -14,7 +14,7 @@ from protocol.turns.approvals import (
     FileChangeRequestApprovalParams,
     FileChangeRequestApprovalResponse,
 )
-from protocol.turns.items import ApplyPatchGuardianApprovalReviewAction
+from protocol.turns.auto_review import ApplyPatchGuardianApprovalReviewAction
 
 METHOD = "item/fileChange/requestApproval"
 REJECTED = "patch rejected by user"

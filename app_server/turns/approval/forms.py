@@ -15,13 +15,8 @@ from app_server.turns.review.evidence import (
 )
 from app_server.turns.review.reviewer import PlannedAction
 from protocol.model import Json, JsonObject
-from protocol.turns.elicitation import (
-    SOURCE_DESCRIPTION,
-    SOURCE_ID,
-    SOURCE_NAME,
-    FormElicitation,
-)
-from protocol.turns.items import reviewed_call
+from protocol.turns.auto_review import reviewed_call
+from protocol.turns.elicitation import SOURCE_DESCRIPTION, SOURCE_ID, SOURCE_NAME, FormElicitation
 
 _LIMITS = {
     "tool_title": MAX_DETAIL_BYTES,

@@ -13,7 +13,7 @@ from protocol.turns.approvals import (
     NetworkApprovalContext,
     NetworkPolicyAmendmentChoice,
 )
-from protocol.turns.items import NetworkAccessGuardianApprovalReviewAction
+from protocol.turns.auto_review import NetworkAccessGuardianApprovalReviewAction
 from protocol.turns.policy import NetworkPolicyAmendment
 
 

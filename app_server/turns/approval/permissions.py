@@ -14,7 +14,7 @@ from protocol.turns.approvals import (
     PermissionsRequestApprovalParams,
     PermissionsRequestApprovalResponse,
 )
-from protocol.turns.items import RequestPermissionsGuardianApprovalReviewAction
+from protocol.turns.auto_review import RequestPermissionsGuardianApprovalReviewAction
 from protocol.turns.policy import GranularAskForApproval, RequestPermissionProfile
 
 METHOD = "item/permissions/requestApproval"

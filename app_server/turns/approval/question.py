@@ -16,8 +16,8 @@ from app_server.turns.approval.decisions import Asked
 from app_server.turns.review.evidence import bounded, connected_account, planned_call
 from app_server.turns.review.reviewer import PlannedAction
 from protocol.model import Json, JsonObject
+from protocol.turns.auto_review import reviewed_call
 from protocol.turns.elicitation import FormElicitation, McpElicitationSchema
-from protocol.turns.items import reviewed_call
 
 RESERVED_KEYS = frozenset(
     {

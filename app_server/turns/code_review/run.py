@@ -24,12 +24,13 @@ from app_server.turns.model.prompt.request import message
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.run import TurnRun
 from protocol.model import JsonObject
+from protocol.turns.code_review import ReviewTarget
 from protocol.turns.items import (
     AgentMessageThreadItem,
     EnteredReviewModeThreadItem,
     ExitedReviewModeThreadItem,
 )
-from protocol.turns.turn import ReviewTarget, TokenUsageBreakdown
+from protocol.turns.turn import TokenUsageBreakdown
 
 MAX_REQUESTS = 200
 """Model calls of one review."""

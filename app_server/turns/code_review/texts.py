@@ -8,7 +8,7 @@ import shlex
 from pydantic_core import from_json
 
 from protocol.model import Json, JsonObject
-from protocol.turns.turn import (
+from protocol.turns.code_review import (
     BaseBranchReviewTarget,
     CommitReviewTarget,
     CustomReviewTarget,

@@ -18,13 +18,8 @@ from app_server.turns.model.provider import Provider
 from app_server.turns.recorder import TurnRecorder
 from protocol.log.rollout import TokensUsed
 from protocol.server.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot
-from protocol.turns.turn import (
-    ErrorNotification,
-    ThreadTokenUsage,
-    ThreadTokenUsageUpdatedNotification,
-    TokenUsageBreakdown,
-    TurnError,
-)
+from protocol.turns.notifications import ErrorNotification, ThreadTokenUsageUpdatedNotification
+from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown, TurnError
 
 Answer = TypeVar("Answer")
 

@@ -29,7 +29,7 @@ from app_server.turns.review.verdict import (
 from protocol.log.rollout import Settings
 from protocol.model import JsonObject
 from protocol.server.lifecycle import GuardianWarningNotification
-from protocol.turns.items import (
+from protocol.turns.auto_review import (
     GuardianApprovalReview,
     GuardianApprovalReviewAction,
     ItemGuardianApprovalReviewCompletedNotification,

@@ -11,7 +11,7 @@ from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from protocol.log.rollout import Settings
 from protocol.model import JsonObject
-from protocol.turns.turn import McpMetaByServer
+from protocol.turns.requests import McpMetaByServer
 
 Waiting: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Makes a context; for as long as that lasts, the thread's status says what it waits for."""

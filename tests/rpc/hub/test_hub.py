@@ -16,7 +16,7 @@ from app_server.rpc.outgoing import Delta, Outgoing
 from protocol.jsonrpc.envelope import Answer
 from protocol.server.lifecycle import WarningNotification
 from protocol.signals.delivery import SignalReceipt, SignalUpdatedNotification
-from protocol.threads.thread import ServerRequestResolvedNotification
+from protocol.threads.notifications import ServerRequestResolvedNotification
 from protocol.turns.elicitation import (
     FormElicitation,
     McpElicitationSchema,

@@ -17,12 +17,8 @@ from app_server.views.settings import thread_settings
 from protocol.contract.methods import METHOD_OF
 from protocol.jsonrpc.envelope import Answer
 from protocol.model import WireModel
-from protocol.server.lifecycle import (
-    ClientInfo,
-    InitializeCapabilities,
-    WarningNotification,
-)
-from protocol.threads.thread import ThreadSettingsUpdatedNotification
+from protocol.server.lifecycle import ClientInfo, InitializeCapabilities, WarningNotification
+from protocol.threads.settings import ThreadSettingsUpdatedNotification
 from protocol.turns.elicitation import FormElicitation, McpElicitationSchema
 from protocol.turns.items import AgentMessageDeltaNotification, ReasoningTextDeltaNotification
 from protocol.turns.policy import GranularApprovals, GranularAskForApproval

@@ -11,7 +11,7 @@ from app_server.sessions.goals.goals import Goals
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import begin
 from protocol.log.metadata import GoalChanged
-from protocol.threads.facts import ThreadGoal
+from protocol.threads.thread import ThreadGoal
 from tests.support.harness import Gate, Refusal, WireClient, calls, claim, says, serve
 from tests.support.threads.stores import USAGE, created
 

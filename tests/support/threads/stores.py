@@ -63,9 +63,10 @@ from protocol.log.rollout import (
     TurnCompleted,
     TurnStarted,
 )
-from protocol.threads.facts import ThreadAttachment, ThreadGoal
 from protocol.threads.thread import (
     GitInfo,
+    ThreadAttachment,
+    ThreadGoal,
     ThreadStartThreadUnreadPosition,
     TurnThreadUnreadPosition,
 )

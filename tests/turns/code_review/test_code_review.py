@@ -18,7 +18,7 @@ from app_server.turns.code_review.texts import (
     shown_review,
 )
 from app_server.turns.model.prompt.surroundings import PERMISSIONS, newest_of_each
-from protocol.turns.turn import BaseBranchReviewTarget
+from protocol.turns.code_review import BaseBranchReviewTarget
 from tests.support.harness import (
     Gate,
     Refusal,

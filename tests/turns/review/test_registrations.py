@@ -13,8 +13,8 @@ from app_server.extension.metadata import ApprovalSource, RuntimeMetadata, ToolM
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
 from app_server.turns.approval.forms import planned_by_server
+from protocol.turns.auto_review import McpToolCallGuardianApprovalReviewAction
 from protocol.turns.elicitation import FormElicitation
-from protocol.turns.items import McpToolCallGuardianApprovalReviewAction
 from tests.support.harness import (
     Pipe,
     Refusal,

@@ -20,7 +20,7 @@ from app_server.sessions.managed_policy import with_required
 from app_server.sessions.settings import Overrides, with_overrides
 from app_server.threads.log.state.thread import ThreadState
 from protocol.log.rollout import Settings
-from protocol.threads.thread import ThreadOverrides
+from protocol.threads.start import ThreadOverrides
 
 P = TypeVar("P", bound=ThreadOverrides)
 

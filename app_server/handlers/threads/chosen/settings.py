@@ -18,15 +18,15 @@ from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of,
 from protocol.jsonrpc.errors import RpcError, invalid_member, invalid_params, invalid_request
 from protocol.log.rollout import Settings, StoredProfile
 from protocol.model import WireModel
-from protocol.threads.thread import (
+from protocol.threads.settings import ThreadSettingsUpdateParams
+from protocol.threads.start import (
     ThreadForkParams,
     ThreadOverrides,
     ThreadResumeParams,
-    ThreadSettingsUpdateParams,
     ThreadStartParams,
 )
 from protocol.turns.policy import SandboxMode
-from protocol.turns.turn import TurnStartParams
+from protocol.turns.requests import TurnStartParams
 
 MAX_PLUGINS = 1000
 

@@ -11,7 +11,7 @@ from app_server.threads.index.rows import SUB_AGENT_KINDS
 from app_server.threads.organization.filing import FilingState
 from app_server.views.pages import page_size
 from protocol.jsonrpc.errors import invalid_params, invalid_request
-from protocol.threads.thread import ThreadListParams
+from protocol.threads.lists import ThreadListParams
 
 MAX_EXCLUDED = 100
 

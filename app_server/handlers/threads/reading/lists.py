@@ -8,7 +8,7 @@ from app_server.rpc.context import RequestContext, Routes
 from app_server.views.shown_rows import ShownRows
 from app_server.views.threads import read_state_of
 from protocol.jsonrpc.errors import invalid_request
-from protocol.threads.thread import (
+from protocol.threads.lists import (
     ThreadListParams,
     ThreadListResponse,
     ThreadLoadedListParams,

@@ -13,7 +13,7 @@ from app_server.handlers.threads.shown import shown_thread
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.log.state.thread import ThreadState
 from protocol.jsonrpc.errors import RpcError, invalid_request
-from protocol.older_interface.approvals import (
+from protocol.older_interface.queries import (
     ConversationGitInfo,
     ConversationIdSummaryParams,
     ConversationSummary,

@@ -18,9 +18,10 @@ from protocol.log.metadata import (
     ReadStateChanged,
     SectionChanged,
 )
-from protocol.threads.facts import ThreadAttachment, ThreadGoal
 from protocol.threads.thread import (
     GitInfo,
+    ThreadAttachment,
+    ThreadGoal,
     ThreadMemoryMode,
     ThreadReadState,
     ThreadUnreadPosition,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from app_server.turns.model.prompt.request import message, only_text
 from protocol.model import JsonObject
-from protocol.turns.turn import AdditionalContextEntry
+from protocol.turns.requests import AdditionalContextEntry
 
 UNTRUSTED = "untrusted_context"
 

@@ -1,0 +1,1 @@
+"""How threads are kept in order: projects, sections, attachments."""
