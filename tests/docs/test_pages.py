@@ -45,7 +45,8 @@ def test_every_folder_of_the_server_is_on_the_map() -> None:
     rows = set(re.findall(r"^\| `([\w/]+?)/?` \|", page, re.MULTILINE))
     there = {
         path.parent.relative_to(ROOT).as_posix()
-        for path in (ROOT / "app_server").rglob("__init__.py")
+        for folder in ("app_server", "protocol")
+        for path in (ROOT / folder).rglob("__init__.py")
     } - {"app_server"}
     handlers = next(line for line in page.splitlines() if "| `app_server/handlers` |" in line)
     named = {f"app_server/handlers/{name}" for name in re.findall(r"`(\w+)`", handlers)}
