@@ -1,7 +1,7 @@
 """Which class serves which methods: the one table of the server, a row per class.
 
 A row imports its class when it is loaded, and not before. The dispatcher is made from the table
-(app_server/server/services.py); tests/handlers/test_table.py loads every class, and holds the table
+(app_server/server/core.py); tests/handlers/test_table.py loads every class, and holds the table
 against protocol/contract/methods.py and every `routes`.
 Source: docs/architecture.md, "Life of a process".
 """
