@@ -113,7 +113,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
     [
         (["--pid", "1", "--pid", "2"], "--pid must be given once for every URL"),
         (["--token-file", "a", "--token-file", "b"], "--token-file must be given once, or once"),
-        (["ws://a", "--row", "nothing"], "--row 'nothing' is part of no row: thread/loaded/list"),
+        (["ws://a", "--row", "nothing"], f"--row 'nothing' is part of no row: {NAMES[0]}"),
         (["ws://a", "ws://b", "--pid", "1"], "--pid must be given once for every URL"),
         (["ws://a", "--steps", "0"], "argument --steps: must be at least 1"),
     ],
