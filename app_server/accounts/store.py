@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from app_server.accounts.errors import AccountError
 from app_server.accounts.record import AuthRecord
 from app_server.config.unchanged import ABSENT, Stamp, stamp_of
-from app_server.runtime.secret_files import (
+from app_server.runtime.files.secret import (
     StoreFailed,
     delete_private,
     keyring_failures,

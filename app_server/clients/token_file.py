@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.runtime.opening import without_waiting
+from app_server.runtime.files.opening import without_waiting
 from app_server.runtime.user_paths import expand_user
 
 TOKEN_FILE_VARIABLE = "APP_SERVER_TOKEN_FILE"

@@ -14,7 +14,7 @@ from app_server.hooks.definition import Hook
 from app_server.hooks.files import HookList, places_of, read_hooks
 from app_server.hooks.plugins import HookedPlugin, OfPlugins
 from app_server.host.folder_reads import FolderReads
-from app_server.runtime.repository import folders_of_project
+from app_server.runtime.files.repository import folders_of_project
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from app_server.host.commands.output import KeptOutput
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.resolving import git_folders
 from app_server.permissions.environment import CREDENTIALS
-from app_server.runtime.repository import repository_of
+from app_server.runtime.files.repository import repository_of
 
 TIMEOUT_S = 30.0
 """For all commands of Git together."""

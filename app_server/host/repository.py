@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from app_server.runtime.repository import repository_of
+from app_server.runtime.files.repository import repository_of
 
 READ_BYTES = 1 << 20
 PACKED_BYTES = 16 << 20

@@ -13,7 +13,7 @@ from app_server.patch.plan import MAX_FILE_BYTES, Plan
 from app_server.patch.shown import touched
 from app_server.patch.unified import blob_name
 from app_server.patch.write import temporary_name
-from app_server.runtime.reaching import NotReached, Reached, reached
+from app_server.runtime.files.reaching import NotReached, Reached, reached
 from protocol.log.rollout import ChangingFile, FilesChanging
 from protocol.turns.items import (
     AddPatchChangeKind,

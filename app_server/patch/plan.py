@@ -15,7 +15,7 @@ from app_server.patch.errors import BadPatch, NotApplicable
 from app_server.patch.match import apply_hunks
 from app_server.patch.parse import AddFile, DeleteFile, FileChange, Patch, UpdateFile
 from app_server.permissions.confinement.confinement import Confinement, Ruling
-from app_server.runtime.reaching import NotReached, Reached, reached
+from app_server.runtime.files.reaching import NotReached, Reached, reached
 
 MAX_FILE_BYTES = 64 * 1_048_576
 """Of one file that is changed."""

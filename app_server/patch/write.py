@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from app_server.patch.errors import NotWritten
 from app_server.patch.plan import FileState, Plan, PlannedChange
-from app_server.runtime.reaching import NotReached, folders_made, reached
+from app_server.runtime.files.reaching import NotReached, folders_made, reached
 
 TEMPORARY_SUFFIX = ".app-server-patch"
 """What the names of files end with that are not in their place yet."""

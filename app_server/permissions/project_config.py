@@ -11,8 +11,8 @@ from types import ModuleType
 from app_server.config.reading import read_config
 from app_server.config.values import Config, ConfigError, Document
 from app_server.permissions.trust import project_trust
+from app_server.runtime.files.repository import folders_of_project
 from app_server.runtime.loader import load_from_worker
-from app_server.runtime.repository import folders_of_project
 
 FOLDER = ".codex"
 FILE = "config.toml"

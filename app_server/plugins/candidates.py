@@ -18,7 +18,7 @@ from app_server.plugins.marketplace import (
     read_marketplace,
 )
 from app_server.plugins.store import PluginId, PluginStore
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 from protocol.integrations.plugins import LocalPluginSource
 from protocol.integrations.suggestions import SuggestedPlugin
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from app_server.runtime.contained_files import BrokenFiles, read_text
+from app_server.runtime.files.contained import BrokenFiles, read_text
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """Of a plugin or a marketplace."""

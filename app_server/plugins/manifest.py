@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from app_server.plugins.files import read_object, relative_path, text_of, texts_of
-from app_server.runtime.contained_files import BrokenFiles, inside
+from app_server.runtime.files.contained import BrokenFiles, inside
 from app_server.skills.reading import Skill, read_skill
 from protocol.integrations.plugins import PluginInterface
 from protocol.model import Json

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from app_server.permissions.placeholder import is_there
 from app_server.plugins.files import NAME, read_object, relative_path, text_of
-from app_server.runtime.contained_files import BrokenFiles, inside
+from app_server.runtime.files.contained import BrokenFiles, inside
 from app_server.runtime.user_paths import expand_user
 from protocol.integrations.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
 

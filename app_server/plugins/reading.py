@@ -12,7 +12,7 @@ from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import marketplace_file, read_marketplace
 from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginId, PluginStore
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 from protocol.integrations.plugins import LocalPluginSource
 
 logger = logging.getLogger(__name__)

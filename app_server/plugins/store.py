@@ -16,7 +16,7 @@ from pathlib import Path
 from app_server.plugins.clones import ClonedMarketplaces
 from app_server.plugins.files import NAME
 from app_server.plugins.staging import make_staging, put_in_place
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 
 MAX_INSTALLED = 256
 """Plugins; those behind them are not loaded."""

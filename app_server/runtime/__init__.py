@@ -1,1 +1,1 @@
-"""What the process itself needs: clock, lazy imports, the event loop, open files, secret files."""
+"""What the process itself needs: clock, lazy imports, event loop, the limit of open files."""

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from app_server.runtime.disk import try_lock
+from app_server.runtime.files.disk import try_lock
 
 logger = logging.getLogger(__name__)
 

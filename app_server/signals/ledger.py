@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from app_server.runtime.sqlite import as_disk_failures, connect, version_of
+from app_server.runtime.files.sqlite import as_disk_failures, connect, version_of
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.signals.delivery import SignalError, SignalReceipt, SignalStage
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app_server.runtime.files.repository import folders_of_project
 from app_server.runtime.loader import load_from_worker
-from app_server.runtime.repository import folders_of_project
 from app_server.skills import FILE
 from app_server.skills.switches import is_enabled
 

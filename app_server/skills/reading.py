@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from app_server.runtime.contained_files import BrokenFiles, inside, read_text
+from app_server.runtime.files.contained import BrokenFiles, inside, read_text
 from app_server.skills import FILE
 from app_server.skills.yaml import front_matter, mapping
 from protocol.integrations.skills import SkillDependencies, SkillInterface, SkillToolDependency

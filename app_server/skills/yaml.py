@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 
 FENCE = "---"
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.runtime.disk import sync_folder
+from app_server.runtime.files.disk import sync_folder
 from app_server.threads.codex.importing import import_thread
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread
 from app_server.threads.failures import (

@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from app_server.permissions.confinement.confinement import Confinement, Ruling
 from app_server.permissions.confinement.resolving import resolved
-from app_server.runtime.reaching import NotReached, open_file
+from app_server.runtime.files.reaching import NotReached, open_file
 from app_server.tools.commands.arguments import environment_member
 from app_server.tools.elsewhere import read_elsewhere
 from app_server.tools.environments import FoundEnvironment, NoEnvironment, TurnEnvironments

@@ -15,7 +15,7 @@ from app_server.host.files.reading import read_base64
 from app_server.host.files.trees import copy
 from app_server.host.files.work import Stop
 from app_server.host.files.writing import write_file
-from app_server.runtime.sqlite import connect, connect_to_read
+from app_server.runtime.files.sqlite import connect, connect_to_read
 
 LOCK = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
 

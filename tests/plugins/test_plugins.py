@@ -16,7 +16,7 @@ from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import find_marketplaces, read_marketplace
 from app_server.plugins.roots import Root
 from app_server.plugins.store import PluginId, PluginStore
-from app_server.runtime.contained_files import MAX_FILE_BYTES, BrokenFiles
+from app_server.runtime.files.contained import MAX_FILE_BYTES, BrokenFiles
 from app_server.skills.reading import Skill
 from tests.support.files.plugins import server, write, write_marketplace, write_plugin
 from tests.support.large import Case, made

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 from app_server.skills.reading import Skill, read_skill
 from app_server.skills.yaml import front_matter
 from protocol.integrations.skills import SkillDependencies, SkillInterface, SkillToolDependency

@@ -23,8 +23,8 @@ from app_server.apps.files.files import (
     SandboxState,
 )
 from app_server.permissions.readable import Parts, parts_of, readable, reads_everything
-from app_server.runtime import reaching
-from app_server.runtime.opening import open_regular
+from app_server.runtime.files import reaching
+from app_server.runtime.files.opening import open_regular
 
 LOCAL = "local"
 CHUNK_BYTES = 1024 * 1024

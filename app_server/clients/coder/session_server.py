@@ -16,7 +16,7 @@ import anyio.to_thread
 from app_server.clients.coder.plan import Plan, url_of
 from app_server.clients.coder.ports import Occupant, is_app_server, who_is_at
 from app_server.host.reaper import Reaper
-from app_server.runtime.secret_files import StoreFailed, lock_held
+from app_server.runtime.files.secret import StoreFailed, lock_held
 
 logger = logging.getLogger(__name__)
 

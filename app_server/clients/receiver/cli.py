@@ -33,7 +33,7 @@ from app_server.clients.token_file import (
 )
 from app_server.config.home import resolve_home
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
-from app_server.runtime.secret_files import StoreFailed, read_private, write_private
+from app_server.runtime.files.secret import StoreFailed, read_private, write_private
 from app_server.runtime.user_paths import expand_user
 
 DEFAULT_SESSION = "agent"

@@ -21,8 +21,8 @@ from app_server.clients.receiver.router.envelope import Mode
 from app_server.clients.receiver.router.session_stream import SessionStream
 from app_server.clients.receiver.router.wire import RouterAddress
 from app_server.runtime.clock import SystemClock
+from app_server.runtime.files.secret import lock_awaited
 from app_server.runtime.loader import load
-from app_server.runtime.secret_files import lock_awaited
 from app_server.transport.stdio import StdioStream, open_stdio
 
 AGENT_S = 5.0

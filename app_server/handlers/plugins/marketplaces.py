@@ -26,7 +26,7 @@ from app_server.plugins.git_source import (
 from app_server.plugins.marketplace import Marketplace, marketplace_file, read_marketplace
 from app_server.plugins.reading import install_again
 from app_server.rpc.context import RequestContext, Routes
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 from app_server.runtime.user_paths import expand_user
 from protocol.integrations.marketplaces import (
     MarketplaceAddParams,

@@ -16,7 +16,7 @@ from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId, PluginStore
 from app_server.rpc.context import RequestContext, Routes
-from app_server.runtime.contained_files import BrokenFiles, inside
+from app_server.runtime.files.contained import BrokenFiles, inside
 from protocol.integrations.plugins import (
     GitPluginSource,
     LocalPluginSource,

@@ -21,7 +21,7 @@ from app_server.host.git_fetch import GitFetchFailed
 from app_server.plugins.clones import ClonedMarketplaces
 from app_server.plugins.git_source import GitSource
 from app_server.plugins.marketplace import marketplace_file, read_marketplace
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 
 
 class Repositories:

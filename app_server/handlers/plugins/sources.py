@@ -20,7 +20,7 @@ from app_server.plugins.marketplace import (
     read_marketplace,
 )
 from app_server.rpc.context import RequestContext
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 from app_server.runtime.user_paths import expand_user
 from protocol.integrations.plugins import MarketplaceLoadErrorInfo
 from protocol.jsonrpc.errors import RpcError, internal_error, invalid_request

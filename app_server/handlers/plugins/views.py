@@ -13,7 +13,7 @@ from app_server.plugins.hooks import read_declarations
 from app_server.plugins.manifest import Plugin, read_plugin
 from app_server.plugins.marketplace import Entry, Marketplace
 from app_server.plugins.store import PluginId
-from app_server.runtime.contained_files import BrokenFiles
+from app_server.runtime.files.contained import BrokenFiles
 from protocol.integrations.plugins import (
     AppSummary,
     LocalPluginSource,

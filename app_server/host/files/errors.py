@@ -11,7 +11,7 @@ class PathRefused(Exception):
 def refuse_database(
     path: str | Path, found: os.stat_result, in_use: frozenset[tuple[int, int]]
 ) -> None:
-    """Refuse a file of a database that the server has open (`runtime/sqlite_files.py`).
+    """Refuse a file of a database that the server has open (`runtime/files/open_databases.py`).
 
     Raises:
         PathRefused: it is one.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app_server.host.files.errors import PathRefused, refuse_database
 from app_server.host.files.work import Stop
-from app_server.runtime.sqlite_files import files_in_use
+from app_server.runtime.files.open_databases import files_in_use
 
 MAX_READ_BYTES = 48 * 1024 * 1024 - 1024
 """Of one file: in base64, with its envelope, it fits into an answer of 64 MiB."""

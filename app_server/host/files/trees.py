@@ -14,7 +14,7 @@ from pathlib import Path
 from app_server.host.files.errors import PathRefused, refuse_database
 from app_server.host.files.work import Stop
 from app_server.host.files.writing import make_directory
-from app_server.runtime.sqlite_files import files_in_use
+from app_server.runtime.files.open_databases import files_in_use
 
 MAX_DEPTH = 256
 """Folders inside of each other; each takes a descriptor, a copy two."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app_server.host.files.errors import PathRefused, refuse_database
 from app_server.host.files.work import Stop
-from app_server.runtime.sqlite_files import files_in_use
+from app_server.runtime.files.open_databases import files_in_use
 
 CHUNK_BYTES = 1024 * 1024
 """Between two looks at whether anybody still waits."""

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from app_server.host.search.git_excludes import exclude_files, read_text
 from app_server.host.search.ignore_file import IgnoreFiles, Placed, compile_ignore_file, decide
-from app_server.runtime.repository import is_repository, repository_of
+from app_server.runtime.files.repository import is_repository, repository_of
 
 GIT = ".git"
 GITIGNORE = ".gitignore"

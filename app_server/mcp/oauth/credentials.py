@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import OAuthFailed
-from app_server.runtime.secret_files import (
+from app_server.runtime.files.secret import (
     StoreFailed,
     keyring_failures,
     load_keyring,

@@ -23,7 +23,7 @@ from app_server.mcp.oauth.discovery import discover
 from app_server.mcp.oauth.grants import GrantRefused, OAuthClient, request_token
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.runtime.clock import SystemClock
-from app_server.runtime.secret_files import lock_awaited
+from app_server.runtime.files.secret import lock_awaited
 
 EARLY_MS = 30_000
 """A token is refreshed when it has this long to live."""

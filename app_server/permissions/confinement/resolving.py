@@ -12,7 +12,7 @@ from pathlib import Path
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import real_pattern
 from app_server.permissions.confinement.paths import is_in
-from app_server.runtime.opening import open_regular
+from app_server.runtime.files.opening import open_regular
 
 GIT = ".git"
 

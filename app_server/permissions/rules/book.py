@@ -23,7 +23,7 @@ from app_server.permissions.rules.files import (
     read_text,
 )
 from app_server.permissions.rules.rule import PrefixRule, Rules
-from app_server.runtime.secret_files import StoreFailed, lock_held, write_private
+from app_server.runtime.files.secret import StoreFailed, lock_held, write_private
 
 LEARNED = "default.rules"
 """The file that is added to."""

@@ -15,8 +15,8 @@ from typing import BinaryIO
 from app_server.config.values import Config
 from app_server.permissions.placeholder import is_there
 from app_server.permissions.trust import project_trust
-from app_server.runtime.opening import without_waiting
-from app_server.runtime.reaching import NotReached, PathDenied, open_file
+from app_server.runtime.files.opening import without_waiting
+from app_server.runtime.files.reaching import NotReached, PathDenied, open_file
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
 """In a folder the first of these that is a file counts, also when it is empty."""

@@ -6,7 +6,7 @@ all. The rollout of Codex is only read.
 
 from pathlib import Path
 
-from app_server.runtime.disk import make_folder, written_whole
+from app_server.runtime.files.disk import make_folder, written_whole
 from app_server.threads.codex.threads import CodexSource, records_to_import
 from app_server.threads.log.faults import LogFaults
 from protocol.log.rollout import render_record

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from app_server.runtime.sqlite import open_rebuildable, version_of
+from app_server.runtime.files.sqlite import open_rebuildable, version_of
 from app_server.threads.history.catching_up import TURN_COLUMNS, catch_up, clear, find_turn, turn_of
 from app_server.threads.history.full_text import TEXT_SCHEMA
 from app_server.threads.index.file import index_failures

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app_server.runtime.sqlite import connect
+from app_server.runtime.files.sqlite import connect
 from app_server.threads.history.full_text import BETWEEN, SLOTS
 from app_server.threads.history.matching import excerpt, matches
 from app_server.threads.index.file import index_failures

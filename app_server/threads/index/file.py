@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from app_server.runtime.sqlite import as_disk_failures, open_rebuildable, version_of
+from app_server.runtime.files.sqlite import as_disk_failures, open_rebuildable, version_of
 from app_server.threads.codex.threads import Seen
 from app_server.threads.index.rows import COLUMNS
 from app_server.threads.log.file.locks import LockBusy, SharedLock, WriterLock, short_lock

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app_server.runtime.sqlite import connect_to_read, version_of
+from app_server.runtime.files.sqlite import connect_to_read, version_of
 from app_server.threads.codex.threads import Seen
 from app_server.threads.index.file import SCHEMA_VERSION
 from app_server.threads.index.rows import COLUMN_NAMES, ThreadRow, row_of

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.runtime.disk import make_folder, written_whole
+from app_server.runtime.files.disk import make_folder, written_whole
 from app_server.threads.log.file.lines import LogLine, scan_lines
 from app_server.threads.log.reverts import dropped_in
 from protocol.log.rollout import (

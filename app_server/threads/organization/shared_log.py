@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from app_server.runtime.disk import lock_within, sync_folder
+from app_server.runtime.files.disk import lock_within, sync_folder
 
 logger = logging.getLogger(__name__)
 

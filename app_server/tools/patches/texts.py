@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app_server.patch.plan import Plan, PlannedChange
 from app_server.patch.shown import summary
-from app_server.runtime.repository import repository_of
+from app_server.runtime.files.repository import repository_of
 
 
 @dataclass(frozen=True, slots=True)

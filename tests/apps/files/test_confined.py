@@ -13,8 +13,8 @@ from app_server.apps.files.local import CONFINED, look_at, open_file
 from app_server.permissions.confinement.confining import confinement_of
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.readable import MAX_ENTRIES, readable
-from app_server.runtime import reaching
-from app_server.runtime.reaching import MAX_FOLDERS
+from app_server.runtime.files import reaching
+from app_server.runtime.files.reaching import MAX_FOLDERS
 from app_server.turns.tools.sandbox_state import sandbox_state
 from protocol.log.rollout import Settings
 from protocol.model import Json

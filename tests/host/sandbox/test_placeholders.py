@@ -11,7 +11,7 @@ from app_server.host.sandbox.linux.placeholders import Placeholder
 from app_server.permissions.placeholder import is_there
 from app_server.permissions.trust import project_trust
 from app_server.plugins.marketplace import find_marketplaces
-from app_server.runtime.repository import repository_of
+from app_server.runtime.files.repository import repository_of
 from app_server.sessions.surroundings.agents_files import project_folders
 
 SHA = "a" * 40

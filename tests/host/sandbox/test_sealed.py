@@ -11,7 +11,7 @@ import pytest
 from app_server.host.sandbox.linux import sealed as module
 from app_server.host.sandbox.linux.sealed import Sealed, sealed
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.runtime.secret_files import write_private
+from app_server.runtime.files.secret import write_private
 from tests.support.files.fifos import read_fifo, write_fifo
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.sandboxes import make_victim, run_confined

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.runtime.reaching import NotReached
+from app_server.runtime.files.reaching import NotReached
 from app_server.sessions.surroundings import agents_files
 from app_server.sessions.surroundings.agents_files import (
     DEFAULT_BYTES,

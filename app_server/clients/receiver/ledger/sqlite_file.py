@@ -13,7 +13,7 @@ from typing import TypeVar
 import anyio.to_thread
 
 from app_server.clients.receiver.ledger.entries import LedgerBroken
-from app_server.runtime.sqlite import connect
+from app_server.runtime.files.sqlite import connect
 
 Result = TypeVar("Result")
 

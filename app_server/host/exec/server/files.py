@@ -18,7 +18,7 @@ from app_server.permissions.confinement.confinement import Ruling
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.readable import parts_of, readable, reads_everything
-from app_server.runtime.reaching import NOT_A_FILE, Allows, NotReached, open_file
+from app_server.runtime.files.reaching import NOT_A_FILE, Allows, NotReached, open_file
 from protocol.exec.files import FileOpenParams
 
 NUMBERS: Mapping[str, int] = {os.strerror(errno.ENOENT): errno.ENOENT, NOT_A_FILE: errno.EINVAL}

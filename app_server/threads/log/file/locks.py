@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic_core import from_json
 
-from app_server.runtime.disk import lock_within, try_lock
+from app_server.runtime.files.disk import lock_within, try_lock
 
 MAX_HOLDER_BYTES = 4096
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from app_server.runtime.disk import make_folder, sync_folder
+from app_server.runtime.files.disk import make_folder, sync_folder
 from app_server.threads.log.file.descriptors import open_file
 from app_server.threads.log.file.locks import WriterLock
 from protocol.log.rollout import Record, render_record

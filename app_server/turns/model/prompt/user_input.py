@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from app_server.extension.plugins import PLUGIN_SCHEME
-from app_server.runtime.contained_files import BrokenFiles, read_text
+from app_server.runtime.files.contained import BrokenFiles, read_text
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, check_url, image_url
 from protocol.log.rollout import SignalMark
 from protocol.model import JsonObject

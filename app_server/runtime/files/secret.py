@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from app_server.runtime.disk import lock_within, sync_folder, try_lock, written_whole
+from app_server.runtime.files.disk import lock_within, sync_folder, try_lock, written_whole
 from app_server.runtime.loader import load_from_worker
 
 ASYNC_LOCK_POLL_S = 0.05

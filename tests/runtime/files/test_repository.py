@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app_server.runtime.repository import folders_of_project, repository_of
+from app_server.runtime.files.repository import folders_of_project, repository_of
 
 
 def test_a_project_goes_up_to_its_repository(tmp_path: Path) -> None:

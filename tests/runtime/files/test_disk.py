@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.runtime import disk
+from app_server.runtime.files import disk
 
 
 def test_all_that_are_missing_are_made_before_the_disk_is_waited_for(

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from app_server.runtime.sqlite_files import COMPANIONS, note_open
+from app_server.runtime.files.open_databases import COMPANIONS, note_open
 
 BUSY_S = 10.0
 """How long a statement waits for the transaction of another process."""

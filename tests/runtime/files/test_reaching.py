@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.runtime.reaching import (
+from app_server.runtime.files.reaching import (
     MAX_FOLDERS,
     NotReached,
     PathDenied,

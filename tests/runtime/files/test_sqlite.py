@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.runtime.sqlite import (
+from app_server.runtime.files.sqlite import (
     as_disk_failures,
     connect,
     connect_to_read,
