@@ -20,7 +20,7 @@ first steps:
   app-server inspect                              look into that server from a browser
 
 commands (COMMAND --help says more of each):
-  serve            serve clients; the default. app-server is the same word, for launchers
+  serve            serve clients, as without a command; also named app-server, for launchers
   demo             start a server with the offline model and a real MCP server, and check every
                    step of a conversation
   doctor           check the home folder and this machine, and say what to do

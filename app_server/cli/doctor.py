@@ -23,7 +23,7 @@ NAMES = (
 """Of the checks in `app_server.doctor.catalogue`."""
 
 DESCRIPTION = """\
-Check a home folder and this machine, and say of what is wrong what to do about it. Nothing is
+Check a home folder and this machine, and say for each problem what to do about it. Nothing is
 changed, unless --rebuild is given. A server may be running meanwhile. The model provider is asked
 for its models, and MCP servers of config.toml are started, listed and ended; --skip leaves that
 out."""
@@ -37,14 +37,15 @@ what is checked:
   index    it is whole, of this version, and its rows equal what the logs say
   codex    rollouts of Codex in the same home
   disk     something can be written and synced, here and where temporary files go
-  modes    nobody else can read credentials, or write what the server obeys
+  modes    nobody else can read credentials, or change settings, instructions, hooks, rules,
+           skills and plugins
   config   config.toml, the profile and requirements.toml can be used; keys that nothing reads
   keyring  the place for credentials that config.toml asks for is there
   model    the model provider answers and takes the credentials
   mcp      the MCP servers that config.toml enables start, and list their tools
   sandbox  which sandbox works here; a command in it tries to get out, in a temporary folder
   ports    the addresses of --listen are free; without any, whether loopback can be used
-  clock    the time can be right
+  clock    the time is plausible
   limits   open files and sizes of files that the system allows
 
 examples:
@@ -153,7 +154,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rebuild",
         action="store_true",
-        help="make the index from the logs first; what a running server holds is left to it",
+        help="make the index from the logs first, but for threads that a running server has loaded",
     )
     return parser
 

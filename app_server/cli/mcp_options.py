@@ -81,7 +81,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--bearer-token-env-var", metavar="VARIABLE", help="the variable that has its token"
     )
     adding.add_argument(
-        "--env", action="append", metavar="KEY=VALUE", help="a variable for the process"
+        "--env",
+        action="append",
+        metavar="KEY=VALUE",
+        help="a variable for the process; may be given several times",
     )
     commands.add_parser(
         "remove",
@@ -96,8 +99,10 @@ def make_parser() -> argparse.ArgumentParser:
         description="Sign in to an MCP server with a URL, in the browser (OAuth). The token is "
         "kept in the home folder, or in the keyring, and renewed.",
     )
-    login.add_argument("--scopes", metavar="SCOPE,SCOPE", help="what to ask for")
-    login.add_argument("--no-browser", action="store_true", help="print the address only")
+    login.add_argument("--scopes", metavar="SCOPE,SCOPE", help="the scopes to ask for")
+    login.add_argument(
+        "--no-browser", action="store_true", help="print the address, and open no browser"
+    )
     commands.add_parser(
         "logout",
         parents=[named],

@@ -12,8 +12,8 @@ COMMANDS = {
     "v1/, v2/ and DIR itself, and two bundles with all of them.",
     "generate-ts": "Write the wire's types as TypeScript: one file a type, an index, and "
     "MethodMaps.ts, which gives the params and result of every method by its name.",
-    "schema": "Write the bundles of both, stable and experimental, into the folder that is "
-    "committed with the sources; with --check tell what would change.",
+    "schema": "Write the wire's types as JSON Schema and TypeScript, stable and experimental, as "
+    "they are committed in schema/ of the sources.",
 }
 """Command to what it does."""
 
@@ -53,9 +53,15 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"app-server {command}", description=COMMANDS[command])
     if command == "schema":
         parser.add_argument(
-            "--out", type=Path, default=Path("schema"), metavar="DIR", help="default: %(default)s"
+            "--out",
+            type=Path,
+            default=Path("schema"),
+            metavar="DIR",
+            help="where (default: %(default)s)",
         )
-        parser.add_argument("--check", action="store_true", help="write nothing; 1 if they differ")
+        parser.add_argument(
+            "--check", action="store_true", help="write nothing; exit with 1 if a file differs"
+        )
         return parser
     parser.description = textwrap.fill(COMMANDS[command], 80)
     parser.epilog = EXAMPLES.format(command=command)

@@ -122,7 +122,7 @@ def _add_listen_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--ws-issuer", metavar="ISSUER", help=f"with {SIGNED}: what `iss` must be")
     group.add_argument(
-        "--ws-audience", metavar="AUDIENCE", help=f"with {SIGNED}: what `aud` must be or have"
+        "--ws-audience", metavar="AUDIENCE", help=f"with {SIGNED}: what `aud` must be or contain"
     )
     group.add_argument(
         "--ws-max-clock-skew-seconds",

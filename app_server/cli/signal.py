@@ -115,8 +115,17 @@ def make_parser() -> argparse.ArgumentParser:
     send.add_argument("--source", default=SOURCE, help="the system it comes from")
     send.add_argument("--id", help="the signal's id; the same one twice is one signal")
     send.add_argument("--wake", action="store_true", help="let an idle thread begin a turn")
-    send.add_argument("--steer", action="store_true", help="with --wake: enter a turn that runs")
-    send.add_argument("--ttl", type=int, metavar="SECONDS", help="give up after this time")
+    send.add_argument(
+        "--steer",
+        action="store_true",
+        help="with --wake: go into the turn that runs, if there is one",
+    )
+    send.add_argument(
+        "--ttl",
+        type=int,
+        metavar="SECONDS",
+        help="let it expire unless it is in the thread by then",
+    )
     send.add_argument("--wait", action="store_true", help="follow it until it is answered")
     send.add_argument("text", metavar="TEXT", help="what the thread reads")
     shown = commands.add_parser(

@@ -93,7 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
     usage = "coder [OPTION...] [-- WORDS FOR THE AGENT]\n       coder install [OPTION...]"
     parser = command_parser("coder", DESCRIPTION, EPILOG, usage=usage, allow_abbrev=False)
     parser.add_argument(
-        *spelled("agent"), choices=AGENTS, default=AGENTS[0], help="which (%(default)s)"
+        *spelled("agent"), choices=AGENTS, default=AGENTS[0], help="which agent (%(default)s)"
     )
     parser.add_argument(
         *spelled("codex-app-server"),

@@ -65,7 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="say what is there and what would be written; write nothing",
     )
     parser.add_argument(
-        *spelled("agent"), choices=AGENTS, default=AGENTS[0], help="which (%(default)s)"
+        *spelled("agent"), choices=AGENTS, default=AGENTS[0], help="which agent (%(default)s)"
     )
     parser.add_argument(*spelled("router-url"), metavar="URL", help="the router, wss://HOST/PATH")
     parser.add_argument(*spelled("session"), metavar="NAME", help="the agent's name there")

@@ -110,7 +110,9 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"the agent's name at the router (default: {SESSION_VARIABLE}, else "
         f"{DEFAULT_SESSION})",
     )
-    parser.add_argument("--key-file", type=Path, metavar="FILE", help="a file with the key")
+    parser.add_argument(
+        "--key-file", type=Path, metavar="FILE", help="a file with the key to the router"
+    )
     parser.add_argument("--thread", metavar="ID", help="the thread that signals go to")
     parser.add_argument("--cd", type=Path, metavar="DIR", help="the agent's folder (default: .)")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
