@@ -12,10 +12,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
-from app_server.clients.address import ServerAddress
+from app_server.clients.address import ServerAddress, check_server_url
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import BLOCKS, Measured, bench
-from app_server.clients.command_line import add_home, command_parser
+from app_server.clients.command_line import add_home, command_parser, whole_number
 from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
 from app_server.host.listening import listener_of
 from protocol.jsonrpc.errors import RpcError
@@ -67,6 +67,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.token_file and len(options.token_file) not in (1, count):
         parser.error("--token-file must be given once, or once for every URL in their order")
     try:
+        for url in options.urls:
+            check_server_url(url)
+    except ValueError as exc:
+        parser.error(str(exc))
+    try:
         servers = _servers(options)
         pids = options.pid or [server.pid or _process_at(server.url) for server in servers]
         targets = [replace(server, pid=pid) for server, pid in zip(servers, pids, strict=True)]
@@ -94,7 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_home(parser)
     parser.add_argument(
         "--steps",
-        type=_positive,
+        type=whole_number(1),
         default=STEPS,
         metavar="N",
         help=f"steps of each row (default: %(default)s, in {BLOCKS} blocks); slow rows make fewer",
@@ -102,7 +107,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--row", metavar="TEXT", help="only rows with this in their name")
     parser.add_argument(
         "--pid",
-        type=_positive,
+        type=whole_number(1),
         action="append",
         metavar="PID",
         help="the server's process, once for every URL in their order "
@@ -192,13 +197,6 @@ def _ratio(value: float | None, first: float | None) -> float | None:
 
 def _shown(value: float | None, digits: int) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 def _report(text: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app_server.clients.address import UNIX, ServerAddress
+from app_server.clients.address import UNIX, ServerAddress, check_server_url
 from app_server.clients.token_file import chosen_token_file
 from app_server.config.home import resolve_home
 from app_server.server.running_servers import FoundServer, ServerEntry, servers_of
@@ -50,12 +50,15 @@ def server_address(
 
     `url`, `home` and `token_file` are options of the command, None where they are not given; they
     are stronger than variables. Blocks and raises as `choose_server`, which has the other two.
+
+    Raises:
+        ValueError: what the option or the variable has is no address.
     """
     shown = chosen_token_file(token_file, os.environ)
     if url is None and home is None:
         url = os.environ.get(URL_VARIABLE) or None
     if url is not None:
-        return ServerAddress(url, shown)
+        return ServerAddress(check_server_url(url), shown)
     server = choose_server(resolve_home(home), command, url_option)
     if token_file is None and server.token_file is not None:
         # The variable may be about another server.

@@ -14,7 +14,7 @@ import anyio
 
 from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
 from app_server.clients.address import ServerAddress
-from app_server.clients.command_line import add_home, command_parser
+from app_server.clients.command_line import MAX_PORT, add_home, command_parser, whole_number
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import parse_upstream
 from app_server.clients.token_file import TOKEN_FILE_HELP
@@ -93,7 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_home(parser)
     parser.add_argument(
         "--port",
-        type=_port,
+        type=whole_number(0, MAX_PORT),
         default=0,
         metavar="N",
         help="where the page is served on 127.0.0.1 (default: any free port)",
@@ -126,10 +126,3 @@ def _open(url: str, folder: Path) -> None:
     file = folder / "inspector.html"
     file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">\n')
     webbrowser.open(file.as_uri())
-
-
-def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError("must be a port, from 0 to 65535")
-    return number

@@ -247,14 +247,16 @@ def _origin(text: str) -> str:
 
 
 def _skew(text: str) -> int:
-    seconds = int(text)
-    if not 0 <= seconds <= MAX_CLOCK_SKEW_S:
+    if not text.isdecimal() or int(text) > MAX_CLOCK_SKEW_S:
         raise argparse.ArgumentTypeError(f"must be 0 to {MAX_CLOCK_SKEW_S} seconds")
-    return seconds
+    return int(text)
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError("must be a number of seconds of at least 0")
     return value

@@ -12,7 +12,7 @@ import anyio
 
 from app_server.cli.chosen_server import NoOneServer, server_address
 from app_server.clients.address import ServerAddress
-from app_server.clients.command_line import command_parser
+from app_server.clients.command_line import command_parser, whole_number
 from app_server.clients.connection import Client, open_client
 from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock
@@ -25,6 +25,8 @@ STAGES = ("accepted", "inHistory", "seen", *ENDS)
 RETRIES = 5
 """Tries of a delivery whose answer got lost, or that the server put off; it is safe to repeat."""
 RETRY_S = 0.5
+MAX_TTL_S = 2**32 - 1
+"""What the wire can say."""
 
 EPILOG = """\
 examples:
@@ -63,6 +65,8 @@ def main(arguments: Sequence[str]) -> int:
     except NoOneServer as exc:
         print(f"app-server signal: {exc}", file=sys.stderr)
         return exc.exit_status
+    except ValueError as exc:
+        parser.error(str(exc))
     except OSError as exc:
         print(f"app-server signal: {exc.filename}: {exc.strerror}", file=sys.stderr)
         return 1
@@ -122,7 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     send.add_argument(
         "--ttl",
-        type=int,
+        type=whole_number(0, MAX_TTL_S),
         metavar="SECONDS",
         help="let it expire unless it is in the thread by then",
     )
@@ -136,7 +140,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     shown.add_argument("--thread", metavar="ID", help="of this thread alone")
     shown.add_argument("--stage", choices=STAGES, help="that are at this stage")
-    shown.add_argument("--limit", type=int, default=25, help="how many (default: %(default)s)")
+    shown.add_argument(
+        "--limit",
+        type=whole_number(1),
+        default=25,
+        metavar="N",
+        help="how many (default: %(default)s)",
+    )
     recall = commands.add_parser(
         "recall",
         parents=[where],
@@ -238,7 +248,7 @@ def _delivery(options: argparse.Namespace) -> JsonObject:
 
 
 async def _list(options: argparse.Namespace, server: ServerAddress) -> int:
-    left, cursor = max(options.limit, 1), None
+    left, cursor = options.limit, None
     async with _open(server) as client:
         while left:
             page = await client.call(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
@@ -16,6 +17,28 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from app_server.clients.token_file import TokenWanted, token_headers
 
 UNIX = "unix://"
+
+
+def check_server_url(url: str) -> str:
+    """Return what names a server: `ws://HOST:PORT`, `wss://HOST` or `unix://PATH`.
+
+    Raises:
+        ValueError: it names none; the text says what would.
+    """
+    try:
+        parts = urlsplit(url)
+        names_server = (
+            bool(url.removeprefix(UNIX))
+            if url.startswith(UNIX)
+            else parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0
+        )
+    except ValueError:
+        names_server = False
+    if not names_server:
+        raise ValueError(
+            f"{url!r} is no address of a server: use ws://127.0.0.1:PORT or unix://PATH"
+        )
+    return url
 
 
 class HandshakeFailed(ConnectionError):

@@ -1,7 +1,10 @@
-"""What command lines have in common: texts that are shown as they are written, and the home."""
+"""What command lines have in common: texts shown as they are written, the home, numbers."""
 
 import argparse
+from collections.abc import Callable
 from typing import Any
+
+MAX_PORT = 65535
 
 
 def command_parser(
@@ -22,3 +25,19 @@ def add_home(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
     )
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return what reads a whole number within bounds: the `type` of an option."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least or (most is not None and number > most):
+            bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"must be a whole number {bounds}")
+        return number
+
+    return read

@@ -115,7 +115,13 @@ async def test_a_server_that_is_not_there_is_named() -> None:
         (["--token-file", "a", "--token-file", "b"], "--token-file must be given once, or once"),
         (["ws://a", "--row", "nothing"], f"--row 'nothing' is part of no row: {NAMES[0]}"),
         (["ws://a", "ws://b", "--pid", "1"], "--pid must be given once for every URL"),
-        (["ws://a", "--steps", "0"], "argument --steps: must be at least 1"),
+        (["ws://a", "--steps", "0"], "argument --steps: must be a whole number of at least 1"),
+        (["ws://a", "--pid", "x"], "argument --pid: must be a whole number of at least 1"),
+        (["ws://a", "ws://b:0"], "'ws://b:0' is no address of a server: use ws://127.0.0.1:PORT"),
+        (["ws://a:65536"], "'ws://a:65536' is no address of a server"),
+        (["ws://[a"], "'ws://[a' is no address of a server"),
+        (["http://a"], "'http://a' is no address of a server"),
+        (["unix://"], "'unix://' is no address of a server"),
     ],
 )
 def test_a_wrong_call_gets_a_line_with_what_is_wrong(

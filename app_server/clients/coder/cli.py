@@ -19,7 +19,7 @@ from app_server.clients.coder.agent import CannotStart, run_agent
 from app_server.clients.coder.options import AGENTS, spelled
 from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, TOKEN_VARIABLE, Plan
 from app_server.clients.coder.session_server import NoServer, session_server
-from app_server.clients.command_line import command_parser
+from app_server.clients.command_line import MAX_PORT, command_parser, whole_number
 from app_server.clients.receiver.agent.surface import MODES, check_url
 from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file, read_token
 from app_server.config.home import resolve_home
@@ -109,7 +109,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         *spelled("codex-app-server-port"),
-        type=int,
+        type=whole_number(1, MAX_PORT),
         default=FIRST_PORT,
         metavar="PORT",
         help="the first port to try (default: %(default)d)",
@@ -164,8 +164,6 @@ def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
     url = options.codex_app_server_url
     if url is not None and (not url.startswith("ws://") or check_url(url) != url):
         raise ValueError("-codex-app-server-url must be ws://127.0.0.1:PORT")
-    if not 0 < options.codex_app_server_port < 65536:
-        raise ValueError("-codex-app-server-port must be 1 to 65535")
     return Plan(
         agent=options.agent,
         mode=MODES[options.codex_app_server],

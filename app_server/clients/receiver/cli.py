@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from app_server.clients.command_line import command_parser
+from app_server.clients.command_line import MAX_PORT, command_parser, whole_number
 from app_server.clients.receiver.agent.surface import MODE_VARIABLE, THREAD_VARIABLE
 from app_server.clients.receiver.agent.surface import URL_VARIABLE as APP_SERVER_VARIABLE
 from app_server.clients.receiver.ledger.entries import LedgerBroken
@@ -129,7 +129,11 @@ def make_parser() -> argparse.ArgumentParser:
         "--demo-router", action="store_true", help="run a router on this machine instead"
     )
     parser.add_argument(
-        "--port", type=int, default=0, metavar="N", help="of the demo router (default: a free one)"
+        "--port",
+        type=whole_number(0, MAX_PORT),
+        default=0,
+        metavar="N",
+        help="of the demo router (default: a free one)",
     )
     add_log_options(parser)
     return parser

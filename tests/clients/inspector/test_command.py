@@ -110,7 +110,11 @@ async def test_a_port_that_is_taken_is_named() -> None:
         (["unix://"], "use ws://127.0.0.1:PORT or unix://PATH"),
         (["ws://127.0.0.1:1/path"], "nothing may stand beside host and port"),
         (["ws://user@127.0.0.1:1"], "nothing may stand beside host and port"),
-        (["--port", "65536"], "argument --port: must be a port, from 0 to 65535"),
+        (["ws://127.0.0.1:65536"], "use ws://127.0.0.1:PORT or unix://PATH"),
+        (["ws://[::1:1"], "use ws://127.0.0.1:PORT or unix://PATH"),
+        (["--port", "65536"], "argument --port: must be a whole number from 0 to 65535"),
+        (["--port", "-1"], "argument --port: must be a whole number from 0 to 65535"),
+        (["--port", "x"], "argument --port: must be a whole number from 0 to 65535"),
     ],
 )
 def test_a_wrong_call_gets_a_line_with_what_is_wrong(

@@ -220,8 +220,12 @@ def check_url(url: str) -> str:
     """
     if url.startswith("unix://") and len(url) > len("unix://"):
         return url
-    parts = urlsplit(url)
-    if parts.scheme != "ws" or not is_this_machine(parts.hostname):
+    try:
+        parts = urlsplit(url)
+        is_here = parts.scheme == "ws" and is_this_machine(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_here = False
+    if not is_here:
         raise ValueError("an app-server is reached by ws://127.0.0.1:PORT or unix://PATH alone")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("the URL of an app-server has a host and a port, and nothing else")
