@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from app_server.clients.command_line import command_parser
-from app_server.clients.token_file import take_token
+from app_server.clients.token_file import NoToken, take_token
 from app_server.host.exec.server.server import ExecServer, ExecSettings
 from app_server.http.loopback_address import is_loopback_address
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
@@ -53,10 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         host, port = parse_listen(options.listen)
         token = take_token("token", TOKEN_VARIABLE, options.token_file)
         require_token(host, token)
-    except ValueError as exc:
+    except (ValueError, NoToken) as exc:
         parser.error(str(exc))
-    except OSError as exc:
-        parser.error(f"cannot read the token: {exc.strerror}")
     try:
         asyncio.run(_serve(ExecSettings(host, port, token)))
     except OSError as exc:

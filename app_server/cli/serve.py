@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             drain_s=options.drain_seconds,
             guards=read_guards(options, listen),
         )
-    except (ValueError, ConfigError, OSError) as exc:
+    except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
     raise_limit()
     sys.setswitchinterval(SWITCH_S)

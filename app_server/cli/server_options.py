@@ -145,7 +145,6 @@ def read_guards(options: argparse.Namespace, addresses: Sequence[Address]) -> Li
 
     Raises:
         ValueError: with a sentence that names the option and its rule.
-        OSError: a file cannot be read.
     """
     guards = ListenerGuards(
         auth=_auth(options),
@@ -228,6 +227,8 @@ def _read(option: str, read: Callable[[Path], bytes], path: Path) -> bytes:
         return read(path)
     except ValueError as exc:
         raise ValueError(f"{option}: {exc}") from None
+    except OSError as exc:
+        raise ValueError(f"{option}: {path} cannot be read: {exc.strerror}") from None
 
 
 def _path(text: str) -> Path:

@@ -67,12 +67,7 @@ def read_token(file: Path) -> str:
     Raises:
         NoToken
     """
-    try:
-        with open(file, "rb", opener=without_waiting) as opened:
-            content = opened.read(MAX_TOKEN_BYTES + 1)
-    except OSError as exc:
-        raise NoToken(f"the token file cannot be read: {file}: {exc.strerror}") from exc
-    token = _plain(content)
+    token = _plain(_content("token", file))
     if token is None:
         raise NoToken(f"{file} holds no token: {RULE}")
     return token
@@ -86,7 +81,7 @@ def take_token(what: str, variable: str, file: Path | None) -> str | None:
 
     Raises:
         ValueError: it is no text of a header; `what` it is stands in the text, and it does not.
-        OSError: the file cannot be read.
+        NoToken: the file cannot be read.
     """
     content = os.environ.pop(variable, None)
     if file is None and content is None:
@@ -94,12 +89,19 @@ def take_token(what: str, variable: str, file: Path | None) -> str | None:
     # Not `encode`: bytes that are no text are surrogates in it.
     found = os.fsencode(content or "")
     if file is not None:
-        with expand_user(file).open("rb") as opened:
-            found = opened.read(MAX_TOKEN_BYTES + 1)
+        found = _content(what, expand_user(file))
     token = _plain(found)
     if token is None:
         raise ValueError(f"the {what} must be {RULE}")
     return token
+
+
+def _content(what: str, file: Path) -> bytes:
+    try:
+        with open(file, "rb", opener=without_waiting) as opened:
+            return opened.read(MAX_TOKEN_BYTES + 1)
+    except OSError as exc:
+        raise NoToken(f"the {what} file cannot be read: {file}: {exc.strerror}") from exc
 
 
 def _plain(content: bytes) -> str | None:

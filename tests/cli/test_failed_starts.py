@@ -33,6 +33,31 @@ def test_one_that_is_closed_is_named(tmp_path: Path, command: str, number: int, 
     assert found == (1, [f"app-server: {name} is closed, and stdio:// needs it"])
 
 
+def test_a_lock_of_the_receiver_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    lock = tmp_path / "receiver" / "Texi.lock"
+    lock.mkdir(parents=True)
+    status, lines = ended('exec "$0" "$@"', tmp_path, "receiver", "--session", "Texi")
+    assert (status, lines) == (
+        1,
+        [
+            f"app-server: {lock}: Is a directory",
+            "Take away what is there in its place, or name another folder with --home.",
+        ],
+    )
+
+
+def test_a_file_with_the_key_of_the_receiver_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    words = ("--router-url", "ws://127.0.0.1:1", "--key-file", str(tmp_path))
+    found = ended('exec "$0" "$@"', tmp_path, "receiver", *words)
+    assert found == (1, [f"app-server: the key file cannot be read: {tmp_path}: Is a directory"])
+
+
+def test_a_token_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    words = ("--listen", "ws://127.0.0.1:0", "--token-file", str(tmp_path))
+    found = ended('exec "$0" "$@"', tmp_path, *words)
+    assert found == (1, [f"app-server: the token file cannot be made: {tmp_path}: Is a directory"])
+
+
 def test_a_home_that_is_a_file_is_named(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.touch()

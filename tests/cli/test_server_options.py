@@ -155,9 +155,18 @@ def test_the_skew_of_clocks_has_a_bound(seconds: str, capsys: pytest.CaptureFixt
     assert "--ws-max-clock-skew-seconds" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(OSError, match="nowhere"):
-        read("--ws-auth", "capability-token", "--ws-token-file", "/nowhere")
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        ("capability-token", "--ws-token-file"),
+        ("signed-bearer-token", "--ws-shared-secret-file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_option(
+    kind: str, option: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=f"^{option}: {tmp_path} cannot be read: Is a directory$"):
+        read("--ws-auth", kind, option, str(tmp_path))
 
 
 def test_a_token_file_without_an_address_for_it_is_refused() -> None:

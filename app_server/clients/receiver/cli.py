@@ -33,10 +33,12 @@ from app_server.clients.token_file import (
 )
 from app_server.config.home import resolve_home
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
-from app_server.runtime.files.secret import StoreFailed, read_private, write_private
+from app_server.runtime.files.secret import StoreFailed, lock_file, read_private, write_private
 from app_server.runtime.user_paths import expand_user
 
 DEFAULT_SESSION = "agent"
+
+ELSEWHERE = "Take away what is there in its place, or name another folder with --home."
 
 DESCRIPTION = """\
 Carry messages of other agents ("signals") from a router into the thread of the agent that started
@@ -90,8 +92,11 @@ def main(arguments: Sequence[str]) -> int:
         return _bridge(home, options)
     except ValueError as exc:
         parser.error(str(exc))
-    except (OSError, StoreFailed, LedgerBroken) as exc:
+    except OSError as exc:
         print(f"app-server: {exc}", file=sys.stderr)
+        return 1
+    except (StoreFailed, LedgerBroken) as exc:
+        print(f"app-server: {exc}\n{ELSEWHERE}", file=sys.stderr)
         return 1
 
 
@@ -166,8 +171,8 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
             "signals are injected all the same. Ctrl-D ends it.",
             file=sys.stderr,
         )
-    with open_ledger(settings.ledger_path) as ledger:
-        asyncio.run(serve(settings, ledger, version("app-server")))
+    with open_ledger(settings.ledger_path) as ledger, lock_file(settings.lock_path) as lock:
+        asyncio.run(serve(settings, ledger, lock, version("app-server")))
     return 0
 
 

@@ -21,7 +21,7 @@ from app_server.clients.receiver.router.envelope import Mode
 from app_server.clients.receiver.router.session_stream import SessionStream
 from app_server.clients.receiver.router.wire import RouterAddress
 from app_server.runtime.clock import SystemClock
-from app_server.runtime.files.secret import lock_awaited
+from app_server.runtime.files.secret import wait_for_lock
 from app_server.runtime.loader import load
 from app_server.transport.stdio import StdioStream, open_stdio
 
@@ -49,9 +49,16 @@ class ReceiverSettings:
         """The ledger of this session."""
         return self.home / "receiver" / f"{quote(self.session, safe='')}.sqlite3"
 
+    @property
+    def lock_path(self) -> Path:
+        """Of several bridges of this session one holds it: the one that carries."""
+        return self.ledger_path.with_suffix(".lock")
 
-async def serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> None:
+
+async def serve(settings: ReceiverSettings, ledger: Ledger, lock: int, version: str) -> None:
     """Serve the agent on stdin and stdout until it has gone, or SIGTERM or SIGINT.
+
+    `lock` is the open file at `lock_path`.
 
     Raises:
         OSError: stdin or stdout is closed.
@@ -65,12 +72,12 @@ async def serve(settings: ReceiverSettings, ledger: Ledger, version: str) -> Non
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(end_when_signalled)
-            await _serve(settings, ledger, version, lines)
+            await _serve(settings, ledger, lock, version, lines)
             tasks.cancel_scope.cancel()
 
 
 async def _serve(
-    settings: ReceiverSettings, ledger: Ledger, version: str, lines: StdioStream
+    settings: ReceiverSettings, ledger: Ledger, lock: int, version: str, lines: StdioStream
 ) -> None:
     context = SurfaceContext(settings.environ, settings.cwd, settings.home)
     async with anyio.create_task_group() as tasks:
@@ -83,15 +90,15 @@ async def _serve(
 
         async def be_in_charge() -> None:
             # Agents may start a bridge a thread: one of them carries, the others show signals.
-            async with lock_awaited(settings.ledger_path.with_suffix(".lock")):
-                session.is_in_charge = True
-                if stream is not None:
-                    tasks.start_soon(stream.run)
-                await surface.on_bootstrap(context)
-                # What waited at the router names the tool too, if there is an agent that has it.
-                with anyio.move_on_after(AGENT_S):
-                    await surface.until_tools_listed()
-                await bridge.carry()
+            await wait_for_lock(lock)
+            session.is_in_charge = True
+            if stream is not None:
+                tasks.start_soon(stream.run)
+            await surface.on_bootstrap(context)
+            # What waited at the router names the tool too, if there is an agent that has it.
+            with anyio.move_on_after(AGENT_S):
+                await surface.until_tools_listed()
+            await bridge.carry()
 
         tasks.start_soon(be_in_charge)
         try:

@@ -76,13 +76,10 @@ def lock_held(path: Path, wait_s: float) -> Iterator[None]:
     Raises:
         StoreFailed: it cannot be made, or others have held it for `wait_s`.
     """
-    number = _open_lock(path)
-    try:
+    with lock_file(path) as number:
         if not lock_within(number, wait_s):
             raise StoreFailed(f"{path}: another process has held it for {wait_s} s")
         yield
-    finally:
-        os.close(number)
 
 
 @asynccontextmanager
@@ -94,13 +91,32 @@ async def lock_awaited(path: Path) -> AsyncIterator[None]:
     """
     number = await anyio.to_thread.run_sync(_open_lock, path)
     try:
-        while True:
-            if try_lock(number):
-                break
-            await anyio.sleep(ASYNC_LOCK_POLL_S)
+        await wait_for_lock(number)
         yield
     finally:
         os.close(number)
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[int]:
+    """Give the open file of a lock; whoever has locked it holds it until this ends.
+
+    Raises:
+        StoreFailed: it cannot be made.
+    """
+    number = _open_lock(path)
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+async def wait_for_lock(number: int) -> None:
+    """Lock the file of a lock against other tasks and processes; waits without limit."""
+    while True:
+        if try_lock(number):
+            return
+        await anyio.sleep(ASYNC_LOCK_POLL_S)
 
 
 def _open_lock(path: Path) -> int:

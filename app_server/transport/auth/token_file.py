@@ -25,17 +25,28 @@ MAX_TRIES = 10
 """Of opening a path where another server removes its file meanwhile."""
 
 
+class TokenFileUnusable(OSError):
+    """The token file cannot be made; the text says why."""
+
+    def __str__(self) -> str:
+        """Say it without a number."""
+        return f"the token file cannot be made: {self.filename}: {self.strerror}"
+
+
 @contextmanager
 def token_file(path: Path) -> Iterator[str]:
     """Write a new token to `path` for its owner alone, and give it; leaving removes the file.
 
     Raises:
-        OSError: it cannot be written, another server has it, or it is no token file.
+        TokenFileUnusable: it cannot be opened, another server has it, or it is no token file.
+        OSError: it cannot be written.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    number = _open_locked(path)
     try:
-        _require_token_file(number, path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number = _open_locked(path)
+    except OSError as exc:
+        raise TokenFileUnusable(exc.errno, exc.strerror, str(path)) from exc
+    try:
         token = secrets.token_urlsafe(TOKEN_BYTES)
         os.fchmod(number, stat.S_IRUSR | stat.S_IWUSR)
         os.ftruncate(number, 0)
@@ -57,6 +68,7 @@ def _open_locked(path: Path) -> int:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(path, number):
+                _require_token_file(number, path)
                 return number
         except BlockingIOError:
             os.close(number)

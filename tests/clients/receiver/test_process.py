@@ -467,7 +467,7 @@ def test_a_wrong_call_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
         "app-server receiver: error: the key must be 1 to 4096 printable ASCII characters on one "
         "line",
         "app-server receiver: error: --port is for --demo-router",
-        f"app-server: [Errno 2] No such file or directory: '{tmp_path / 'no'}'",
+        f"app-server: the key file cannot be read: {tmp_path / 'no'}: No such file or directory",
     ]
 
 

@@ -90,7 +90,10 @@ def test_a_frame_without_sense_is_refused() -> None:
         (["--listen", "ws://localhost:1"], "use ws://IP:PORT"),
         (["--listen", "ws://127.0.0.1"], "the port is missing"),
         (["--listen", "ws://127.0.0.1:1/path"], "use ws://IP:PORT"),
-        (["--token-file", "/no/such"], "cannot read the token: No such file or directory"),
+        (
+            ["--token-file", "/no/such"],
+            "the token file cannot be read: /no/such: No such file or directory",
+        ),
         (["nonsense"], "unrecognized arguments"),
     ],
 )
