@@ -41,10 +41,12 @@ async def call_resource_function(servers: ServerSet, name: str, arguments: Json)
             found, _ = await list_all(peer, method, member)
         return compact({"server": server, member: [{"server": server, **one} for one in found]})
     everything: list[JsonObject] = []
-    for other in list(servers.servers.values()):
-        if other.status == "connected":
-            found = await list_or_nothing(other, method, member)
-            everything += [{"server": other.config.name, **one} for one in found]
+    for other in list(servers.servers):
+        # A reload may have taken it away, or replaced it, while those before it were asked.
+        current = servers.servers.get(other)
+        if current is not None and current.status == "connected":
+            found = await list_or_nothing(current, method, member)
+            everything += [{"server": other, **one} for one in found]
     return compact({member: everything})
 
 
