@@ -23,7 +23,7 @@ from app_server.apps.measured import CACHE_WRITE, FETCH, LIST, measured
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.published import Published
 from app_server.apps.publishing import NoPort, Publishing
-from app_server.apps.routes.generation import Generation, Means
+from app_server.apps.routes.generation import Generation, GenerationPorts
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.sessions import UpstreamPool
@@ -97,7 +97,7 @@ class Connection:
         """Whether what is published was fetched, not read from disk, since this began."""
         self.pool = UpstreamPool(target)
         ports.tasks.start_soon(self.pool.run)
-        means = Means(self.pool, guard, files, self.refresh)
+        means = GenerationPorts(self.pool, guard, files, self.refresh)
         self.publishing = Publishing(ports.tasks, means, ports.templates, ports.served)
         self._guard = guard
         self._cache = cache

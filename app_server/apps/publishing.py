@@ -14,7 +14,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.policy import Use
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.published import MAX_USES, Prepared, Published, prepare
-from app_server.apps.routes.generation import Generation, Means, open_generation
+from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.extension.registration import Lease
 from app_server.runtime.loop_share import free_in_pieces
@@ -33,7 +33,7 @@ class Publishing:
     def __init__(
         self,
         tasks: anyio.abc.TaskGroup,
-        means: Means,
+        means: GenerationPorts,
         templates: ApprovalTemplates,
         served: set[Generation],
     ) -> None:

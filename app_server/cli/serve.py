@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [kind for kind in DEMOS if getattr(options, kind)]
         if len(chosen) > 1:
             parser.error("demo shows one thing at a time: " + " or ".join(f"--{d}" for d in DEMOS))
-        return _demo(f"{chosen[0]}_story" if chosen else "story")
+        return _demo(f"{chosen[0]}_scenario" if chosen else "scenario")
     is_mcp_server = options.command == MCP_SERVER
     if is_mcp_server and options.listen:
         parser.error("mcp-server speaks MCP on stdio and listens nowhere else: leave out --listen")
@@ -223,11 +223,11 @@ def _print_addresses(urls: Sequence[str]) -> None:
         print(f"listening on: {url}", file=sys.stderr, flush=True)
 
 
-def _demo(story: str) -> int:
+def _demo(scenario: str) -> int:
     # A server has no use for the demos.
     from app_server.clients.demo.transcript import run_demo
 
-    module = importlib.import_module(f"app_server.clients.demo.{story}")
+    module = importlib.import_module(f"app_server.clients.demo.{scenario}")
     return _run(partial(run_demo, module.run))
 
 

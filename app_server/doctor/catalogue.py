@@ -13,7 +13,7 @@ from app_server.doctor.modes import check_modes
 from app_server.doctor.ports import check_ports
 from app_server.doctor.running import CheckSpec
 from app_server.doctor.sandbox import check_sandbox
-from app_server.host.sandbox.proof import PROOF_S
+from app_server.host.sandbox.probe import PROBE_S
 from app_server.threads.repair.doctor import examine
 
 THREADS_S = 3600.0
@@ -49,7 +49,7 @@ CHECKS: Sequence[CheckSpec] = (
         bound_s=MCP_S,
         when_overdue="some MCP server neither starts nor fails: run its command by hand",
     ),
-    CheckSpec(name="sandbox", blocking=check_sandbox, bound_s=PROOF_S + 5),
+    CheckSpec(name="sandbox", blocking=check_sandbox, bound_s=PROBE_S + 5),
     CheckSpec(name="ports", blocking=check_ports),
     CheckSpec(name="clock", blocking=check_clock),
     CheckSpec(name="limits", blocking=check_limits),

@@ -27,7 +27,7 @@ from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier
 from app_server.skills.catalog import SkillCatalog
-from app_server.telemetry.figures import ServerFigures
+from app_server.telemetry.metrics import ServerMetrics
 from app_server.threads.store import ThreadStore
 from app_server.turns.model.catalogue.lists import ModelLists
 
@@ -71,7 +71,7 @@ class Services:
     memory: MemoryBudget
     connection_loads: Callable[[], Sequence[ConnectionLoad]]
     """How much waits on each connection."""
-    figures: ServerFigures
+    metrics: ServerMetrics
     use_counts: "UseCounts | None"
     """None: nobody wants to know what is used."""
     tasks: anyio.abc.TaskGroup

@@ -12,7 +12,7 @@ import secrets
 import anyio.lowlevel
 from pydantic_core import from_json
 
-from protocol.jsonrpc.half_characters import CACHED
+from protocol.jsonrpc.lone_surrogates import CACHED
 from protocol.model import Json, JsonObject
 
 LARGE_BYTES = 128 * 1024

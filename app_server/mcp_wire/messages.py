@@ -13,7 +13,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from app_server.mcp_wire.long_lists import LARGE_BYTES, parse_in_pieces
-from protocol.jsonrpc.half_characters import read_json
+from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import Json
 
 

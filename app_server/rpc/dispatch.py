@@ -27,7 +27,7 @@ from app_server.rpc.context import (
     RequestContext,
 )
 from app_server.runtime.loader import LoadFailed, load
-from app_server.telemetry.figures import ServerFigures
+from app_server.telemetry.metrics import ServerMetrics
 from app_server.telemetry.spans import is_on, span
 from protocol.contract.gate import used_experimental
 from protocol.contract.methods import METHODS
@@ -62,18 +62,18 @@ class Dispatcher:
     def __init__(
         self,
         handlers: Mapping[str, Handler | LazyHandler],
-        figures: ServerFigures | None = None,
+        metrics: ServerMetrics | None = None,
     ) -> None:
         """Take the handlers; a method of the contract without one is answered as not built.
 
-        Answers are counted in `figures`.
+        Answers are counted in `metrics`.
 
         Raises:
             ValueError: a handler is for no method of the contract.
         """
         if unknown := handlers.keys() - METHODS.keys():
             raise ValueError(f"handlers without a method: {sorted(unknown)}")
-        self._figures = figures or ServerFigures()
+        self._metrics = metrics or ServerMetrics()
         self._methods = {
             method: adapt(method, METHODS[method], handler) for method, handler in handlers.items()
         }
@@ -85,7 +85,7 @@ class Dispatcher:
         text = await answer(context, request)
         seconds, failure = perf_counter() - context.read_at_s, context.failure
         if request.method in METHODS:
-            self._figures.answered(request.method, seconds, failure)
+            self._metrics.answered(request.method, seconds, failure)
         else:
             self.refused(failure or "methodNotFound")
         if logger.isEnabledFor(logging.INFO):
@@ -94,7 +94,7 @@ class Dispatcher:
 
     def refused(self, failure: str) -> None:
         """Count an error to what was not dispatched; `failure` is its word."""
-        self._figures.refused(failure)
+        self._metrics.refused(failure)
 
     async def _answer_in_span(self, context: RequestContext, request: Request) -> str:
         method = request.method if request.method in METHODS else None

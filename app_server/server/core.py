@@ -62,7 +62,7 @@ class Core:
         self._handlers = [LazyHandlers(row, built.services) for row in TABLE]
         self._requests = Dispatcher(
             {method: handler for lazy in self._handlers for method, handler in lazy.routes.items()},
-            built.services.figures,
+            built.services.metrics,
         )
 
     @classmethod

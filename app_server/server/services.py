@@ -42,10 +42,10 @@ from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts, settings_as_stored
-from app_server.telemetry.figures import ServerFigures
+from app_server.telemetry.metrics import ServerMetrics
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
-from app_server.turns.approval.persistent import LastingApprovals
+from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.lazy import LazyModel
 from app_server.views.rules import rules_warning
@@ -80,7 +80,7 @@ async def build_services(
     `background` is cancelled when the server ends, `work` has whatever threads do and ends before.
     """
     home, clock = settings.home, SystemClock()
-    figures = ServerFigures(clock.now_ms)
+    metrics = ServerMetrics(clock.now_ms)
     accounts = _accounts(settings, clock)
     configuration = Configuration(
         settings.sources, partial(_is_signed_in, accounts), is_strict=settings.is_strict
@@ -116,7 +116,7 @@ async def build_services(
             model_lists=model_lists,
             clients=hub,
             clock=clock,
-            approvals=LastingApprovals(config_file, registry),
+            approvals=PersistentApprovals(config_file, registry),
             processes=environments,
             home=home,
             commands=commands,
@@ -133,7 +133,7 @@ async def build_services(
             plugin_switches=plugins,
             hooked_plugins=partial(hooked_plugins, plugins, home),
             log_grew=log_grew,
-            figures=figures,
+            metrics=metrics,
             requirements=configuration.requirements,
         ),
         work,
@@ -177,7 +177,7 @@ async def build_services(
         signal_notifier=signal_notifier,
         memory=MemoryBudget(first.memory.budget_bytes, hub.streams, sessions),
         connection_loads=connection_loads,
-        figures=figures,
+        metrics=metrics,
         use_counts=counts,
         tasks=background,
     )

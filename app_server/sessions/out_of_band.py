@@ -3,7 +3,7 @@
 Source: docs/tools.md, "Elicitations".
 """
 
-from app_server.runtime.held_clocks import HeldClocks
+from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.sessions.mcp_servers import ThreadServers
 
 MAX_OPEN = 1_000
@@ -21,13 +21,13 @@ class OutOfBandElicitations:
     """How many are open for one loaded thread."""
 
     def __init__(self, servers: ThreadServers) -> None:
-        self.clocks = HeldClocks()
+        self.timeouts = PausableTimeouts()
         """Of the thread's commands: how long they are waited for."""
         self.count = 0
         self._servers = servers
 
     def open(self) -> None:
-        """Count one more; the first stops the clocks of commands and of calls of MCP servers.
+        """Count one more; the first pauses the timeouts of commands and of calls of MCP servers.
 
         Raises:
             TooManyElicitations
@@ -36,11 +36,11 @@ class OutOfBandElicitations:
             raise TooManyElicitations
         self.count += 1
         if self.count == 1:
-            self.clocks.hold()
+            self.timeouts.pause()
             self._servers.set.hold()
 
     def settle(self) -> None:
-        """Count one less; the last lets the clocks go on.
+        """Count one less; the last resumes the timeouts.
 
         Raises:
             NoOpenElicitation
@@ -49,5 +49,5 @@ class OutOfBandElicitations:
             raise NoOpenElicitation
         self.count -= 1
         if not self.count:
-            self.clocks.release()
+            self.timeouts.resume()
             self._servers.set.release()

@@ -19,10 +19,10 @@ from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.runtime.clock import Clock
 from app_server.skills.catalog import SkillCatalog
-from app_server.telemetry.figures import ServerFigures
+from app_server.telemetry.metrics import ServerMetrics
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
-from app_server.turns.approval.persistent import LastingApprovals
+from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.model.catalogue.lists import ModelLists
 from app_server.turns.model.interface import Model
 from app_server.turns.ports import ClientPort
@@ -44,7 +44,7 @@ class SessionPorts:
     """What providers say of their models."""
     clients: ClientPort
     clock: Clock
-    approvals: LastingApprovals
+    approvals: PersistentApprovals
     processes: Processes
     home: Path
     """Where the user's own instructions are."""
@@ -70,7 +70,7 @@ class SessionPorts:
     """Gives the plugins that settings and a thread have, with their hooks."""
     log_grew: Callable[[ThreadState], None]
     """Called after every append to a loaded thread's log; never waits."""
-    figures: ServerFigures
+    metrics: ServerMetrics
     """Counts the turns that end."""
     requirements: Callable[[], Awaitable[Requirements]]
     """What an administrator demands of turns that no request begins."""

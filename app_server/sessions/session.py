@@ -116,17 +116,17 @@ class ThreadSession:
 
     def _starter(self, settings: SessionSettings, ports: SessionPorts, asker: Asker) -> TurnStarter:
         """Join what begins, runs and ends turns."""
-        parts, clocks = self._parts, self.out_of_band.clocks
+        parts, timeouts = self._parts, self.out_of_band.timeouts
         scripts, interrupt = ScriptReader(ports.grammar), parts.slot.interrupt
         approvals = thread_approvals(
-            asker, ports.approvals, scripts, ports.rules, interrupt, clocks
+            asker, ports.approvals, scripts, ports.rules, interrupt, timeouts
         )
         install = ports.install_servers if settings.installs_skill_servers else None
         runner = TurnRunner(
             parts=parts,
             hooks=TurnHooks(parts, asker.hooks),
             skill_servers=SkillServers(parts, self.mcp, install),
-            ending=TurnEnding(parts, asker.open, ports.figures),
+            ending=TurnEnding(parts, asker.open, ports.metrics),
             before_request=self._before_request,
             go_on=self._go_on,
         )
@@ -156,7 +156,7 @@ class ThreadSession:
                 ),
                 port=ports.model,
                 settings=settings,
-                clocks=clocks,
+                timeouts=timeouts,
             ),
             runner=runner,
             surroundings=self.surroundings,

@@ -14,7 +14,7 @@ import anyio.to_thread
 from app_server.runtime.clock import Clock
 from app_server.signals.ledger import Entry, Ledger
 from app_server.signals.open_entries import OpenEntries
-from app_server.threads.log.state.signals import SignalPlace
+from app_server.threads.log.state.signals import SignalState
 from app_server.threads.log.state.thread import ThreadState
 from protocol.signals.delivery import SignalReceipt
 
@@ -104,7 +104,7 @@ class Entries:
         return changed
 
 
-def _as_logged(entry: Entry, place: SignalPlace, now_ms: int) -> dict[str, Any]:
+def _as_logged(entry: Entry, place: SignalState, now_ms: int) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "stage": "inHistory" if place.stage in ("queued", "visible") else place.stage,
         "item": "",

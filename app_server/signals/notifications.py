@@ -50,7 +50,7 @@ class SignalNotifier:
         self._hub.emit(receipt.thread_id, event)
         key = receipt.source, receipt.signal_id
         origin = self._origins.get(key)
-        if origin is not None and not self._hub.listens(origin, receipt.thread_id):
+        if origin is not None and not self._hub.is_subscribed(origin, receipt.thread_id):
             self._hub.notify(origin, event)
         if receipt.stage not in OPEN_STAGES:
             self._origins.pop(key, None)

@@ -240,7 +240,7 @@ class ExecCommand:
     async def _wait(self, run: CommandRun, yield_s: float) -> bool:
         """Wait until the command has ended, or goes on behind the turns."""
         assert run.process is not None
-        with self._turn.clocks.move_on_after(yield_s):
+        with self._turn.timeouts.move_on_after(yield_s):
             await run.process.finished.wait()
         return run.exit_code is not None or not await self._terminals.leave(run)
 

@@ -57,7 +57,7 @@ class WriteStdin:
         if arguments.chars and (failure := await self._write(run, arguments.chars)) is not None:
             return _failed(failure)
         self._notify(run, arguments.chars)
-        with self._turn.clocks.move_on_after(arguments.yield_s):
+        with self._turn.timeouts.move_on_after(arguments.yield_s):
             await run.completed.wait()
         if run.completed.is_set():
             self._terminals.forget(run)

@@ -32,7 +32,7 @@ class ClientPort(Protocol):
     def can_ask(self, thread_id: str, method: str, params: WireModel) -> bool:
         """Whether any listener of a thread could be asked this."""
 
-    def has_listeners(self, thread_id: str) -> bool:
+    def has_subscribers(self, thread_id: str) -> bool:
         """Whether any client listens to the thread."""
 
     @property

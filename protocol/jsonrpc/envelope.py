@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from protocol.contract.gate import stable_exclude
 from protocol.jsonrpc.errors import PARSE_ERROR, ErrorObject, RpcError, invalid_request
-from protocol.jsonrpc.half_characters import read_json
+from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import STABLE, Json, JsonObject, WireModel
 
 RequestId: TypeAlias = str | int

@@ -11,7 +11,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.published import Published
 from app_server.apps.publishing import Publishing
-from app_server.apps.routes.generation import Generation, Means
+from app_server.apps.routes.generation import Generation, GenerationPorts
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from tests.support.apps.inventories import listed
 from tests.support.apps.peer import FakePool, Guard
@@ -37,8 +37,8 @@ async def test_the_pool_is_closed_with_the_last_generation_that_somebody_uses() 
     pool: Any = ClosedPool()
     served: set[Generation] = set()
     async with anyio.create_task_group() as tasks:
-        means = Means(pool, Guard(), None, refresh)
-        publishing = Publishing(tasks, means, ApprovalTemplates.load(), served)
+        ports = GenerationPorts(pool, Guard(), None, refresh)
+        publishing = Publishing(tasks, ports, ApprovalTemplates.load(), served)
         assert publishing.current is None
         assert await publishing.publish([listed("look")])
         first = publishing.current
@@ -77,8 +77,8 @@ async def test_what_was_being_made_at_the_end_is_not_published(
     served: set[Generation] = set()
     refused: list[str] = []
     async with anyio.create_task_group() as tasks:
-        means = Means(pool, Guard(), None, refresh)
-        publishing = Publishing(tasks, means, ApprovalTemplates.load(), served)
+        ports = GenerationPorts(pool, Guard(), None, refresh)
+        publishing = Publishing(tasks, ports, ApprovalTemplates.load(), served)
 
         async def publish() -> None:
             try:

@@ -15,7 +15,7 @@ from app_server.apps.files.files import FileSupport
 from app_server.apps.files.upload import Uploads, UploadTarget
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
-from app_server.apps.routes.generation import Generation, Means, open_generation
+from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
 from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.clients.demo.hosted.calendar import DAY_URI
 from app_server.clients.demo.hosted.survey import QUESTIONS
@@ -61,8 +61,8 @@ async def way(environment: FolderEnvironment | None = None) -> AsyncIterator[Way
             routes = allocate_routes(inventory)
             store = UploadTarget(hosted.endpoint.base_url, hosted.target().headers)
             files = None if environment is None else FileSupport(environment, Uploads(store))
-            means = Means(pool, Guard(), files, refresh)
-            generation = await open_generation(tasks, inventory, routes, means)
+            ports = GenerationPorts(pool, Guard(), files, refresh)
+            generation = await open_generation(tasks, inventory, routes, ports)
             yield Way(hosted, pool, generation)
             await generation.close()
             assert pool.counters.open == 0

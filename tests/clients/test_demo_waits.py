@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from app_server.clients.connection import Client, open_client
-from app_server.clients.demo import signals_story, thread
+from app_server.clients.demo import signals_scenario, thread
 from app_server.clients.demo.thread import DemoThread
 from app_server.clients.demo.transcript import CheckFailed, Transcript, run_demo
 from tests.support.harness import serve
@@ -25,7 +25,7 @@ async def test_the_demo_of_signals_waits_for_a_server_that_takes_long(
     slow.write_text(SLOW.format(python=sys.executable))
     slow.chmod(0o700)
     monkeypatch.setattr(thread, "sys", SimpleNamespace(executable=str(slow)))
-    assert await run_demo(signals_story.run) == 0
+    assert await run_demo(signals_scenario.run) == 0
 
 
 async def started(client: Client) -> str:

@@ -9,7 +9,7 @@ import pytest
 from app_server.doctor.machine import Machine
 from app_server.doctor.sandbox import check_sandbox
 from app_server.host.sandbox import launcher as module
-from app_server.host.sandbox import proof
+from app_server.host.sandbox import probe
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.process_limits import limit_in_words
@@ -52,7 +52,7 @@ def test_it_says_which_sandbox_works_and_that_nothing_gets_out() -> None:
 @claim("doctor:sandbox")
 def test_it_names_what_gets_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        monkeypatch.setattr(proof, "PORT", listener.getsockname()[1])
+        monkeypatch.setattr(probe, "PORT", listener.getsockname()[1])
         check = check_sandbox(machine(Leaky(Bubblewrap("/leaky"))))
     assert check.status == "error"
     for who in ("a confined command", "a command whose network is the proxy"):
@@ -110,13 +110,13 @@ def test_a_sandbox_in_which_nothing_works_is_none(monkeypatch: pytest.MonkeyPatc
     working_launcher()
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(SandboxUnavailable, match="bwrap: "):
-        proof.prove(SandboxLauncher())
+        probe.probe(SandboxLauncher())
 
 
 @pytest.mark.process
 def test_it_warns_where_processes_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     working_launcher()
-    monkeypatch.setattr(proof, "limit_in_words", lambda: None)
+    monkeypatch.setattr(probe, "limit_in_words", lambda: None)
     check = check_sandbox(machine())
     assert (check.status, check.details) == (
         "warning",

@@ -64,9 +64,9 @@ async def test_a_command_is_waited_for_while_a_question_is_open(tmp_path: Path) 
         await client.wait_for(
             "item/started", lambda told: told["item"]["type"] == "commandExecution"
         )
-        clocks = served.services.sessions.get(thread_id).out_of_band.clocks
+        timeouts = served.services.sessions.get(thread_id).out_of_band.timeouts
         with anyio.fail_after(WAIT_S):
-            while not clocks.stopped:
+            while not timeouts.paused:
                 await anyio.lowlevel.checkpoint()
         assert len(served.model.requests) == 1
         await client.call("thread/decrement_elicitation", thread)

@@ -29,7 +29,7 @@ from app_server.handlers.services import Services
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from app_server.transport.address import Address, TcpAddress
-from app_server.turns.approval.persistent import LastingApprovals
+from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.model.prompt.surroundings import kind_of
 from tests.support.http_peer import HttpRequest, answering
 from tests.support.paths import MCP_PEER
@@ -519,9 +519,9 @@ async def serve(
                 await task
 
 
-def approvals_in(home: Path) -> LastingApprovals:
+def approvals_in(home: Path) -> PersistentApprovals:
     """Return where the approvals of a home without extensions are written down."""
-    return LastingApprovals(ConfigFile(home), ExtensionRegistry())
+    return PersistentApprovals(ConfigFile(home), ExtensionRegistry())
 
 
 def write_config(home: Path, model_url: str, config: str = "") -> None:

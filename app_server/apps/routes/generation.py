@@ -38,7 +38,7 @@ CLOSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class GenerationPorts:
     """What stands behind all generations of one account."""
 
     pool: UpstreamPool
@@ -55,20 +55,22 @@ class Generation:
     Lives until its last lease is released, or until it is closed; before the first lease it waits.
     """
 
-    def __init__(self, inventory: Inventory, routes: Collection[Route], means: Means) -> None:
+    def __init__(
+        self, inventory: Inventory, routes: Collection[Route], ports: GenerationPorts
+    ) -> None:
         """Draw the bearers; `open_generation` also opens the port."""
         self.id = uuid4().hex
         self.inventory = inventory
         self.routes = routes
         self.leases = 0
         self._running = Running()
-        self._backing = Backing(self.id, means.pool, means.guard, OpenStreams(), self._running)
-        self._means = means
+        self._backing = Backing(self.id, ports.pool, ports.guard, OpenStreams(), self._running)
+        self._ports = ports
         self._bearers = {
             name: SecretStr(secrets.token_urlsafe(BEARER_BYTES))
             for name in (RESOURCES, *(route.server for route in routes))
         }
-        self._guarded = GuardedRoutes(means.guard)
+        self._guarded = GuardedRoutes(ports.guard)
         self._closing = anyio.Event()
         self._answered = anyio.Event()
         self._closed = anyio.Event()
@@ -140,7 +142,7 @@ class Generation:
             yield route.server, partial(self._connector_server, route)
 
     def _connector_server(self, route: Route) -> LocalServer:
-        return ConnectorServer(route, self._backing, self._means.files, self._means.refresh).server
+        return ConnectorServer(route, self._backing, self._ports.files, self._ports.refresh).server
 
     async def _open_app(self, tasks: TaskGroup, make: Callable[[], LocalServer]) -> RouteApp:
         app = RouteApp(make().sdk, self._backing.streams)
@@ -198,13 +200,13 @@ def _path(server: str) -> str:
 
 
 async def open_generation(
-    tasks: TaskGroup, inventory: Inventory, routes: Collection[Route], means: Means
+    tasks: TaskGroup, inventory: Inventory, routes: Collection[Route], ports: GenerationPorts
 ) -> Generation:
     """Serve an inventory on a port of its own; `tasks` is where it lives.
 
     Raises:
         OSError: no port can be opened.
     """
-    generation = Generation(inventory, routes, means)
+    generation = Generation(inventory, routes, ports)
     await tasks.start(generation.run)
     return generation

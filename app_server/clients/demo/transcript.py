@@ -72,7 +72,7 @@ class Transcript:
         print(text, file=self._stream, flush=True)
 
 
-async def run_demo(story: Callable[[Transcript, Path], Awaitable[None]]) -> int:
+async def run_demo(scenario: Callable[[Transcript, Path], Awaitable[None]]) -> int:
     """Run a demo in a folder of its own, which is removed afterwards.
 
     Returns the exit status: 0 only if every step was checked.
@@ -80,7 +80,7 @@ async def run_demo(story: Callable[[Transcript, Path], Awaitable[None]]) -> int:
     transcript = Transcript()
     with tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder:
         try:
-            await story(transcript, Path(folder))
+            await scenario(transcript, Path(folder))
         except (CheckFailed, RpcError, TimeoutError, RuntimeError, OSError) as exc:
             transcript.close(f"The demo failed: {type(exc).__name__}: {exc}")
             return 1

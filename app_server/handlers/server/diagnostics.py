@@ -19,7 +19,7 @@ from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.open_files import open_files
 from app_server.sessions.session import ThreadSession
-from app_server.telemetry.figures import ServerFigures
+from app_server.telemetry.metrics import ServerMetrics
 from protocol.server.diagnostics import (
     ServerDiagnosticsBucket,
     ServerDiagnosticsConnection,
@@ -75,18 +75,18 @@ class DiagnosticsHandlers:
             server=ServerDiagnosticsServer(
                 version=services.version,
                 protocol_version=PROTOCOL_VERSION,
-                started_at_ms=services.figures.started_at_ms,
-                uptime_ms=services.figures.uptime_ms,
+                started_at_ms=services.metrics.started_at_ms,
+                uptime_ms=services.metrics.uptime_ms,
             ),
             connections=_connections(self._loads()),
-            threads=_threads(sessions, services.figures),
+            threads=_threads(sessions, services.metrics),
             queues=queue_fill(services, files),
             mcp_servers=_mcp_servers(sessions),
-            methods=_methods(services.figures),
+            methods=_methods(services.metrics),
             signals=signals,
             failures=[
                 ServerDiagnosticsFailure.model_validate(failure, from_attributes=True)
-                for failure in services.figures.failures
+                for failure in services.metrics.failures
             ],
             analytics=_analytics(services.use_counts),
         )
@@ -103,7 +103,7 @@ class DiagnosticsHandlers:
             "app.outbox.chars": sum(load.chars for load in loads),
             "app.outbox.longest": max((load.messages for load in loads), default=0),
             "app.questions.open": self._hub.questions.count,
-            "app.subscriptions": self._hub.listeners.count,
+            "app.subscriptions": self._hub.subscribers.count,
             "core.turns.running": sum(s.slot.active_turn_id is not None for s in sessions),
             "core.inputs.queued": sum(len(s.thread.state.queued) for s in sessions),
             "memory.budget_bytes": memory.budget,
@@ -151,7 +151,7 @@ def _connections(loads: Sequence[ConnectionLoad]) -> list[ServerDiagnosticsConne
     ]
 
 
-def _threads(sessions: Sequence[ThreadSession], figures: ServerFigures) -> ServerDiagnosticsThreads:
+def _threads(sessions: Sequence[ThreadSession], metrics: ServerMetrics) -> ServerDiagnosticsThreads:
     active = [
         status for session in sessions if isinstance(status := session.status, ActiveThreadStatus)
     ]
@@ -159,9 +159,9 @@ def _threads(sessions: Sequence[ThreadSession], figures: ServerFigures) -> Serve
         loaded=len(sessions),
         running=len(active),
         waiting_for_user=sum(bool(status.active_flags) for status in active),
-        turns_completed=figures.turns["completed"],
-        turns_failed=figures.turns["failed"],
-        turns_interrupted=figures.turns["interrupted"],
+        turns_completed=metrics.turns["completed"],
+        turns_failed=metrics.turns["failed"],
+        turns_interrupted=metrics.turns["interrupted"],
     )
 
 
@@ -180,7 +180,7 @@ def _mcp_servers(sessions: Sequence[ThreadSession]) -> list[ServerDiagnosticsMcp
     ]
 
 
-def _methods(figures: ServerFigures) -> list[ServerDiagnosticsMethod]:
+def _methods(metrics: ServerMetrics) -> list[ServerDiagnosticsMethod]:
     return [
         ServerDiagnosticsMethod(
             method=method,
@@ -194,7 +194,7 @@ def _methods(figures: ServerFigures) -> list[ServerDiagnosticsMethod]:
                 for up_to_us, count in each.latency.buckets()
             ],
         )
-        for method, each in sorted(figures.methods.items())
+        for method, each in sorted(metrics.methods.items())
     ]
 
 

@@ -1,8 +1,8 @@
-"""Who is connected, who listens to which thread, and what clients were asked.
+"""Who is connected, who is subscribed to which thread, and what clients were asked.
 
 Every event of a loaded thread has a number and is kept for a while, so that a client that was away
-can be sent what it missed. Questions go to every listener of a thread; the first answer wins; a
-question that nobody can answer waits for the next listener.
+can be sent what it missed. Questions go to every subscriber of a thread; the first answer wins; a
+question that nobody can answer waits for the next subscriber.
 Source: docs/wire.md, "Replay", "Server requests".
 """
 
@@ -15,11 +15,11 @@ import anyio.lowlevel
 
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.connections import Connections
-from app_server.rpc.hub.listeners import Listeners, ThreadId
 from app_server.rpc.hub.peer import Peer, post
 from app_server.rpc.hub.questions import Question, Questions, may_be_asked
 from app_server.rpc.hub.replay_buffer import Position, ReplayLimits
 from app_server.rpc.hub.replay_buffers import ReplayBuffers
+from app_server.rpc.hub.subscribers import Subscribers, ThreadId
 from app_server.rpc.outgoing import Outgoing
 from protocol.contract.methods import METHOD_OF
 from protocol.jsonrpc.envelope import Answer
@@ -43,8 +43,8 @@ class EventObserver(Protocol):
 class Hub:
     """All connected clients of one server.
 
-    Events and questions go to the same listeners in one order, and a listener that joins must miss
-    none of either: that is why both begin here.
+    Events and questions go to the same subscribers in one order, and a new one must miss none of
+    either: that is why both begin here.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Hub:
         self._now_ms = now_ms
         self.connections = Connections()
         self._peers = self.connections.peers
-        self.listeners = Listeners()
+        self.subscribers = Subscribers()
         self.questions = Questions(self._is_left_to_nobody)
         self.observer: EventObserver | None = None
         """Is shown the events and questions of threads, whoever listens."""
         self._sent_since_yield = 0
-        """Messages to threads with several listeners, since others could run."""
+        """Messages to threads with several subscribers, since others could run."""
 
     @contextmanager
     def connect(self, peer: Peer) -> Iterator[ConnectionId]:
@@ -71,7 +71,7 @@ class Hub:
             try:
                 yield connection_id
             finally:
-                self.listeners.remove_all(connection_id)
+                self.subscribers.remove_all(connection_id)
                 self.questions.left(connection_id)
 
     def leave(self, connection_id: ConnectionId) -> None:
@@ -79,10 +79,10 @@ class Hub:
         self.connections.end(connection_id)
 
     def subscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
-        """Let a connection hear of a thread, and ask it what is still open there."""
+        """Subscribe a connection to a thread, and ask it what is still open there."""
         peer = self._peers.get(connection_id)
         if peer is not None:
-            self.listeners.add(connection_id, thread_id)
+            self.subscribers.add(connection_id, thread_id)
             self.questions.put_open(thread_id, connection_id, peer)
 
     def hold(self, connection_id: ConnectionId, thread_id: ThreadId, position: Position) -> None:
@@ -91,14 +91,14 @@ class Hub:
         It knows the thread's stream up to `position`, and hears of the rest then.
         """
         if connection_id in self._peers:
-            self.listeners.hold(connection_id, thread_id, position)
+            self.subscribers.hold(connection_id, thread_id, position)
 
     def release(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
         """Send a connection what came since it was held, ask what is open, and go on from there.
 
         If it has missed more than is kept of the stream, the connection is given up.
         """
-        position = self.listeners.release(connection_id, thread_id)
+        position = self.subscribers.release(connection_id, thread_id)
         if position is None:
             return
         peer, stream = self._peers[connection_id], self.streams.find(thread_id)
@@ -107,26 +107,26 @@ class Hub:
                 peer.give_up()
                 return
             for message in stream.since(position.seq):
-                post(peer, message, as_listener=True)
+                post(peer, message, as_subscriber=True)
         self.questions.put_open(thread_id, connection_id, peer)
 
     def unsubscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
-        """Let a connection hear no more of a thread; False if it did not listen."""
-        did_listen = self.listeners.remove(connection_id, thread_id)
+        """End a subscription; False if there was none."""
+        did_subscribe = self.subscribers.remove(connection_id, thread_id)
         self.questions.unsubscribed(thread_id)
-        return did_listen
+        return did_subscribe
 
-    def listens(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
-        """Whether a connection hears of a thread."""
-        return connection_id in self.listeners.of(thread_id)
+    def is_subscribed(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
+        """Whether a connection is subscribed to a thread."""
+        return connection_id in self.subscribers.of(thread_id)
 
-    def has_listeners(self, thread_id: ThreadId) -> bool:
-        """Whether any connection listens to the thread."""
-        return bool(self.listeners.of(thread_id))
+    def has_subscribers(self, thread_id: ThreadId) -> bool:
+        """Whether any connection is subscribed to the thread."""
+        return bool(self.subscribers.of(thread_id))
 
     def can_ask(self, thread_id: ThreadId, method: str, params: WireModel) -> bool:
-        """Whether any listener of the thread could be asked this."""
-        peers = (self._peers[listener] for listener in self.listeners.of(thread_id))
+        """Whether any subscriber of the thread could be asked this."""
+        peers = (self._peers[subscriber] for subscriber in self.subscribers.of(thread_id))
         return any(
             peer.session is not None and may_be_asked(peer.session, method, params)
             for peer in peers
@@ -135,7 +135,7 @@ class Hub:
     # Events.
 
     def open_stream(self, thread_id: ThreadId) -> None:
-        """Begin to number and keep what the listeners of a thread are sent."""
+        """Begin to number and keep what the subscribers of a thread are sent."""
         self.streams.open(thread_id)
 
     def close_stream(self, thread_id: ThreadId) -> None:
@@ -143,17 +143,17 @@ class Hub:
         self.streams.close(thread_id)
 
     def emit(self, thread_id: ThreadId, event: WireModel, method: str | None = None) -> None:
-        """Send an event to the listeners of a thread; `method` is for types that serve several."""
+        """Send an event to a thread's subscribers; `method` is for types that serve several."""
         if self.observer is not None:
             self.observer.observe(event)
-        self._notify(self.listeners.of(thread_id), thread_id, event, method)
+        self._notify(self.subscribers.of(thread_id), thread_id, event, method)
 
     def emit_run(self, thread_id: ThreadId, first: WireModel, more: Sequence[str]) -> None:
-        """Send the listeners of a thread a delta, and the pieces of its text that came with it.
+        """Send the subscribers of a thread a delta, and the pieces of its text that came with it.
 
         Each is an event of its own, as `emit` would send it, in half the time.
         """
-        self._notify(self.listeners.of(thread_id), thread_id, first, more=more)
+        self._notify(self.subscribers.of(thread_id), thread_id, first, more=more)
 
     def broadcast(self, event: WireModel) -> None:
         """Send an event to every client that has initialized.
@@ -185,15 +185,15 @@ class Hub:
             run.append(run[0].followed_by(piece, None if stream is None else stream.next_seq()))
             if stream is not None:
                 self.streams.keep(stream, run[-1])
-        listeners = self.listeners.of(thread_id)
+        subscribers = self.subscribers.of(thread_id)
         # Without a stream nothing is kept for those who are held.
-        held = self.listeners.held(thread_id) if stream is not None else ()
+        held = self.subscribers.held(thread_id) if stream is not None else ()
         for connection_id in connection_ids:
             peer = self._peers.get(connection_id)
             if peer is not None and connection_id not in held:
-                post(peer, *run, as_listener=connection_id in listeners)
-        if len(listeners) > 1:
-            self._sent_since_yield += len(listeners) * len(run)
+                post(peer, *run, as_subscriber=connection_id in subscribers)
+        if len(subscribers) > 1:
+            self._sent_since_yield += len(subscribers) * len(run)
 
     @property
     def is_crowded(self) -> bool:
@@ -208,9 +208,9 @@ class Hub:
     # Questions.
 
     async def ask(self, thread_id: ThreadId, method: str, params: WireModel) -> WireModel | None:
-        """Put a question to every listener of a thread and return the first answer.
+        """Put a question to every subscriber of a thread and return the first answer.
 
-        None means that a client refused it or answered nonsense. With no listener the question
+        None means that a client refused it or answered nonsense. With no subscriber the question
         stays open and goes to the next one. Waits without limit, for an answer or to be cancelled;
         whoever saw the question is notified once that it is settled.
         """
@@ -221,8 +221,8 @@ class Hub:
     ) -> tuple[WireModel | None, str | None]:
         """Do as `ask` does, and return with the answer the name of the client that gave it."""
         with self.questions.opened(thread_id, method, params) as question:
-            held = self.listeners.held(thread_id)
-            for connection_id in self.listeners.of(thread_id):
+            held = self.subscribers.held(thread_id)
+            for connection_id in self.subscribers.of(thread_id):
                 if connection_id not in held:
                     self.questions.put(question, connection_id, self._peers[connection_id])
             try:
@@ -266,11 +266,11 @@ class Hub:
         left = question.asked - question.passed.keys()
         if question.thread_id is None:
             return not left
-        listeners = self.listeners.of(question.thread_id)
-        others = (self._peers[one].session for one in listeners - question.passed.keys() - left)
+        subscribers = self.subscribers.of(question.thread_id)
+        others = (self._peers[one].session for one in subscribers - question.passed.keys() - left)
         return (
-            not listeners.isdisjoint(question.passed)
-            and listeners.isdisjoint(left)
+            not subscribers.isdisjoint(question.passed)
+            and subscribers.isdisjoint(left)
             and not any(
                 session is not None and may_be_asked(session, question.method, question.params)
                 for session in others

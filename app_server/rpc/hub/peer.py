@@ -36,10 +36,10 @@ class Peer(Protocol):
         """What it has to do."""
 
 
-def post(peer: Peer, *messages: Message, as_listener: bool) -> None:
+def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
     """Queue messages of one method, unless the client does not want them or may not have them.
 
-    `as_listener`: they are about a thread that it listens to, and carry their numbers.
+    `as_subscriber`: they are about a thread that it listens to, and carry their numbers.
     """
     session = peer.session
     if session is None or messages[0].method in session.opted_out:
@@ -47,7 +47,7 @@ def post(peer: Peer, *messages: Message, as_listener: bool) -> None:
     spec = NOTIFICATIONS[messages[0].method]
     if (spec.experimental or spec.opt_in) and not session.experimental:
         return
-    form = session.experimental, session.jsonrpc, as_listener and session.experimental
+    form = session.experimental, session.jsonrpc, as_subscriber and session.experimental
     for message in messages:
         # The form that can be joined is needed by who falls behind alone.
         peer.post(message.text(form), message.delta(form) if peer.is_behind else None)

@@ -13,8 +13,8 @@ import anyio
 from pydantic import ValidationError
 
 from app_server.rpc.context import ClientSession, ConnectionId
-from app_server.rpc.hub.listeners import ThreadId
 from app_server.rpc.hub.peer import Peer
+from app_server.rpc.hub.subscribers import ThreadId
 from protocol.contract.gate import is_experimental_variant
 from protocol.contract.methods import SERVER_REQUESTS
 from protocol.jsonrpc.envelope import Answer, RequestId, render_request

@@ -261,7 +261,7 @@ class ThreadLoading:
 
 
 def _settle_all() -> "Callable[[Sequence[FilesChanging]], list[FileChangeThreadItem]]":
-    from app_server.patch.half_written import settle_all
+    from app_server.patch.recovery import settle_all
 
     return settle_all
 

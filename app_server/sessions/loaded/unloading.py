@@ -64,7 +64,7 @@ class QuietUnloading:
         return sorted(since, key=since.__getitem__)
 
     def _is_quiet(self, session: "ThreadSession") -> bool:
-        wanted = self.clients.has_listeners(session.thread.id)
+        wanted = self.clients.has_subscribers(session.thread.id)
         return session.slot.idle.is_set() and session.publisher.began and not wanted
 
     async def unload_quiet(self, thread_id: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app_server.sessions.publisher import TurnEnd
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import end_of_turn
-from app_server.telemetry.figures import ServerFigures
+from app_server.telemetry.metrics import ServerMetrics
 from app_server.turns.approval.asking import Withdrawable
 from app_server.turns.model.interface import kind_of
 from app_server.turns.run import TurnRun
@@ -24,7 +24,7 @@ class TurnEnding:
     parts: ThreadParts
     questions: Withdrawable
     """Are withdrawn with the turn that they were asked in."""
-    figures: ServerFigures
+    metrics: ServerMetrics
 
     async def end(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
         """End the running turn; to be called under `TurnSlot.exclusive`.
@@ -57,5 +57,5 @@ class TurnEnding:
         self.questions.turn_over(run.id)
         self.parts.hooks.turn_ended(self.parts.thread.id, run.id)
         failure = None if error is None else kind_of(error.codex_error_info)
-        self.figures.turn_ended(end, failure)
+        self.metrics.turn_ended(end, failure)
         logger.info("turn %s%s", end, f": {failure}" if failure else "")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from app_server.runtime.held_clocks import HeldClocks
+from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.sessions.goals.tool import GoalTool
 from app_server.sessions.settings import of_turn
 from app_server.sessions.turn.parts import ThreadParts
@@ -32,7 +32,7 @@ class TurnFactory:
     model: ThreadModel
     port: Model
     settings: SessionSettings
-    clocks: HeldClocks
+    timeouts: PausableTimeouts
     """For how long commands are waited for."""
 
     def make(self, turn_id: str, options: TurnOptions) -> TurnRun:
@@ -76,7 +76,7 @@ class TurnFactory:
             mcp_meta=options.mcp_meta,
             metadata=self._turn_metadata,
             output_limit_bytes=self.settings.output_limit_bytes,
-            clocks=self.clocks,
+            timeouts=self.timeouts,
         )
 
     def _run(self, recorder: TurnRecorder, table: ToolTable, options: TurnOptions) -> TurnRun:

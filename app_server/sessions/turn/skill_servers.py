@@ -63,7 +63,7 @@ class SkillServers:
         if not missing or self.install is None:
             return
         if not self._may_install_unasked():
-            if not self.parts.clients.has_listeners(self.parts.thread.id):
+            if not self.parts.clients.has_subscribers(self.parts.thread.id):
                 return
             if not await self._is_wanted(turn_id, missing):
                 return

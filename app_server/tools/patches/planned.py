@@ -12,9 +12,9 @@ import anyio.to_thread
 
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.remote_patch import planned_elsewhere
-from app_server.patch.half_written import changing_files
 from app_server.patch.parse import Patch
 from app_server.patch.plan import Plan, plan_patch
+from app_server.patch.recovery import changing_files
 from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.resolving import resolved

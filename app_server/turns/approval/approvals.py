@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.turns.approval.asking import Asker, Denied
-from app_server.turns.approval.persistent import LastingApprovals
+from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.approval.question import (
     ApprovalRequest,
     approval_key,
@@ -34,7 +34,7 @@ class ApprovalGate:
     """The approvals of one thread; what the user allowed for the session is remembered here."""
 
     asker: Asker
-    records: LastingApprovals
+    records: PersistentApprovals
     _remembered: set[Hashable] = field(default_factory=set, init=False)
 
     async def allow(self, request: ApprovalRequest) -> None:

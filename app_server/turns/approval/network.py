@@ -14,7 +14,7 @@ from app_server.permissions.decision import may_leave_sandbox
 from app_server.permissions.network.policy import NetworkPolicy, NetworkRule, verdict_on
 from app_server.permissions.network.target import Target
 from app_server.permissions.rules.book import NotLearned, RuleBook
-from app_server.runtime.held_clocks import HeldClocks
+from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.turns.approval.asking import ApprovalCancelled, Asker, Denied, Question
 from app_server.turns.approval.commands import MAX_REMEMBERED, MAX_SESSION_RULES, check_decision
 from app_server.turns.approval.decisions import Asked
@@ -50,7 +50,7 @@ class NetworkGate:
     rules: RuleBook
     interrupt: Callable[[str], None]
     """Ends the running turn, by its id, as interrupted."""
-    clocks: HeldClocks
+    timeouts: PausableTimeouts
     """For how long commands are waited for; they stand still while the user is asked."""
     _remembered: dict[Target, None] = field(default_factory=dict, init=False)
     _learned: list[NetworkRule] = field(default_factory=list, init=False)
@@ -101,7 +101,7 @@ class NetworkGate:
     async def _ask(self, target: Target, turn_id: str) -> bool:
         question = network_question(self.asker, turn_id, target)
         with self.asker.open.asked_in(turn_id):
-            self.clocks.hold()
+            self.timeouts.pause()
             try:
                 return await self._put(target, question)
             except ApprovalCancelled:
@@ -109,7 +109,7 @@ class NetworkGate:
             except Denied:
                 pass
             finally:
-                self.clocks.release()
+                self.timeouts.resume()
         return False
 
     async def _put(self, target: Target, question: Question) -> bool:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LastingApprovals:
+class PersistentApprovals:
     """Writes down approvals that outlive their thread."""
 
     file: ConfigFile

@@ -38,7 +38,7 @@ def idle() -> ModelFailure:
     return broken("idle timeout waiting for the model")
 
 
-def nonsense(exc: Exception) -> ModelFailure:
+def malformed(exc: Exception) -> ModelFailure:
     """Make the failure of an event that cannot be read."""
     return ModelFailure(
         f"the model sent an event that makes no sense: {type(exc).__name__}: {exc}",

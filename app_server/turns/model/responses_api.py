@@ -6,7 +6,7 @@ Source: the public Responses API reference, "Streaming".
 from collections.abc import Sequence
 
 from app_server.http.event_stream import SseEvent
-from app_server.turns.model.failures import broken, incomplete, nonsense, reported
+from app_server.turns.model.failures import broken, incomplete, malformed, reported
 from app_server.turns.model.interface import (
     CallInputDelta,
     ItemAdded,
@@ -19,7 +19,7 @@ from app_server.turns.model.interface import (
     TextDelta,
 )
 from app_server.turns.model.wire import EventReader
-from protocol.jsonrpc.half_characters import read_json
+from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import Json, JsonObject
 from protocol.turns.turn import TokenUsageBreakdown
 
@@ -84,7 +84,7 @@ def parse_event(sse: SseEvent) -> ModelEvent | None:
                 details = event["response"].get("incomplete_details") or {}
                 raise incomplete(details.get("reason") or "unknown")
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise nonsense(exc) from exc
+        raise malformed(exc) from exc
     return None
 
 

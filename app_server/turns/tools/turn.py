@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app_server.runtime.held_clocks import HeldClocks
+from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
@@ -38,7 +38,7 @@ class TurnContext:
     """What MCP servers are sent of the turn."""
     output_limit_bytes: int
     """How much of an output the model reads."""
-    clocks: HeldClocks = field(default_factory=HeldClocks)
+    timeouts: PausableTimeouts = field(default_factory=PausableTimeouts)
     """For how long commands are waited for."""
 
     @property

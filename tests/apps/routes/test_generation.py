@@ -17,7 +17,7 @@ from app_server.apps.files.upload import Uploads, UploadTarget
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import RESOURCES, allocate_routes
 from app_server.apps.routes import session
-from app_server.apps.routes.generation import Generation, Means, open_generation
+from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
 from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
@@ -56,8 +56,8 @@ async def opened(tasks: TaskGroup) -> Generation:
 
     inventory = build_inventory([listed("look")])
     routes = allocate_routes(inventory)
-    means = Means(FakePool(), Guard(), None, refresh)
-    return await open_generation(tasks, inventory, routes, means)
+    ports = GenerationPorts(FakePool(), Guard(), None, refresh)
+    return await open_generation(tasks, inventory, routes, ports)
 
 
 async def test_the_last_lease_ends_a_generation_and_not_an_earlier_one() -> None:

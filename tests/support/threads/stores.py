@@ -28,7 +28,7 @@ from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.skills.catalog import SkillCatalog
-from app_server.telemetry.figures import ServerFigures
+from app_server.telemetry.metrics import ServerMetrics
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state.thread import begin
@@ -288,7 +288,7 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
         plugin_switches=plugins,
         hooked_plugins=lambda *_: [],
         log_grew=lambda state: None,
-        figures=ServerFigures(),
+        metrics=ServerMetrics(),
         requirements=_no_requirements,
     )
     return Sessions(ports, tasks, 0.0)

@@ -22,7 +22,7 @@ PlaceStage: TypeAlias = Literal["queued", "visible", "seen", "answered", "recall
 
 
 @dataclass(slots=True)
-class SignalPlace:
+class SignalState:
     """Where one signal stands."""
 
     item_id: str
@@ -42,22 +42,22 @@ class SignalPlace:
 
 
 @dataclass(slots=True)
-class SignalBook:
+class SignalStates:
     """The signals of one thread, in the order in which they came."""
 
-    _places: dict[SignalKey, SignalPlace] = field(default_factory=dict)
+    _places: dict[SignalKey, SignalState] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[tuple[SignalKey, SignalPlace]]:
+    def __iter__(self) -> Iterator[tuple[SignalKey, SignalState]]:
         return iter(self._places.items())
 
-    def find(self, key: SignalKey) -> SignalPlace | None:
+    def find(self, key: SignalKey) -> SignalState | None:
         """Return where a signal stands, or None when the log does not have it."""
         return self._places.get(key)
 
     def history_grew(self, record: HistoryAppended, turn_id: str | None) -> None:
         """Take items in; output of a model proves that it saw all that was visible."""
         for item, mark in zip(record.items, record.signals or (), strict=False):
-            self._add(mark, SignalPlace(mark.item_id, mark.woke, "visible", item))
+            self._add(mark, SignalState(mark.item_id, mark.woke, "visible", item))
             if mark.woke:
                 self._places[mark.source, mark.id].turn_id = turn_id
         if turn_id is not None and any(_is_output(item) for item in record.items):
@@ -65,7 +65,7 @@ class SignalBook:
 
     def queued(self, mark: SignalMark, item: JsonObject) -> None:
         """Take in a signal that waits for the next request of the running turn."""
-        self._add(mark, SignalPlace(mark.item_id, mark.woke, "queued", item))
+        self._add(mark, SignalState(mark.item_id, mark.woke, "queued", item))
 
     def input_taken(self) -> None:
         """Let the model see what was queued."""
@@ -96,9 +96,9 @@ class SignalBook:
     def dropped(self, marks: Sequence[SignalMark]) -> None:
         """Note that signals were dropped together with turns."""
         for mark in marks:
-            self._add(mark, SignalPlace(mark.item_id, mark.woke, "recalled", None))
+            self._add(mark, SignalState(mark.item_id, mark.woke, "recalled", None))
 
-    def missing_in(self, other: "SignalBook") -> list[SignalMark]:
+    def missing_in(self, other: "SignalStates") -> list[SignalMark]:
         """Return the signals of this book that are not over and that another one does not have."""
         return [
             SignalMark(source=source, id=signal_id, item_id=place.item_id, woke=place.woke)
@@ -106,7 +106,7 @@ class SignalBook:
             if not place.is_over and other.find((source, signal_id)) is None
         ]
 
-    def _add(self, mark: SignalMark, place: SignalPlace) -> None:
+    def _add(self, mark: SignalMark, place: SignalState) -> None:
         self._places[mark.source, mark.id] = place
         if len(self._places) > MAX_REMEMBERED:
             over = next((key for key, old in self._places.items() if old.is_over), None)

@@ -12,7 +12,7 @@ from app_server.threads.log.state.accepted_inputs import AcceptedInputs
 from app_server.threads.log.state.kept_items import KeptItems
 from app_server.threads.log.state.metadata import ThreadMetadata
 from app_server.threads.log.state.queue import QueueState
-from app_server.threads.log.state.signals import SignalBook
+from app_server.threads.log.state.signals import SignalStates
 from protocol.log.metadata import MetadataRecord
 from protocol.log.rollout import (
     ApprovalDecided,
@@ -91,7 +91,7 @@ class ThreadState:
     kept_turns: int = field(default=KEPT_TURNS, compare=False)
     kept_bytes: int = field(default=KEPT_BYTES, compare=False)
     _bytes: int = field(default=0, compare=False)
-    signals: SignalBook = field(default_factory=SignalBook)
+    signals: SignalStates = field(default_factory=SignalStates)
     measured: int = 0
     """How many items of the history the last count of tokens covers."""
     queue: QueueState = field(default_factory=QueueState)

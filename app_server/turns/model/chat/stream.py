@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 from app_server.http.event_stream import SseEvent
 from app_server.turns.model.chat.names import ToolNames
 from app_server.turns.model.chat.tools import INPUT
-from app_server.turns.model.failures import broken, incomplete, nonsense, reported
+from app_server.turns.model.failures import broken, incomplete, malformed, reported
 from app_server.turns.model.interface import (
     ItemAdded,
     ItemDone,
@@ -30,7 +30,7 @@ from app_server.turns.model.response.bounds import (
     MAX_RESPONSE_BYTES,
     too_long,
 )
-from protocol.jsonrpc.half_characters import read_json
+from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import Json, JsonObject
 from protocol.turns.turn import TokenUsageBreakdown
 
@@ -83,7 +83,7 @@ class ChatReader:
                 for event in self._choice(choice)
             ]
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise nonsense(exc) from exc
+            raise malformed(exc) from exc
 
     def end(self) -> Sequence[ModelEvent]:
         """Complete a response whose server ends the body without a word.

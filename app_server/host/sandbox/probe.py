@@ -25,7 +25,7 @@ from app_server.permissions.network.policy import NetworkPolicy
 ATTEMPTS_S = 30.0
 """For all attempts of one command; they take a fraction of a second."""
 
-PROOF_S = 2 * ATTEMPTS_S
+PROBE_S = 2 * ATTEMPTS_S
 """For a command without network, and one whose network is the proxy."""
 
 ATTEMPTS = """
@@ -72,8 +72,8 @@ for name, attempt in tries.items():
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """What came of it."""
+class SandboxProbe:
+    """What a probe found."""
 
     program: str
     limit: str | None
@@ -82,7 +82,7 @@ class Proof:
     escaped: Sequence[str]
 
 
-def prove(launcher: SandboxLauncher, *, proxied: bool = False) -> Proof:
+def probe(launcher: SandboxLauncher, *, proxied: bool = False) -> SandboxProbe:
     """Try to get out of a sandbox without network, or of one whose network is the proxy.
 
     Raises:
@@ -129,7 +129,7 @@ def prove(launcher: SandboxLauncher, *, proxied: bool = False) -> Proof:
     lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
     if done.returncode != 0 or not lines:
         raise SandboxUnavailable(f"{found.program}: {done.stderr.strip()[-300:]}")
-    return Proof(
+    return SandboxProbe(
         found.program,
         limit_in_words(),
         [name for word, name in lines if word == "refused"],

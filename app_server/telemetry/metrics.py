@@ -20,7 +20,7 @@ Source: TypeAlias = Literal["request", "turn"]
 
 
 @dataclass(slots=True)
-class MethodFigures:
+class MethodMetrics:
     """The answers to one method."""
 
     latency: Histogram
@@ -30,7 +30,7 @@ class MethodFigures:
 
 
 @dataclass(slots=True)
-class FailureFigures:
+class FailureMetrics:
     """The failures of one kind."""
 
     source: Source
@@ -47,7 +47,7 @@ def _system_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class ServerFigures:
+class ServerMetrics:
     """The counters of one server. Bounded by the number of methods and of kinds of failures."""
 
     def __init__(self, now_ms: Callable[[], int] = _system_now_ms) -> None:
@@ -56,11 +56,11 @@ class ServerFigures:
         self._began_s = time.monotonic()
         self.started_at_ms = now_ms()
         """Unix milliseconds."""
-        self.methods: dict[str, MethodFigures] = {}
+        self.methods: dict[str, MethodMetrics] = {}
         """By the name of a method that exists and was called."""
         self.turns: Counter[str] = Counter()
         """How many turns have ended, by how."""
-        self._failures: OrderedDict[tuple[Source, str], FailureFigures] = OrderedDict()
+        self._failures: OrderedDict[tuple[Source, str], FailureMetrics] = OrderedDict()
 
     @property
     def uptime_ms(self) -> int:
@@ -68,18 +68,18 @@ class ServerFigures:
         return round((time.monotonic() - self._began_s) * 1000)
 
     @property
-    def failures(self) -> list[FailureFigures]:
+    def failures(self) -> list[FailureMetrics]:
         """The kinds of failures, the newest first."""
         return list(reversed(self._failures.values()))
 
     def answered(self, method: str, seconds: float, failure: str | None) -> None:
         """Count an answer of a method that exists; `failure` is None if it went well."""
-        figures = self.methods.get(method)
-        if figures is None:
-            figures = self.methods[method] = MethodFigures(Histogram())
-        figures.latency.add(seconds)
+        metrics = self.methods.get(method)
+        if metrics is None:
+            metrics = self.methods[method] = MethodMetrics(Histogram())
+        metrics.latency.add(seconds)
         if failure is not None:
-            figures.failed += 1
+            metrics.failed += 1
             self._failed("request", failure, method)
 
     def refused(self, failure: str) -> None:
@@ -94,12 +94,12 @@ class ServerFigures:
 
     def _failed(self, source: Source, kind: str, method: str | None) -> None:
         key = source, kind
-        figures = self._failures.get(key)
-        if figures is None:
+        metrics = self._failures.get(key)
+        if metrics is None:
             if len(self._failures) >= MAX_FAILURE_KINDS:
                 self._failures.popitem(last=False)
-            figures = self._failures[key] = FailureFigures(source, kind)
+            metrics = self._failures[key] = FailureMetrics(source, kind)
         self._failures.move_to_end(key)
-        figures.count += 1
-        figures.last_at_ms = self._now_ms()
-        figures.last_method = method
+        metrics.count += 1
+        metrics.last_at_ms = self._now_ms()
+        metrics.last_method = method

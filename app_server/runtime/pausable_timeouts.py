@@ -1,4 +1,4 @@
-"""Deadlines that do not count while somebody holds their clocks."""
+"""Timeouts that can be paused, such as while a question to the user is open."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,41 +6,41 @@ from contextlib import contextmanager
 import anyio
 
 
-class HeldClocks:
-    """The deadlines of one owner; they count only while nobody holds them."""
+class PausableTimeouts:
+    """The timeouts of one owner; they run while nobody has paused them."""
 
     def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
         """`now` gives seconds of the event loop's clock."""
         self._now = now
-        self._holds = 0
+        self._pauses = 0
         self._left: dict[anyio.CancelScope, float] = {}
-        """Of each scope in use: the seconds that it has left while it is held."""
+        """Of each scope in use: the seconds that it has left while it is paused."""
 
     @property
-    def stopped(self) -> int:
-        """How many deadlines do not count at this moment."""
-        return len(self._left) if self._holds else 0
+    def paused(self) -> int:
+        """How many timeouts are paused now."""
+        return len(self._left) if self._pauses else 0
 
-    def hold(self) -> None:
-        """Stop the clocks; as many `release` let them go on."""
-        self._holds += 1
-        if self._holds == 1:
+    def pause(self) -> None:
+        """Pause all; they run again after as many `resume`."""
+        self._pauses += 1
+        if self._pauses == 1:
             for scope in self._left:
                 self._stop(scope)
 
-    def release(self) -> None:
-        """Take one `hold` back."""
-        self._holds -= 1
-        if self._holds == 0:
+    def resume(self) -> None:
+        """Take one `pause` back."""
+        self._pauses -= 1
+        if self._pauses == 0:
             for scope, left_s in self._left.items():
                 scope.deadline = self._now() + left_s
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Iterator[anyio.CancelScope]:
-        """Do as `anyio.move_on_after` does, in time that nobody holds."""
+        """Do as `anyio.move_on_after` does, not counting the time of pauses."""
         scope = anyio.CancelScope(deadline=self._now() + seconds)
         self._left[scope] = seconds
-        if self._holds:
+        if self._pauses:
             self._stop(scope)
         try:
             with scope:

@@ -1,4 +1,4 @@
-"""JSON in which characters were cut in two.
+"""JSON with lone surrogates, half of a pair each.
 
 JavaScript counts a character beyond U+FFFF as two, cuts texts between them, and writes each half as
 an escape of its own. No UTF-8 can say that, and a strict parser refuses the whole text.
@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
-_HALF = "hex escape"
-"""In what the parser says of half a character."""
+_SURROGATE = "hex escape"
+"""In what the parser says of a lone surrogate."""
 
 
 MAX_REPAIRED = 512 * 1024
@@ -25,7 +25,7 @@ After a message of 20,000 tools it was 17 MB, for as long as the process lived.
 
 
 def read_json(content: bytes | str, *, allow_inf_nan: bool = True) -> Any:
-    """Read JSON; U+FFFD takes the place of each half of a character, up to MAX_REPAIRED.
+    """Read JSON; U+FFFD takes the place of each lone surrogate, up to MAX_REPAIRED.
 
     Raises:
         ValueError: it is not JSON.
@@ -34,7 +34,7 @@ def read_json(content: bytes | str, *, allow_inf_nan: bool = True) -> Any:
     try:
         return from_json(content, allow_inf_nan=allow_inf_nan, cache_strings=CACHED)
     except ValueError as exc:
-        if _HALF not in str(exc) or len(content) > MAX_REPAIRED:
+        if _SURROGATE not in str(exc) or len(content) > MAX_REPAIRED:
             raise
     try:
         # This one lets them pass. It is as fast, but makes other values of some numbers.

@@ -1,4 +1,4 @@
-"""Which connections listen to which thread, and which of them are sent nothing for now."""
+"""Which connections are subscribed to which thread, and which of them are sent nothing for now."""
 
 from collections.abc import Collection, Mapping, Set
 from typing import TypeAlias
@@ -12,18 +12,18 @@ _NOBODY: Set[ConnectionId] = frozenset()
 _NONE_HELD: Mapping[ConnectionId, Position] = {}
 
 
-class Listeners:
+class Subscribers:
     """The subscriptions of all connections."""
 
     def __init__(self) -> None:
         self._of_thread: dict[ThreadId, set[ConnectionId]] = {}
         self._of_connection: dict[ConnectionId, set[ThreadId]] = {}
         self._held: dict[ThreadId, dict[ConnectionId, Position]] = {}
-        """Listeners that are sent nothing for now, and how far they know the stream."""
+        """Subscribers that are sent nothing for now, and how far they know the stream."""
 
     @property
     def count(self) -> int:
-        """How many times any connection listens to any thread."""
+        """How many subscriptions there are."""
         return sum(map(len, self._of_thread.values()))
 
     def of(self, thread_id: ThreadId | None) -> Set[ConnectionId]:
@@ -35,12 +35,12 @@ class Listeners:
         return _NONE_HELD if thread_id is None else self._held.get(thread_id, _NONE_HELD)
 
     def add(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
-        """Let a connection hear of a thread."""
+        """Subscribe a connection to a thread."""
         self._of_thread.setdefault(thread_id, set()).add(connection_id)
         self._of_connection.setdefault(connection_id, set()).add(thread_id)
 
     def hold(self, connection_id: ConnectionId, thread_id: ThreadId, position: Position) -> None:
-        """Let it hear of a thread after `release`; it knows the stream up to `position`."""
+        """Subscribe it, and send it nothing until `release`; it knows what is before `position`."""
         self.add(connection_id, thread_id)
         self._held.setdefault(thread_id, {}).setdefault(connection_id, position)
 
@@ -53,19 +53,19 @@ class Listeners:
         return position
 
     def remove(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
-        """Let a connection hear no more of a thread; False if it did not listen."""
-        listeners = self._of_thread.get(thread_id, set())
-        if connection_id not in listeners:
+        """End a subscription; False if there was none."""
+        subscribers = self._of_thread.get(thread_id, set())
+        if connection_id not in subscribers:
             return False
         self.release(connection_id, thread_id)
-        listeners.remove(connection_id)
-        if not listeners:
+        subscribers.remove(connection_id)
+        if not subscribers:
             del self._of_thread[thread_id]
         self._of_connection[connection_id].remove(thread_id)
         return True
 
     def remove_all(self, connection_id: ConnectionId) -> None:
-        """Let a connection hear no more of any thread."""
+        """End all subscriptions of a connection."""
         for thread_id in list(self._of_connection.get(connection_id, ())):
             self.remove(connection_id, thread_id)
         self._of_connection.pop(connection_id, None)

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.jsonrpc.envelope import Request, parse_message
-from protocol.jsonrpc.half_characters import MAX_REPAIRED, read_json
+from protocol.jsonrpc.lone_surrogates import MAX_REPAIRED, read_json
 
 
 @pytest.mark.parametrize(
