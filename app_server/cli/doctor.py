@@ -66,6 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status: 0, 1 for findings, 2 for a wrong call."""
     parser = make_parser()
     options = parser.parse_args(arguments)
+    chosen = _chosen(parser, options)
     # The help does without all that is checked.
     from app_server.config.reading import parse_override
     from app_server.config.values import ConfigError
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     from app_server.doctor.machine import Machine
     from app_server.doctor.running import run_checks
     from app_server.server.settings import VERSION
-    from app_server.threads.repair.doctor import Check, check_home, rebuild_index
+    from app_server.threads.repair.doctor import Check, check_home, is_folder, rebuild_index
 
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
     home = resolve_home(options.home)
@@ -89,14 +90,13 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
     checks: list[Check] = []
-    if options.rebuild and home.is_dir():
+    if options.rebuild and is_folder(home):
         try:
             checks.append(rebuild_index(home, _report))
         except OSError as exc:
             failed = Check("rebuild", "error", f"{exc.filename or home}: {exc.strerror}")
             failed.todo = check_home(home).todo or "see the other checks"
             checks.append(failed)
-    chosen = set(options.only or NAMES) - set(options.skip)
     specs = [spec for spec in CHECKS if spec.name in chosen]
     checks.extend(asyncio.run(run_checks(specs, machine)))
     _redact(checks)
@@ -112,6 +112,17 @@ def main(arguments: Sequence[str]) -> int:
     else:
         print("\n".join(render(checks)))
     return 0 if is_well else 1
+
+
+def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    """Return the names of the checks that the options leave, at least one."""
+    if both := [name for name in NAMES if name in options.only and name in options.skip]:
+        verb = "is" if len(both) == 1 else "are"
+        parser.error(f"{' and '.join(both)} {verb} named by --only and by --skip: leave one out")
+    chosen = [name for name in options.only or NAMES if name not in options.skip]
+    if not chosen:
+        parser.error("--skip leaves no check")
+    return chosen
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -65,9 +65,14 @@ async def _run_one(spec: CheckSpec, machine: Machine) -> Found:
         return overdue
     except Exception as exc:
         # The others are wanted all the more.
-        logger.exception("check %s failed", spec.name)
-        failed = Check(spec.name, todo="report this, with the output of app-server doctor --json")
-        failed.add("error", f"the check itself failed: {type(exc).__name__}")
+        failed = Check(spec.name)
+        if isinstance(exc, OSError) and exc.filename is not None:
+            failed.add("error", f"{exc.filename}: {exc.strerror}")
+            failed.todo = "let this user look at it"
+        else:
+            logger.exception("check %s failed", spec.name)
+            failed.add("error", f"the check itself failed: {type(exc).__name__}")
+            failed.todo = "report this, with the output of app-server doctor --json"
         return failed
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app_server.permissions.placeholder import is_there
 from app_server.plugins.files import NAME, read_object, relative_path, text_of
 from app_server.runtime.files.contained import BrokenFiles, inside
+from app_server.runtime.files.repository import repository_of
 from app_server.runtime.user_paths import expand_user
 from protocol.integrations.plugins import GitPluginSource, LocalPluginSource, NpmPluginSource
 
@@ -20,9 +20,6 @@ LAYOUTS = (".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json"
 MAX_ENTRIES = 1024
 MAX_FOLDERS = 64
 """Folders of one request that are searched for marketplaces."""
-
-MAX_DEPTH = 64
-"""Folders above one that are searched for its repository."""
 
 INSTALLATION = ("AVAILABLE", "NOT_AVAILABLE", "INSTALLED_BY_DEFAULT")
 AUTHENTICATION = ("ON_INSTALL", "ON_USE")
@@ -101,7 +98,7 @@ def find_marketplaces(
     """
     roots = [user_home]
     for folder in folders[:MAX_FOLDERS]:
-        repository = _repository(folder)
+        repository = repository_of(folder)
         roots += [folder] if repository is None else [repository, folder]
     return marketplace_files([*roots, *configured])
 
@@ -153,11 +150,6 @@ def _is_file(path: Path) -> bool:
     except OSError:
         # What we may not look at is not there.
         return False
-
-
-def _repository(folder: Path) -> Path | None:
-    above = [folder, *folder.parents][:MAX_DEPTH]
-    return next((one for one in above if is_there(one / ".git")), None)
 
 
 def _entry(root: Path, value: object) -> Entry | None:

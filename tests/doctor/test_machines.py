@@ -452,6 +452,12 @@ def test_options_choose_checks_and_wrong_ones_are_named(
     for wrong, reason in (
         (("--profile", "../work"), "invalid profile '../work': a name has at most 64 letters"),
         (("--only", "everything"), "invalid choice: 'everything'"),
+        (("--only", "disk", "--skip", "disk"), "disk is named by --only and by --skip"),
+        (
+            ("--only", "disk", "--only", "clock", "--skip", "clock", "--skip", "disk"),
+            "disk and clock are named by --only and by --skip",
+        ),
+        ([word for name in command.NAMES for word in ("--skip", name)], "leaves no check"),
     ):
         with pytest.raises(SystemExit) as ended:
             command.main([*call, *wrong])

@@ -1,5 +1,6 @@
 """Checks run side by side: one that hangs or fails takes nothing from the others."""
 
+import errno
 import threading
 from pathlib import Path
 
@@ -40,7 +41,11 @@ async def test_a_check_that_hangs_or_fails_is_an_error_of_its_own(tmp_path: Path
     def fail(machine: Machine) -> Check:
         raise RuntimeError("something secret")
 
+    def stumble(machine: Machine) -> Check:
+        raise PermissionError(errno.EACCES, "Permission denied", "/a/folder")
+
     specs = [
+        CheckSpec(name="shut", blocking=stumble),
         CheckSpec(name="stuck", blocking=hang, bound_s=0.01, when_overdue="pull the plug"),
         CheckSpec(name="waits", waiting=hang_too, bound_s=0.01),
         CheckSpec(name="broken", blocking=fail),
@@ -49,6 +54,7 @@ async def test_a_check_that_hangs_or_fails_is_an_error_of_its_own(tmp_path: Path
     checks = await run_checks(specs, Machine(home=tmp_path))
     ended.set()
     assert [(check.name, check.status, check.details, check.todo) for check in checks] == [
+        ("shut", "error", ["/a/folder: Permission denied"], "let this user look at it"),
         ("stuck", "error", ["it did not end within 0.01 s"], "pull the plug"),
         (
             "waits",

@@ -200,7 +200,9 @@ def test_marketplaces_are_found_at_home_in_repositories_and_where_configured(
 ) -> None:
     for name in ("home", "repo", "repo/sub", "configured", "other"):
         write_marketplace(tmp_path / name, "m")
-    (tmp_path / "repo/.git").mkdir()
+    # A sandbox leaves an empty one where nothing may be made.
+    (tmp_path / "repo/sub/.git").mkdir()
+    write(tmp_path / "repo/.git/HEAD", "ref: refs/heads/main\n")
     found = find_marketplaces(
         [tmp_path / "repo/sub", tmp_path / "nowhere"], tmp_path / "home", [tmp_path / "configured"]
     )

@@ -60,7 +60,7 @@ Progress: TypeAlias = Callable[[str], None]
 def examine(home: Path, progress: Progress) -> list[Check]:
     """Check a home without changing anything in it; `progress` hears what is going on."""
     folder = check_home(home)
-    if folder.status == "error" and not home.is_dir():
+    if folder.status == "error" and not is_folder(home):
         return [folder]
     logs, checks = _check_logs(home, progress)
     return [folder, logs, _check_locks(home), _check_index(home, checks), _check_codex(home)]
@@ -69,10 +69,27 @@ def examine(home: Path, progress: Progress) -> list[Check]:
 def check_home(home: Path) -> Check:
     """Check folders, rights and space."""
     check = Check("home", message=str(home))
+    try:
+        _check_folders(home, check)
+    except OSError as exc:
+        check.add("error", f"{exc.filename or home}: {exc.strerror}")
+        check.advise("let this user read and write it, or choose another home with --home")
+    return check
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder; one that may not be looked at is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _check_folders(home: Path, check: Check) -> None:
     if not home.is_dir():
         check.add("error", "it is no folder" if home.exists() else "it does not exist")
         check.todo = "start the server once, or choose another home with --home"
-        return check
+        return
     for folder in (home, *(home / name for name in ("threads", "locks", "index"))):
         if folder.exists():
             _check_folder(folder, check)
@@ -80,7 +97,6 @@ def check_home(home: Path) -> Check:
     if free < LITTLE_SPACE_BYTES:
         check.add("error" if free < NO_SPACE_BYTES else "warning", f"{_size(free)} are free")
         check.todo = "make room on this disk: what cannot be stored is refused"
-    return check
 
 
 def _check_folder(folder: Path, check: Check) -> None:

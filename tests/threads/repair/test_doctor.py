@@ -197,6 +197,9 @@ def test_folders_rights_and_space_are_checked(
     missing = check_home(tmp_path / "none")
     assert (missing.status, missing.details) == ("error", ["it does not exist"])
     assert [check.name for check in examine(tmp_path / "none", quiet)] == ["home"]
+    nameless = tmp_path / ("n" * 300)
+    (unlooked,) = examine(nameless, quiet)
+    assert unlooked.details == [f"{nameless}: File name too long"]
     (tmp_path / "locks").touch()
     (tmp_path / "index").mkdir(mode=0o700)
     (tmp_path / "index").chmod(0o777)
