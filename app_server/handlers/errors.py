@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Literal
 
 from app_server.config.values import ConfigError
 from app_server.mcp.errors import (
@@ -38,6 +39,8 @@ from app_server.threads.failures import (
     ThreadTooNew,
 )
 from app_server.threads.log.live import LogClosed
+from app_server.threads.organization.filing import FilingState
+from app_server.threads.organization.organization import Organization
 from app_server.turns.model.catalogue.providers import ProviderNotFound
 from protocol.cursors import InvalidCursor
 from protocol.jsonrpc.errors import (
@@ -149,6 +152,31 @@ def _storage_failure(error: OSError, thread_id: str) -> RpcError:
         reason=reason,
         detail=str(error.strerror),
     )
+
+
+@contextmanager
+def filing_failures(doing: Literal["stored", "read"] = "stored") -> Iterator[None]:
+    """Translate failures of the log of projects and sections."""
+    try:
+        yield
+    except OSError as exc:
+        raise internal_error(
+            f"projects and sections cannot be {doing}: {exc.strerror}; they are in filing.jsonl in "
+            "the home folder",
+            "storageFailed",
+        ) from exc
+
+
+async def known_filing(organization: Organization, *, is_asked_for: bool) -> FilingState:
+    """Return the projects and sections; as they were last read, unless they are asked for.
+
+    Raises:
+        RpcError: they are asked for, and cannot be read.
+    """
+    if not is_asked_for:
+        return await organization.latest()
+    with filing_failures("read"):
+        return await organization.refresh()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from app_server.handlers.errors import thread_failures, unknown_thread
+from app_server.handlers.errors import filing_failures, thread_failures, unknown_thread
 from app_server.handlers.organization.project_values import (
     all_projects,
     check_imported,
@@ -20,7 +20,6 @@ from app_server.handlers.organization.project_values import (
     project_roots,
     required_project,
 )
-from app_server.handlers.organization.sections import filing_failures
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import InvalidThreadId
@@ -93,7 +92,7 @@ class ProjectHandlers:
         project, thread_ids = self._new(params), params.threads or []
         check_imported(thread_ids)
         async with self._importing:
-            with filing_failures():
+            with filing_failures("read"):
                 state = await self._organization.refresh()
             if made_before(state, params.idempotency_key) is None:
                 for thread_id in thread_ids:
@@ -143,7 +142,7 @@ class ProjectHandlers:
 
     async def read(self, context: RequestContext, params: ProjectReadParams) -> ProjectReadResponse:
         """Show one project."""
-        with filing_failures():
+        with filing_failures("read"):
             required_project(await self._organization.refresh(), params.project_id)
         return ProjectReadResponse(project=await self._show(params.project_id))
 
@@ -151,7 +150,7 @@ class ProjectHandlers:
         self, context: RequestContext, params: ProjectListParams
     ) -> ProjectListResponse:
         """Page through the projects, in the manual order or by their last activity."""
-        with filing_failures():
+        with filing_failures("read"):
             state = await self._organization.refresh()
         recency = await self._organization.project_recency()
         return project_page(all_projects(state, recency), recency, params)

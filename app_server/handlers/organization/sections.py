@@ -3,18 +3,18 @@
 Source: docs/threads.md, "Projects and sections".
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import anyio
 
+from app_server.handlers.errors import filing_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.organization.filing import PINNED, FilingState
 from app_server.threads.organization.organization import NotInSection
 from app_server.views.pages import page_size
-from protocol.jsonrpc.errors import RpcError, internal_error, invalid_params, invalid_request
+from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 from protocol.log.filing import FilingRecord, SectionDeleted, SectionPut
 from protocol.log.metadata import SectionChanged
 from protocol.organization.sections import (
@@ -96,7 +96,7 @@ class SectionHandlers:
         self, context: RequestContext, params: ThreadSectionListParams
     ) -> ThreadSectionListResponse:
         """Page through the sections, oldest first; the cursor is the id of the last one seen."""
-        with filing_failures():
+        with filing_failures("read"):
             state = await self._organization.refresh()
         rest = sorted(
             (section for section in state.sections.values() if section.id > (params.cursor or "")),
@@ -157,7 +157,7 @@ class SectionHandlers:
             raise invalid_request(
                 f"thread {before} cannot be moved before itself", "movedBeforeItself"
             )
-        with filing_failures():
+        with filing_failures("read"):
             state = await self._organization.refresh()
         if section_id is not None and section_id not in state.sections:
             raise invalid_request(
@@ -175,17 +175,6 @@ class SectionHandlers:
                 threadId=before,
                 sectionId=section_id,
             ) from exc
-
-
-@contextmanager
-def filing_failures() -> Iterator[None]:
-    """Translate failures of the log of projects and sections."""
-    try:
-        yield
-    except OSError as exc:
-        raise internal_error(
-            f"projects and sections cannot be stored: {exc.strerror}", "storageFailed"
-        ) from exc
 
 
 def _require(state: FilingState, section_id: str) -> ThreadSection:

@@ -5,7 +5,7 @@ Source: docs/threads.md.
 
 from collections.abc import Sequence
 
-from app_server.handlers.errors import loaded_thread, no_rollout, not_loaded
+from app_server.handlers.errors import known_filing, loaded_thread, no_rollout, not_loaded
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import RequestContext, Routes
@@ -59,7 +59,8 @@ class ThreadMetadataHandlers:
         """Change what is asked for; what is left out stays."""
         _check(params)
         thread_id = params.thread_id
-        filing = await self._services.store.organization.refresh()
+        organization = self._services.store.organization
+        filing = await known_filing(organization, is_asked_for=params.project_id is not None)
         if params.project_id and params.project_id not in filing.projects:
             raise invalid_request(
                 f"project not found: {params.project_id}",

@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
-from app_server.handlers.errors import config_failures, no_rollout, thread_failures
+from app_server.handlers.errors import config_failures, known_filing, no_rollout, thread_failures
 from app_server.handlers.idempotency import chosen_id, digest_of
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.configured import config_for, settings_over, with_profile
@@ -133,7 +133,8 @@ class ThreadHandlers:
             return
         if not params.project_id:
             raise invalid_request("projectId must not be empty", "projectNotFound")
-        if params.project_id not in (await self._store.organization.refresh()).projects:
+        filing = await known_filing(self._store.organization, is_asked_for=True)
+        if params.project_id not in filing.projects:
             raise invalid_request(
                 f"project not found: {params.project_id}",
                 "projectNotFound",

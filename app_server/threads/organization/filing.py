@@ -5,6 +5,7 @@ of other servers on the same home are seen at the next `refresh`.
 Source: docs/threads.md, "Projects and sections".
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import MappingProxyType
 import anyio
 import anyio.to_thread
 
-from app_server.threads.organization.shared_log import SharedLog
+from app_server.threads.organization.shared_log import NewLines, SharedLog
 from protocol.log.filing import (
     FiledProject,
     FilingRecord,
@@ -26,6 +27,8 @@ from protocol.log.filing import (
 )
 from protocol.log.rollout import render_record
 from protocol.threads.thread import ThreadSection
+
+logger = logging.getLogger(__name__)
 
 PINNED = ThreadSection(id="01984de2-8f74-7c91-a3b2-5c5e937cf318", name="Pinned")
 """The section that is always there; clients know its id."""
@@ -78,7 +81,10 @@ class Filing:
 
     def __init__(self, path: Path) -> None:
         self.state = FilingState()
+        self._path = path
         self._log = SharedLog(path)
+        self._problem: str | None = None
+        """Why the log cannot be read; it is told once."""
         self._turn = anyio.Lock()
 
     async def refresh(self) -> FilingState:
@@ -92,10 +98,21 @@ class Filing:
             return self.state
         async with self._turn:
             with anyio.CancelScope(shield=True):
-                lines = await anyio.to_thread.run_sync(self._log.read_new)
-            if lines:
-                self.state = self.state.after(_parse(lines))
+                new = await anyio.to_thread.run_sync(self._log.read_new)
+            self.state = _after(self.state, new)
         return self.state
+
+    async def latest(self) -> FilingState:
+        """Do as `refresh`; while the log cannot be read, return what was read of it before."""
+        try:
+            state = await self.refresh()
+        except OSError as exc:
+            if exc.strerror != self._problem:
+                self._problem = exc.strerror
+                logger.warning("projects and sections (%s): %s", self._path, exc.strerror)
+            return self.state
+        self._problem = None
+        return state
 
     async def change(
         self, decide: Callable[[FilingState], Sequence[FilingRecord]]
@@ -111,9 +128,9 @@ class Filing:
         added: Sequence[FilingRecord] = ()
         state = self.state
 
-        def append(lines: Sequence[bytes]) -> Sequence[bytes]:
+        def append(new: NewLines) -> Sequence[bytes]:
             nonlocal added, state
-            state = state.after(_parse(lines))
+            state = _after(state, new)
             added = decide(state)
             return [render_record(record) for record in added]
 
@@ -129,5 +146,9 @@ class Filing:
         return added
 
 
-def _parse(lines: Iterable[bytes]) -> Iterable[FilingRecord]:
-    return (record for record in map(parse_filing_record, lines) if record is not None)
+def _after(state: FilingState, new: NewLines) -> FilingState:
+    if not new.lines and not new.is_all:
+        return state
+    records = map(parse_filing_record, new.lines)
+    before = FilingState() if new.is_all else state
+    return before.after(record for record in records if record is not None)

@@ -2,7 +2,8 @@
 
 Everything here blocks. A lock on the file itself orders writers, and keeps readers from lines that
 a writer may still take back; the system frees it when its holder dies. A torn last line is
-nobody's: readers leave it, the next writer cuts it off.
+nobody's: readers leave it, the next writer cuts it off. What the file holds counts, and not what
+was read of it before: where these differ it is read from its start.
 Source: docs/threads.md, "Projects and sections".
 """
 
@@ -11,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,12 +32,25 @@ class LogLocked(OSError):
         self.strerror = str(self)
 
 
+@dataclass(frozen=True, slots=True)
+class NewLines:
+    """The whole lines that were added since the last look."""
+
+    lines: Sequence[bytes]
+    is_all: bool = False
+    """The file is not the one that was read before: these are all of its lines."""
+
+
 class SharedLog:
     """One file, and how much of it has been read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read_to = 0
+        self._last = b""
+        """The last line that was read, or added."""
+        self._left = b""
+        """What could be neither synced nor cut off: nobody's, unless others have added to it."""
 
     def has_new(self) -> bool:
         """Whether the file is of another length than what was read; one stat, for the event loop.
@@ -46,9 +61,9 @@ class SharedLog:
         try:
             return self._path.stat().st_size != self._read_to
         except FileNotFoundError:
-            return False
+            return self._read_to > 0
 
-    def read_new(self) -> Sequence[bytes]:
+    def read_new(self) -> NewLines:
         """Return the whole lines that were added since the last look.
 
         Raises:
@@ -60,16 +75,30 @@ class SharedLog:
                 _lock(file.fileno(), fcntl.LOCK_SH)
                 return self._read_new(file)
         except FileNotFoundError:
-            return []
+            was_there = self._read_to > 0
+            self._read_to, self._last = 0, b""
+            return NewLines([], is_all=was_there)
 
-    def _read_new(self, file: BinaryIO) -> Sequence[bytes]:
-        file.seek(self._read_to)
+    def _read_new(self, file: BinaryIO) -> NewLines:
+        file.seek(self._read_to - len(self._last))
+        is_other = file.read(len(self._last)) != self._last
+        if is_other:
+            logger.warning("%s is not the file that was read before", self._path)
+            self._read_to, self._last, self._left = 0, b"", b""
+            file.seek(0)
         added = file.read()
-        whole = added[: added.rfind(b"\n") + 1]
-        self._read_to += len(whole)
-        return whole.splitlines(keepends=True)
+        if added == self._left:
+            return NewLines([], is_other)
+        self._left = b""
+        lines = added[: added.rfind(b"\n") + 1].splitlines(keepends=True)
+        self._note(lines)
+        return NewLines(lines, is_other)
 
-    def append(self, decide: Callable[[Sequence[bytes]], Sequence[bytes]]) -> None:
+    def _note(self, lines: Sequence[bytes]) -> None:
+        self._read_to += sum(map(len, lines))
+        self._last = lines[-1] if lines else self._last
+
+    def append(self, decide: Callable[[NewLines], Sequence[bytes]]) -> None:
         """Add the lines that `decide` makes of those it has not seen; all of them, or none.
 
         They are on disk when this returns. What `decide` raises comes out.
@@ -81,19 +110,29 @@ class SharedLog:
         with self._locked() as file:
             with open(file, "rb", closefd=False) as reader:
                 added = self._read_new(reader)
-            content = b"".join(decide(added))
+            lines = decide(added)
+            content = b"".join(lines)
             if os.fstat(file).st_size > self._read_to:
                 logger.warning("cut a torn line off %s", self._path)
                 os.ftruncate(file, self._read_to)
+                self._left = b""
             try:
                 written = 0
                 while written < len(content):
                     written += os.write(file, content[written:])
                 os.fsync(file)
             except OSError:
-                os.ftruncate(file, self._read_to)
+                self._take_back(file, content)
                 raise
-            self._read_to += len(content)
+            self._note(lines)
+
+    def _take_back(self, file: int, content: bytes) -> None:
+        try:
+            os.ftruncate(file, self._read_to)
+        except OSError as exc:
+            # Whoever could not write to the disk may be unable to cut, too: then the next one does.
+            logger.warning("what was refused is left in %s: %s", self._path, exc.strerror)
+            self._left = content[: os.fstat(file).st_size - self._read_to]
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

@@ -12,7 +12,7 @@ import pytest
 
 from app_server.threads.organization import shared_log
 from app_server.threads.organization.filing import Filing, FilingState
-from app_server.threads.organization.shared_log import LogLocked, SharedLog
+from app_server.threads.organization.shared_log import LogLocked, NewLines, SharedLog
 from protocol.log.filing import ProjectDeleted, ProjectMoved, ProjectPut
 from tests.support.harness import WAIT_S, Served, WireClient, WireError, serve
 from tests.support.threads.organization import project
@@ -21,21 +21,21 @@ from tests.support.threads.organization import project
 def test_a_torn_line_of_a_shared_log_is_nobodys(tmp_path: Path) -> None:
     path = tmp_path / "log"
     first, second = SharedLog(path), SharedLog(path)
-    assert first.read_new() == []
+    assert first.read_new().lines == []
     first.append(lambda _: [b"1\n"])
     with path.open("ab") as file:
         file.write(b"torn")
-    assert second.read_new() == [b"1\n"]
+    assert second.read_new().lines == [b"1\n"]
     seen: list[bytes] = []
 
-    def decide(added: Any) -> list[bytes]:
-        seen.extend(added)
+    def decide(new: NewLines) -> list[bytes]:
+        seen.extend(new.lines)
         return [b"2\n", b"3\n"]
 
     second.append(decide)
     assert seen == []
     assert path.read_bytes() == b"1\n2\n3\n"
-    assert first.read_new() == [b"2\n", b"3\n"]
+    assert first.read_new().lines == [b"2\n", b"3\n"]
 
 
 def test_a_shared_log_that_the_disk_refuses_stays_as_it_was(
@@ -66,7 +66,7 @@ def test_lines_that_are_taken_back_are_read_by_nobody(
     path = tmp_path / "log"
     first, second = SharedLog(path), SharedLog(path)
     first.append(lambda _: [b"1\n"])
-    assert second.read_new() == [b"1\n"]
+    assert second.read_new().lines == [b"1\n"]
     monkeypatch.setattr(shared_log, "LOCK_WAIT_S", 0)
 
     def broken_disk(_: int) -> None:
@@ -79,11 +79,86 @@ def test_lines_that_are_taken_back_are_read_by_nobody(
         patched.setattr(os, "fsync", broken_disk)
         with pytest.raises(OSError, match="Input/output error"):
             first.append(lambda _: [b"22\n", b"33\n"])
-    assert second.read_new() == []
+    assert second.read_new().lines == []
     first.append(lambda _: [b"4\n"])
-    assert second.read_new() == [b"4\n"]
-    second.append(lambda added: [*added, b"5\n"])
+    assert second.read_new().lines == [b"4\n"]
+    second.append(lambda new: [*new.lines, b"5\n"])
     assert path.read_bytes() == b"1\n4\n5\n"
+
+
+def refuse_to_sync_and_cut(patched: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    patched.setattr(os, "fsync", refuse)
+    patched.setattr(os, "ftruncate", refuse)
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_lines_that_were_refused_and_cannot_be_cut_off_do_not_count(
+    is_torn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    log, other = SharedLog(path), SharedLog(path)
+    log.append(lambda _: [b"1\n"])
+    left = b"22\n" if is_torn else b"22\n33\n"
+    real_write = os.write
+
+    def write(file: int, content: bytes) -> int:
+        if len(content) < 6:
+            raise OSError(errno.EIO, "Input/output error")
+        return real_write(file, left)
+
+    with monkeypatch.context() as patched:
+        refuse_to_sync_and_cut(patched)
+        patched.setattr(os, "write", write)
+        with pytest.raises(OSError, match="Input/output error"):
+            log.append(lambda _: [b"22\n", b"33\n"])
+        assert path.read_bytes() == b"1\n" + left
+        assert log.read_new() == NewLines([])
+        # Nothing can be added while it is there.
+        with pytest.raises(OSError, match="Input/output error"):
+            log.append(lambda _: [b"4\n"])
+        assert log.read_new() == NewLines([])
+    assert other.read_new().lines == [b"1\n", *left.splitlines(keepends=True)]
+    log.append(lambda _: [b"5\n"])
+    assert path.read_bytes() == b"1\n5\n"
+    assert other.has_new()
+    other.append(lambda new: [b"all\n"] if new == NewLines([b"1\n", b"5\n"], is_all=True) else [])
+    assert log.read_new() == NewLines([b"all\n"])
+
+
+def test_lines_that_were_refused_count_once_others_have_added_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    log, other = SharedLog(path), SharedLog(path)
+    with monkeypatch.context() as patched:
+        refuse_to_sync_and_cut(patched)
+        with pytest.raises(OSError, match="Input/output error"):
+            log.append(lambda _: [b"1\n"])
+    other.append(lambda new: [*new.lines, b"2\n"])
+    assert log.read_new().lines == [b"1\n", b"1\n", b"2\n"]
+
+
+async def test_a_log_that_was_replaced_or_removed_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "filing.jsonl"
+    filing = Filing(path)
+    await filing.change(lambda _: [ProjectPut(at_ms=1, project=project("a"))])
+    backup = path.read_bytes()
+    await filing.change(lambda _: [ProjectPut(at_ms=1, project=project("b"))])
+    path.write_bytes(backup)
+    assert list((await filing.refresh()).projects) == ["a"]
+    path.unlink()
+    assert (await filing.refresh()) == FilingState()
+    path.write_bytes(backup)
+    await filing.change(lambda _: [ProjectPut(at_ms=1, project=project("c"))])
+    assert list(filing.state.projects) == ["a", "c"]
+    path.unlink()
+    await filing.change(lambda _: [ProjectPut(at_ms=1, project=project("d"))])
+    assert list(filing.state.projects) == ["d"]
+    assert (await Filing(path).refresh()) == filing.state
 
 
 def test_a_shared_log_that_others_hold_is_given_up(
@@ -106,7 +181,7 @@ def test_a_shared_log_that_others_hold_is_given_up(
         log.append(lambda _: [b"mine\n"])
     release.set()
     monkeypatch.undo()
-    log.append(lambda added: [*added, b"mine\n"])
+    log.append(lambda new: [*new.lines, b"mine\n"])
     holder.join()
     assert path.read_bytes() == b"held\nheld\nmine\n"
 
@@ -168,3 +243,39 @@ async def test_a_log_of_projects_that_cannot_be_written_is_named(
 async def _create_on_a_folder(served: Served, client: WireClient) -> None:
     (served.home / "filing.jsonl").mkdir()
     await client.call("threadSection/create", {"name": "x"})
+
+
+async def test_threads_are_listed_and_searched_while_the_log_of_projects_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        made = (
+            await client.call("project/create", {"name": "x", "roots": [], "idempotencyKey": "x"})
+        )["project"]["id"]
+        thread_id = await client.start_thread(projectId=made)
+        await client.turn(thread_id, "hello")
+        log = served.home / "filing.jsonl"
+        log.rename(served.home / "elsewhere")
+        log.mkdir()
+        for _ in range(2):
+            (listed,) = (await client.call("thread/list", {}))["data"]
+            (found,) = (await client.call("thread/search", {"searchTerm": "hello"}))["data"]
+            assert {listed["projectId"], found["thread"]["projectId"]} == {made}
+        update = {"threadId": thread_id, "gitInfo": {"branch": "main"}}
+        assert (await client.call("thread/metadata/update", update))["thread"]["id"] == thread_id
+        for method, params in (
+            ("thread/list", {"projectId": made}),
+            ("thread/list", {"sectionId": None}),
+            ("thread/start", {"projectId": made}),
+            ("thread/metadata/update", {"threadId": thread_id, "projectId": made}),
+            ("project/list", {}),
+            ("threadSection/list", {}),
+        ):
+            refused = await client.refusal(method, params)
+            assert (refused.code, refused.data["code"]) == (-32603, "storageFailed")
+            assert refused.message == (
+                "projects and sections cannot be read: Is a directory; they are in filing.jsonl in "
+                "the home folder"
+            )
+    told = [line for line in caplog.messages if "projects and sections" in line]
+    assert told == [f"projects and sections ({log}): Is a directory"]

@@ -1,6 +1,6 @@
 """thread/list, thread/loaded/list and thread/read: which threads there are, and one of them."""
 
-from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
+from app_server.handlers.errors import cursor_failures, known_filing, not_loaded, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.list_query import list_query
 from app_server.handlers.threads.shown import shown_thread, shown_turns, status_of
@@ -60,7 +60,10 @@ class ThreadListHandlers:
         self, context: RequestContext, params: ThreadListParams
     ) -> ThreadListResponse:
         """Page through stored threads."""
-        filing = await self._store.organization.refresh()
+        filing = await known_filing(
+            self._store.organization,
+            is_asked_for=not {"section_id", "project_id"}.isdisjoint(params.model_fields_set),
+        )
         query = list_query(params, filing, self._configuration.resolve)
         if params.attached_to_thread_id is not None:
             # Nothing can be attached to a thread yet.

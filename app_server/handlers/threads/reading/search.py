@@ -59,7 +59,7 @@ class SearchHandlers:
         )
         with cursor_failures():
             page, rows = await self._store.history.search(query)
-        filing = await self._store.organization.refresh()
+        filing = await self._store.organization.latest()
         return ThreadSearchResponse(
             data=[
                 ThreadSearchResult(thread=self._thread(row, filing), snippet=one.snippet)
