@@ -256,7 +256,7 @@ async def waiting_review(
         yield served, client, {"threadId": thread_id, "turnId": turn["id"]}, gate
 
 
-@claim("review:interrupt")
+@claim("review:interrupted")
 async def test_an_interrupted_review_leaves_the_review_mode(tmp_path: Path) -> None:
     async with waiting_review(tmp_path, "late") as (served, client, ids, gate):
         thread_id = ids["threadId"]
