@@ -125,7 +125,12 @@ def parse_headers(printed: bytes) -> dict[str, str]:
 
 
 async def run_command(
-    processes: Processes, environment_id: str, command: str, cwd: str | None
+    processes: Processes,
+    environment_id: str,
+    command: str,
+    cwd: str | None,
+    *,
+    limit_s: float = RUN_S,
 ) -> bytes:
     """Run a command in a shell and return its output; nothing of its process group is left behind.
 
@@ -133,13 +138,13 @@ async def run_command(
 
     Raises:
         ConnectionError: its machine is out of reach.
-        HeaderCommandFailed: it cannot be run, failed, took longer than RUN_S, or printed more
+        HeaderCommandFailed: it cannot be run, failed, took longer than `limit_s`, or printed more
             than MAX_OUTPUT_BYTES.
     """
     printed = bytearray()
     launch = Launch("sh", ["-c", PIPES + command], inherited=INHERITED_VARIABLES, cwd=cwd)
     try:
-        with anyio.fail_after(RUN_S):
+        with anyio.fail_after(limit_s):
             async with processes.run(environment_id, launch) as process:
                 while len(printed) <= MAX_OUTPUT_BYTES:
                     if not (piece := await process.stdout.read(CHUNK_BYTES)):
@@ -148,7 +153,7 @@ async def run_command(
                     printed += piece
                 code = process.returncode
     except TimeoutError:
-        raise HeaderCommandFailed(f"timed out after {RUN_S:g} seconds") from None
+        raise HeaderCommandFailed(f"timed out after {limit_s:g} seconds") from None
     except ConnectionError:
         raise
     except OSError as exc:

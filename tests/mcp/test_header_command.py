@@ -96,12 +96,12 @@ def test_what_is_no_header_is_refused(printed: bytes, reason: str) -> None:
 # The process.
 
 
-async def run_here(command: str, cwd: str) -> bytes:
+async def run_here(command: str, cwd: str, limit_s: float = WAIT_S) -> bytes:
     async with machines() as environments:
         async with environments.run("local", Launch("true")):
             pass  # The watchdog of children runs from here on.
         try:
-            return await run_command(environments, "local", command, cwd)
+            return await run_command(environments, "local", command, cwd, limit_s=limit_s)
         except HeaderCommandFailed as exc:
             failure = exc
     # Raised inside it would come out in a group.
@@ -159,7 +159,7 @@ async def test_nothing_of_a_command_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, cancelled: bool
 ) -> None:
     ended = command.endswith("& echo {}") and "/dev/null" in command
-    monkeypatch.setattr("app_server.mcp.header_command.RUN_S", 600 if cancelled or ended else 0.2)
+    limit_s = WAIT_S if cancelled or ended else 0.2
     monkeypatch.setattr("app_server.host.processes.TERMINATE_S", 0.1)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -168,7 +168,8 @@ async def test_nothing_of_a_command_is_left_behind(
     async def run() -> None:
         # All of its processes hold the pipe open.
         try:
-            printed = await run_here(f"exec 3>{pipe}; echo here >&3; {command}", str(tmp_path))
+            line = f"exec 3>{pipe}; echo here >&3; {command}"
+            printed = await run_here(line, str(tmp_path), limit_s)
             outcome.append(printed.decode())
         except HeaderCommandFailed as exc:
             outcome.append(str(exc))

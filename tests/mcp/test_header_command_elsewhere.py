@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app_server.mcp import header_command
 from app_server.mcp.errors import HeaderCommandFailed
 from app_server.mcp.header_command import MAX_OUTPUT_BYTES, run_command
-from tests.support.harness import claim, serve
+from tests.support.harness import WAIT_S, claim, serve
 from tests.support.host.elsewhere import add, machines, put
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders, exec_server
@@ -66,14 +65,12 @@ async def test_a_command_that_fails_there_keeps_the_server_from_starting(tmp_pat
         ("sleep 1000", "timed out after 0.5 seconds"),
     ],
 )
-async def test_the_error_says_how_a_command_failed_there(
-    monkeypatch: pytest.MonkeyPatch, command: str, reason: str
-) -> None:
-    monkeypatch.setattr(header_command, "RUN_S", 0.5 if command.startswith("sleep") else 60)
+async def test_the_error_says_how_a_command_failed_there(command: str, reason: str) -> None:
+    limit_s = 0.5 if command.startswith("sleep") else WAIT_S
     async with listening() as url, machines() as environments:
         environments.add("far", put(url))
         with pytest.raises(HeaderCommandFailed) as failed:
-            await run_command(environments, "far", command, None)
+            await run_command(environments, "far", command, None, limit_s=limit_s)
         assert str(failed.value) == f"MCP HTTP headers helper {reason}"
 
 
@@ -83,7 +80,7 @@ async def test_what_the_command_complains_of_there_is_not_kept_waiting() -> None
         environments.add("far", put(url))
         # More than the exec server sends before somebody reads it.
         complains = "head -c 3000000 /dev/zero >&2; echo '{}'"
-        assert await run_command(environments, "far", complains, None) == b"{}\n"
+        assert await run_command(environments, "far", complains, None, limit_s=WAIT_S) == b"{}\n"
 
 
 @pytest.mark.slow
@@ -96,7 +93,7 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path) -> None:
     ):
         environments.add("far", put(url))
         line = f"exec 9>{holders.path}; printf x >&9; sleep 1000 </dev/null >/dev/null & echo {{}}"
-        assert await run_command(environments, "far", line, None) == b"{}\n"
+        assert await run_command(environments, "far", line, None, limit_s=WAIT_S) == b"{}\n"
         await holders.held(1)
         await holders.ended()
 

@@ -88,6 +88,7 @@ async def test_a_request_that_never_ends_does_not_hold_up_the_end() -> None:
 
 async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled() -> None:
     followed: list[str] = []
+    begun = anyio.Event()
 
     class Hanging:
         def refused(self, failure: str) -> None:
@@ -95,11 +96,13 @@ async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled
 
         async def dispatch(self, context: RequestContext, request: Request) -> str:
             context.after_answer(lambda: followed.append("after"))
+            begun.set()
             await anyio.sleep_forever()
             raise AssertionError
 
     async with conversation(Hanging(), ConnectionLimits(finish_s=0.01)) as (stream, _, _):
         stream.client_send(request(1))
+        await begun.wait()
         stream.finish()
         assert await stream.client_receive_all() == []
     assert followed == ["after"]
@@ -131,6 +134,7 @@ async def test_what_follows_answers_happens_also_when_their_batch_is_never_compl
 
 async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer() -> None:
     followed: list[str] = []
+    begun = anyio.Event()
 
     class Following:
         def refused(self, failure: str) -> None:
@@ -138,11 +142,13 @@ async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer(
 
         async def dispatch(self, context: RequestContext, request: Request) -> str:
             context.after_answer(lambda: followed.append("after"))
+            begun.set()
             return "1"
 
     limits = ConnectionLimits(finish_s=0.01)
     async with conversation(Following(), limits, window=0) as (stream, _, _):
         stream.client_send(request(1))
+        await begun.wait()
     assert followed == ["after"]
 
 

@@ -25,6 +25,15 @@ async def start_turn(client: WireClient, thread_id: str, text: str, **options: A
 
 
 @asynccontextmanager
+async def held_clocks(client: WireClient, thread_id: str) -> AsyncIterator[None]:
+    """Let no time of the thread's commands and MCP servers run out while the context lasts."""
+    thread = {"threadId": thread_id}
+    await client.call("thread/increment_elicitation", thread)
+    yield
+    await client.call("thread/decrement_elicitation", thread)
+
+
+@asynccontextmanager
 async def busy_thread(
     home: Path, *events: Any
 ) -> AsyncIterator[tuple[Served, WireClient, str, Gate]]:

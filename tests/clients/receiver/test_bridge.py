@@ -16,6 +16,7 @@ from app_server.clients.receiver.agent.surface import (
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.ledger.ledger import DUE
 from app_server.transport.address import UnixAddress
+from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S, says, serve
 from tests.support.receiver.peer import (
     OFF,
@@ -143,14 +144,11 @@ async def test_beginning_and_ending_a_session_twice_is_harmless(tmp_path: Path) 
 
 @pytest.mark.parametrize("how", ["refuse", "fail", "close", "hang"])
 async def test_a_failed_injection_leaves_the_signal_for_one_tool_result(
-    tmp_path: Path, how: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    # What hangs is given up; whatever else happens has time on a busy machine.
-    deadline_s = 1.0 if how == "hang" else WAIT_S
-    async with (
-        FakeAppServer(tmp_path).listen() as server,
-        parts(tmp_path, deadline_s=deadline_s) as made,
-    ):
+    clock = LoopClock(monkeypatch)
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.on_hang = lambda: clock.put_forward(WAIT_S)
         server.add_thread()
         server.inject = how  # type: ignore[assignment]
         await made.surface.on_bootstrap(context(server.url))
@@ -172,14 +170,11 @@ async def test_a_failed_injection_leaves_the_signal_for_one_tool_result(
     "how", ["refuse", "fail", "close", "hang", "keep and close", "keep and fail"]
 )
 async def test_a_failed_injection_is_made_good_later_and_shown_nowhere_else(
-    tmp_path: Path, how: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    # What hangs is given up; whatever else happens has time on a busy machine.
-    deadline_s = 1.0 if how == "hang" else WAIT_S
-    async with (
-        FakeAppServer(tmp_path).listen() as server,
-        parts(tmp_path, deadline_s=deadline_s) as made,
-    ):
+    clock = LoopClock(monkeypatch)
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.on_hang = lambda: clock.put_forward(WAIT_S)
         server.add_thread()
         server.inject = how  # type: ignore[assignment]
         await made.surface.on_bootstrap(context(server.url))

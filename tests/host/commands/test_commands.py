@@ -189,7 +189,7 @@ async def test_a_supervisor_that_is_killed_before_it_has_started_anything_is_no_
             pass
 
         monkeypatch.setattr(local.spawner, "order", order)
-        with pytest.raises(OSError, match="supervisor is gone"), anyio.fail_after(WAIT_S / 4):
+        with pytest.raises(OSError, match="supervisor is gone"), anyio.fail_after(WAIT_S):
             await local.start(sh("true"), Printed().take)
 
 

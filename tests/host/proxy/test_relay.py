@@ -13,6 +13,7 @@ from app_server.host.proxy.relay import closing
 from app_server.host.proxy.upstream import Streams
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
+from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S
 from tests.support.host.proxies import Proxy, answering, proxy
 
@@ -88,8 +89,12 @@ async def test_nothing_of_a_command_stays_connected_to_a_server_that_takes_nothi
         await dialled.wait_until_gone()
 
 
-async def test_a_server_that_takes_nothing_is_given_up(deaf: int, dialled: Dialled) -> None:
-    async with proxy(LOCAL, ProxyBounds(idle_s=FULL_S)) as used, full_tunnel(used, deaf, dialled):
+async def test_a_server_that_takes_nothing_is_given_up(
+    deaf: int, dialled: Dialled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, bounds = LoopClock(monkeypatch), ProxyBounds(idle_s=10 * WAIT_S)
+    async with proxy(LOCAL, bounds) as used, full_tunnel(used, deaf, dialled):
+        clock.put_forward(bounds.idle_s)
         await dialled.wait_until_gone()
 
 

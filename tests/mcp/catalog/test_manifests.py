@@ -1,5 +1,6 @@
 """Servers that are registered with what they say of themselves, and servers that are replaced."""
 
+import asyncio
 import gc
 import json
 import logging
@@ -34,7 +35,7 @@ from tests.support.harness import WAIT_S, WireClient, calls, claim, says
 from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.registrations import BEARER, STARTED, call, open_shop, registered, tool
 from tests.support.mcp_peers.shelf import Generation
-from tests.support.mcp_peers.web_peer import WebPeer
+from tests.support.mcp_peers.web_peer import Answer, WebPeer
 
 HELLO: JsonObject = {
     "protocolVersion": "2025-06-18",
@@ -155,11 +156,13 @@ async def test_a_replaced_server_is_shown_until_the_new_one_has_started(tmp_path
         shop.put()
         thread_id = await shop.thread()
         other.tools = [tool("see")]
-        # The first list of the new server does not come.
-        other.answers["tools/list"] = [None]
-        shop.shelf.publish(registered(other, Generation("gen-2"), startup_timeout_sec=2))
+        # The first list of the new server does not come, and then it is refused.
+        refused = asyncio.Event()
+        other.answers["tools/list"] = [Answer(403, after=refused)]
+        shop.shelf.publish(registered(other, Generation("gen-2")))
         await shop.client.turn(thread_id, "hi")
         assert declared(shop.served.model.requests[-1]) == {"mcp__shelved": ["look"]}
+        refused.set()
         await shop.client.wait_for(STARTED, lambda p: p["status"] == "failed")
         await shop.client.turn(thread_id, "hi")
         assert declared(shop.served.model.requests[-1]) == {}

@@ -19,6 +19,7 @@ from tests.support.mcp_peers.calls import (
     steps_until_settled,
     with_peer,
 )
+from tests.support.turns import held_clocks
 
 
 @claim("mcp:declared", "mcp:items", "mcp:outputs")
@@ -300,18 +301,19 @@ async def test_an_interrupt_cancels_the_call_at_its_server(tmp_path: Path) -> No
 
 @claim("mcp:timeout", "mcp:death")
 async def test_a_call_without_an_answer_fails_alone(tmp_path: Path) -> None:
-    async with with_peer(tmp_path, "big", tool_timeout_sec="2") as (served, client, thread_id):
-        (timed_out, huge), outputs = await call_items(
-            served, client, thread_id, raw_call("slow"), raw_call("huge")
-        )
-        (died, later), _ = await call_items(
-            served, client, thread_id, raw_call("die"), raw_call("request")
-        )
-        assert timed_out["error"]["message"].endswith("timed out awaiting tools/call after 2s")
+    async with with_peer(tmp_path, "big", tool_timeout_sec="0.2") as (served, client, thread_id):
+        [timed_out], _ = await call_items(served, client, thread_id, raw_call("slow"))
+        # The limit is for that call alone.
+        async with held_clocks(client, thread_id):
+            [huge], outputs = await call_items(served, client, thread_id, raw_call("huge"))
+            (died, later), _ = await call_items(
+                served, client, thread_id, raw_call("die"), raw_call("request")
+            )
+        assert timed_out["error"]["message"].endswith("timed out awaiting tools/call after 0.2s")
         assert huge["status"] == "completed"
         assert huge["result"]["content"][0]["text"].startswith("Truncated tool output:\n")
         assert len(json.dumps(huge)) < 1 << 20
-        assert len(outputs[1][1]["text"]) < 13_000
+        assert len(outputs[0][1]["text"]) < 13_000
         assert died["error"]["message"].endswith("Caused by:\n    Transport closed")
         assert later["error"]["message"].endswith("Caused by:\n    Transport closed")
         assert (await client.turn(thread_id, "still there?"))["status"] == "completed"

@@ -24,7 +24,7 @@ def work(url: str, folder: str, write: Callable[[Any], None]) -> None:
 
 async def _home_of(url: str, token: str | None) -> Any:
     if token is None:
-        return (await identify(url, NAME, timeout_s=10.0))["codexHome"]
+        return (await identify(url, NAME, timeout_s=60.0))["codexHome"]
     headers = {"Authorization": f"Bearer {token}"}
     async with connect(url, proxy=None, additional_headers=headers) as socket:
         info = {"clientInfo": {"name": NAME, "version": "1"}}

@@ -27,6 +27,8 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     cut: bool = False
     stays_open: bool = False
+    after: asyncio.Event | None = None
+    """It is sent once this is set."""
 
 
 JSON = {"content-type": "application/json"}
@@ -124,6 +126,8 @@ class WebPeer:
             await reader.read()
             self.hung_up.set()
             return False
+        if answer.after is not None:
+            await answer.after.wait()
         if message["method"] == "GET" and answer is LISTENING:
             self.listening.set()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")

@@ -24,6 +24,7 @@ from app_server.clients.receiver.bridge import Bridge
 from app_server.clients.receiver.ledger.entries import LedgerLimits
 from app_server.clients.receiver.ledger.ledger import Ledger, open_ledger
 from app_server.clients.receiver.router.envelope import Envelope, Mode, parse_envelope
+from tests.support.harness import WAIT_S
 
 KEY = "key-of-the-router"
 NOW = 1_800_000_000
@@ -81,6 +82,8 @@ class FakeAppServer:
     """By signal id: the stage that `signal/deliver` answers; None: there is no such method."""
     threads: list[FakeThread] = field(default_factory=list)
     requests: list[tuple[str, Any]] = field(default_factory=list)
+    on_hang: Callable[[], None] = field(default=lambda: None)
+    """Called when a request comes that is not answered."""
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with every `thread/inject_items` and `signal/deliver`."""
     connections: int = 0
@@ -184,6 +187,7 @@ class FakeAppServer:
             await socket.close()
             await socket.wait_closed()
         if self.inject == "hang":
+            self.on_hang()
             await socket.wait_closed()
 
     def _thread(self, params: Any, *, loaded: bool) -> FakeThread:
@@ -243,7 +247,6 @@ async def limit_pages(ledger: Ledger, count: int) -> None:
 async def parts(
     path: Path,
     *,
-    deadline_s: float = 5.0,
     now: Callable[[], int] = lambda: NOW,
     modes: Mapping[str, Mode] | None = None,
     **limits: int,
@@ -251,7 +254,7 @@ async def parts(
     """Make a bridge with a ledger in `path`."""
     with ledger_at(path / "ledger.sqlite3", **limits) as ledger:
         async with anyio.create_task_group() as tasks:
-            surface = CodexSurface(ledger, tasks, deadline_s=deadline_s)
+            surface = CodexSurface(ledger, tasks, deadline_s=WAIT_S)
             bridge = Bridge(ledger, surface, Backoff(chance=lambda: 0.0), now, modes or {})
             yield Parts(ledger, surface, bridge, tasks)
             tasks.cancel_scope.cancel()

@@ -7,6 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.harness import Served, WireClient, calls, says, serve
+from tests.support.turns import held_clocks
+
+DELTA = "item/commandExecution/outputDelta"
+
+SOON_MS = 250
+"""The shortest time after which a command goes on behind its turn."""
 
 TEXT = re.compile(
     r"Chunk ID: [0-9a-f]{6}\nWall time: (\d+\.\d{4}) seconds\n"
@@ -31,8 +37,9 @@ class CommandResult:
 
 
 def command(cmd: str, **arguments: Any) -> dict[str, Any]:
-    """Script a call of `exec_command`."""
-    return {"name": "exec_command", "arguments": {"cmd": cmd, "login": False, **arguments}}
+    """Script a call of `exec_command`; it waits for the end as long as it can."""
+    given = {"cmd": cmd, "login": False, "yield_time_ms": 30_000, **arguments}
+    return {"name": "exec_command", "arguments": given}
 
 
 def stdin(session: int | None, chars: str = "", **arguments: Any) -> dict[str, Any]:
@@ -90,6 +97,18 @@ class Desk:
         [result] = await self.run_calls(command(cmd, **arguments))
         return result
 
+    async def go_on(self, function: dict[str, Any], printed: str) -> CommandResult:
+        """Run a turn behind which a command goes on; it ends once the command has printed this."""
+        soon = {**function, "arguments": {**function["arguments"], "yield_time_ms": SOON_MS}}
+        self.messages = []
+        async with held_clocks(self.client, self.thread_id):
+            await self.start(soon)
+            while "".join(self.deltas()) != printed:
+                self.messages += await self.client.until(DELTA)
+        self.messages += await self.client.until("turn/completed")
+        [text] = self.outputs(1)
+        return CommandResult(text)
+
     def items(self, method: str) -> list[dict[str, Any]]:
         """Give the command items of the last turn's messages."""
         return [
@@ -104,7 +123,7 @@ class Desk:
         return [
             message["params"]["delta"]
             for message in self.messages
-            if message.get("method") == "item/commandExecution/outputDelta"
+            if message.get("method") == DELTA
         ]
 
     async def stored(self) -> list[dict[str, Any]]:

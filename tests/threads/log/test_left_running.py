@@ -8,13 +8,14 @@ import pytest
 from app_server.threads.log.loading import load_state
 from tests.support.harness import ScriptedModel, WireClient, calls, claim, serve, write_config
 from tests.support.processes import running
-from tests.support.turn_tools.turn_commands import Desk, command, desk
+from tests.support.turn_tools.turn_commands import DELTA, SOON_MS, Desk, command, desk
+from tests.support.turns import held_clocks, start_turn
 
 
 async def left(at: Desk) -> dict[str, Any]:
     """Leave a command running behind its turn, and give its item as it began."""
     await at.run("mkfifo go")
-    await at.run("echo up; cat go", yield_time_ms=250)
+    await at.go_on(command("echo up; cat go"), "up\n")
     [started] = at.items("item/started")
     return started
 
@@ -100,8 +101,12 @@ async def test_a_server_that_was_killed_completes_what_it_left_running(tmp_path:
             thread_id = await client.start_thread(
                 cwd=str(tmp_path), sandbox="danger-full-access", approvalPolicy="never"
             )
-            model.scripts[:] = [_call()]
-            await client.turn(thread_id, "go")
+            line = command("echo up; sleep 1000", yield_time_ms=SOON_MS)
+            model.scripts[:] = [calls({"call_id": "c", **line})]
+            async with held_clocks(client, thread_id):
+                await start_turn(client, thread_id, "go")
+                assert (await client.wait_for(DELTA))["params"]["delta"] == "up\n"
+            await client.wait_for("turn/completed")
             server.process.kill()
             await server.ended()
         async with serve(tmp_path, model=model) as served, served.client() as client:
@@ -113,7 +118,3 @@ async def test_a_server_that_was_killed_completes_what_it_left_running(tmp_path:
                 -1,
                 "up\n",
             )
-
-
-def _call() -> list[Any]:
-    return calls({"call_id": "c", **command("echo up; sleep 1000", yield_time_ms=250)})

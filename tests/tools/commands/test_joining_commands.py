@@ -8,23 +8,26 @@ import pytest
 
 from app_server.tools.commands.terminals import SNAPSHOT_BYTES
 from tests.support.harness import WireClient, claim
-from tests.support.turn_tools.turn_commands import Desk, command, desk
+from tests.support.turn_tools.turn_commands import DELTA, Desk, command, desk
 
-DELTA = "item/commandExecution/outputDelta"
 LINE = "mkfifo one two; printf 'caf\\303'; read x < one; printf '\\251\\n'; read x < two; echo end"
 
 
 async def begin(at: Desk, line: str, first: str, *, behind: bool) -> str:
     """Run a command until `first` was printed; gives its item's id."""
-    await at.start(command(line, yield_time_ms=250 if behind else 30_000))
-    printed = ""
-    while not printed.startswith(first):
-        params = (await at.client.wait_for(DELTA))["params"]
-        printed += params["delta"]
     if behind:
-        await at.client.until("turn/completed")
-    item_id: str = params["itemId"]
+        await at.go_on(command(line), first)
+        [item] = at.items("item/started")
+    else:
+        await at.start(command(line))
+        [item] = [(await at.client.wait_for("item/started", is_command))["params"]["item"]]
+        assert (await at.client.wait_for(DELTA))["params"]["delta"] == first
+    item_id: str = item["id"]
     return item_id
+
+
+def is_command(params: Any) -> bool:
+    return bool(params["item"]["type"] == "commandExecution")
 
 
 async def joined(
@@ -76,7 +79,7 @@ async def test_what_was_printed_and_what_comes_are_the_whole_output(
 async def test_what_is_shown_of_the_output_is_bounded(tmp_path: Path) -> None:
     async with desk(tmp_path) as at, at.served.client() as second:
         line = "mkfifo go; echo begin; yes 0123456789 | head -c 3000008; echo last; read x < go"
-        await at.start(command(line, yield_time_ms=30_000))
+        await at.start(command(line))
         printed = ""
         while not printed.endswith("last\n"):
             printed += (await at.client.wait_for(DELTA))["params"]["delta"]

@@ -75,11 +75,11 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path, sandbox: str) -> None
 async def test_it_goes_on_behind_the_turn_at_a_terminal_and_takes_input(tmp_path: Path) -> None:
     async with listening() as url, desk(tmp_path / "at") as at:
         await add(at.client, url)
-        [first] = await at.run_calls(
-            there("stty size; cat", tmp_path, tty=True, yield_time_ms=2000)
-        )
+        line = there("stty size; cat", tmp_path, tty=True)
+        first = await at.go_on(line, "24 80\r\n")
         assert (first.exit_code, first.output) == (None, "24 80\r\n")
-        [second] = await at.run_calls(stdin(first.session, "hello\n", yield_time_ms=2000))
+        hello = stdin(first.session, "hello\n")
+        second = await at.go_on(hello, "hello\r\nhello\r\n")
         assert second.output == "hello\r\nhello\r\n"
         [third] = await at.run_calls(stdin(first.session, "\x04", yield_time_ms=30_000))
         assert third.exit_code == 0

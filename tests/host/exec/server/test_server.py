@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from tests.support.files.fifos import open_fifo_to_write
 from tests.support.harness import WAIT_S
 from tests.support.host.exec_conversations import PYTHON, listening
 from tests.support.host.exec_peer import HELLO, HOLD, ExecClient, Holders, exec_client
@@ -300,7 +302,10 @@ async def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path) -> No
         listening(send_s=0.2) as url,
         exec_client(url, max_queue=1, close_timeout=0.1) as client,
     ):
-        arguments = ["-c", HOLD + "[os.write(1, b'x' * 65536) for _ in iter(int, 1)]"]
+        go = tmp_path / "go"
+        os.mkfifo(go)
+        wait = f"os.open({str(go)!r}, os.O_RDONLY); "
+        arguments = ["-c", HOLD + wait + "[os.write(1, b'x' * 65536) for _ in iter(int, 1)]"]
         for number in range(1, count + 1):
             await client.request(
                 "process/start",
@@ -309,4 +314,7 @@ async def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path) -> No
                 args=[*arguments, str(holders.path)],
             )
         await holders.held(count)
+        # The client is disconnected soon after the first of them prints.
+        descriptor = await open_fifo_to_write(go)
         await holders.ended()
+        os.close(descriptor)
