@@ -23,6 +23,10 @@ class Kept(Generic[K, V]):
         until, value = kept
         return value if self._now() < until else None
 
+    def last(self, key: K) -> V | None:
+        """Return what was kept last, good or not any more."""
+        return self._values[key][1] if key in self._values else None
+
     def put(self, key: K | None, value: V, ttl_s: float) -> None:
         """Keep a value for `ttl_s` seconds."""
         if key is None:

@@ -8,14 +8,14 @@ Source: docs/config.md, "Models".
 import asyncio
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import anyio.to_thread
 
 from app_server.config.default_provider import OFFLINE
+from app_server.http.kept import Kept
 from app_server.runtime.loader import LoadFailed
 from app_server.turns.model.catalogue.built_in import features_of
 from app_server.turns.model.catalogue.features import ModelFeatures
@@ -33,7 +33,7 @@ KEPT_S = 300.0
 FAILED_S = 60.0
 """Until a provider that gave none is asked again."""
 MAX_KEPT = 64
-"""Lists, of which the one that was used the longest ago goes first."""
+"""Lists, of which the oldest goes first."""
 
 
 async def _nothing() -> None:
@@ -43,10 +43,10 @@ async def _nothing() -> None:
 _Key: TypeAlias = tuple[str, str | None]
 
 
-@dataclass(slots=True)
-class _Kept:
-    models: dict[str, ListedModel] | None
-    until: float
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    models: Mapping[str, ListedModel] | None = None
+    """By name; None: the provider gave no list."""
 
 
 class ModelLists:
@@ -64,15 +64,15 @@ class ModelLists:
         """
         self._fetch = fetch
         self._prepare = prepare
-        self._now = now
-        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._kept: Kept[_Key, _Answer] = Kept(MAX_KEPT, now)
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
     def features(self, model: str, provider: Provider | None) -> ModelFeatures:
         """Return what a model can do, by the catalogue and by what is known of its provider."""
         features = features_of(model, provider)
-        kept = None if provider is None else self._kept.get(_key(provider))
-        listed = None if kept is None or kept.models is None else kept.models.get(model)
+        # A list that is too old by now is better than none.
+        last = None if provider is None else self._kept.last(_key(provider))
+        listed = None if last is None or last.models is None else last.models.get(model)
         return features if listed is None else listed.over(features)
 
     async def models(self, provider: Provider) -> Sequence[ListedModel] | None:
@@ -87,17 +87,14 @@ class ModelLists:
             return None
         key = _key(provider)
         kept = self._kept.get(key)
-        if kept is None or self._now() >= kept.until:
+        if kept is None:
             task = self._asking.get(key)
             if task is None:
                 task = self._asking[key] = asyncio.create_task(self._ask(key, provider))
             # Who is cancelled takes nothing from the others.
             await asyncio.shield(task)
-            kept = self._kept.get(key)
-        if kept is None or kept.models is None:
-            return None
-        self._kept.move_to_end(key)
-        return list(kept.models.values())
+            kept = self._kept.last(key)
+        return None if kept is None or kept.models is None else list(kept.models.values())
 
     async def aclose(self) -> None:
         """Stop asking."""
@@ -107,21 +104,18 @@ class ModelLists:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, key: _Key, provider: Provider) -> None:
-        models: dict[str, ListedModel] | None = None
+        answer = _Answer()
         try:
             await self._prepare()
             async with asyncio.timeout(FETCH_S):
                 content = await self._fetch(provider)
             listed = await anyio.to_thread.run_sync(parse_models, content)
-            models = {model.name: model for model in listed}
+            answer = _Answer({model.name: model for model in listed})
         except (LoadFailed, ModelFailure, TimeoutError, ValueError) as exc:
             logger.info("provider %s gives no list of models: %s", provider.id, exc)
         finally:
             del self._asking[key]
-        self._kept[key] = _Kept(models, self._now() + (FAILED_S if models is None else KEPT_S))
-        self._kept.move_to_end(key)
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+        self._kept.put(key, answer, FAILED_S if answer.models is None else KEPT_S)
 
 
 def _key(provider: Provider) -> _Key:

@@ -166,6 +166,7 @@ async def test_a_list_is_fetched_once_and_again_when_it_is_old() -> None:
     await lists.models(LOCAL)
     assert server.asked == 1
     server.clock = KEPT_S
+    assert lists.features("m", LOCAL).context_window == 99
     server.answer = b"{}"
     assert await lists.models(LOCAL) is None
     assert server.asked == 2
