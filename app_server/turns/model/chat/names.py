@@ -28,7 +28,7 @@ class CalledTool:
     @property
     def identity(self) -> str:
         """What the hash is made of."""
-        return f"{self.namespace or ''}\0{self.name}"
+        return f"{self.kind}\0{self.namespace or ''}\0{self.name}"
 
     @property
     def flat(self) -> str:

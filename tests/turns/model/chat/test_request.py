@@ -342,6 +342,13 @@ def test_every_tool_has_a_flat_name_that_leads_back(tools: list[CalledTool]) -> 
     assert [reverse.flat(tool) for tool in tools] == flat
 
 
+@pytest.mark.parametrize("name", ["read", "r" * 70])
+def test_tools_of_two_kinds_with_one_name_have_two_flat_names(name: str) -> None:
+    tools = [CalledTool("function", "mcp__files", name), CalledTool("custom", "mcp__files", name)]
+    names = ToolNames(tools)
+    assert [names.tool(names.flat(tool)) for tool in tools] == tools
+
+
 def test_a_long_name_is_cut_and_gets_a_hash() -> None:
     tool = CalledTool("function", "mcp__" + "s" * 60, "read")
     assert tool.flat == "mcp__" + "s" * 46 + "_" + tool.flat[-12:]
