@@ -6,7 +6,6 @@ session would refuse tools and results that a host must pass on as they are.
 Source: MCP 2025-06-18; docs/mcp.md, "Connections".
 """
 
-import logging
 from collections.abc import Mapping
 
 import anyio
@@ -42,8 +41,6 @@ from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.telemetry.spans import trace_context
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
-
-logger = logging.getLogger(__name__)
 
 MAX_REASON_BYTES = 2000
 """Of what a server says when it refuses the handshake; the middle of a longer text is cut out."""

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import anyio
-import anyio.to_thread
 import httpx
 from pydantic import SecretStr
 from pydantic_core import from_json

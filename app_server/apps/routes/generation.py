@@ -4,7 +4,6 @@ Nothing of a generation changes; another inventory is another generation.
 Source: docs/apps.md, "Generations".
 """
 
-import logging
 import secrets
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -27,8 +26,6 @@ from app_server.apps.routes.session import Backing, Running
 from app_server.apps.routes.sign_in import Refresh
 from app_server.extension.registration import Lease, Owner
 from app_server.http.loopback_server import HOST, serve_on_loopback
-
-logger = logging.getLogger(__name__)
 
 BEARER_BYTES = 32
 """Random ones, from the system; base64url makes 43 characters of them."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import anyio
-import anyio.abc
 from pydantic_core import from_json, to_json
 
 from app_server.clients.mcp_front.app_client import AppClient

@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 import anyio
-import anyio.abc
 
 from app_server.host.commands.command import InputClosed, RunningCommand
 from app_server.host.commands.launch import CommandLaunch, TerminalSize

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
-import anyio.to_thread
 
 from app_server.mcp.catalog.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
 from app_server.mcp.catalog.reconcile import Ingredients, ingredients

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import anyio
-import anyio.abc
 
 from app_server.config.values import Config
 from app_server.sessions.errors import NotLoaded, SessionClosed

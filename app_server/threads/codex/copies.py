@@ -5,7 +5,6 @@ named after size and time of its rollout, so that one that changed has a new cop
 Source: docs/storage.md, "Threads of Codex".
 """
 
-import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ from pathlib import Path
 from app_server.threads.codex.importing import import_thread
 from app_server.threads.codex.threads import CodexThreads, Seen
 from app_server.threads.log.faults import LogFaults
-
-logger = logging.getLogger(__name__)
 
 MAX_COPIES = 64
 """Copies that are kept, those that were used last."""

@@ -4,7 +4,6 @@ Importing this module imports httpx, which takes a while: server.py does it when
 Source: docs/config.md, "Models".
 """
 
-import logging
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -45,8 +44,6 @@ from app_server.turns.model.responses_api import ResponsesApi
 from app_server.turns.model.wire import Wire
 from protocol.model import Json, JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
-
-logger = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
 WRITE_S = 60.0
