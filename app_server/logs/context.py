@@ -14,7 +14,7 @@ THREAD: ContextVar[str | None] = ContextVar("thread", default=None)
 TURN: ContextVar[str | None] = ContextVar("turn", default=None)
 
 
-def belong_to_request(request: RequestOrigin | None) -> None:
+def bind_request(request: RequestOrigin | None) -> None:
     """Let what goes on now, whatever it was before, belong to a request alone, or to nothing."""
     REQUEST.set(request)
     if THREAD.get() is not None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from app_server.http.kept import Kept
+from app_server.http.ttl_cache import TtlCache
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.processes import Processes
@@ -37,7 +37,7 @@ class AuthProbe:
     def __init__(self, processes: Processes, now_s: Callable[[], float] = time.monotonic) -> None:
         """Ask servers of other environments through `processes`."""
         self._processes = processes
-        self._found: Kept[tuple[str, str], AuthStatus] = Kept(MAX_KEPT, now_s)
+        self._found: TtlCache[tuple[str, str], AuthStatus] = TtlCache(MAX_KEPT, now_s)
         self._probing: Any = None
 
     async def status(self, server: McpServer) -> AuthStatus:

@@ -46,7 +46,7 @@ def changing_files(plan: Plan, token: str | None) -> list[ChangingFile]:
     return files
 
 
-def settle(record: FilesChanging) -> FileChangeThreadItem:
+def recover(record: FilesChanging) -> FileChangeThreadItem:
     """Remove what a dead process left beside the files, and say which of them it changed.
 
     The item has failed. It names the files that are as they were to be, with an empty diff, as the
@@ -102,6 +102,6 @@ def _kind(file: ChangingFile) -> PatchChangeKind:
     return UpdatePatchChangeKind()
 
 
-def settle_all(records: Sequence[FilesChanging]) -> list[FileChangeThreadItem]:
-    """Settle several patches, in their order."""
-    return [settle(record) for record in records]
+def recover_all(records: Sequence[FilesChanging]) -> list[FileChangeThreadItem]:
+    """Recover several patches, in their order."""
+    return [recover(record) for record in records]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import anyio
 
-from app_server.logs.context import belong_to_request
+from app_server.logs.context import bind_request
 from app_server.rpc.batch import Reply
 from app_server.rpc.context import RequestContext
 from app_server.rpc.limits import ConnectionLimits
@@ -98,7 +98,7 @@ class RequestsInFlight:
         """Answer a request on the task that reads, which goes on afterwards."""
         with anyio.CancelScope(shield=True):
             await self._answer(context, request, chars, batch)
-        belong_to_request(None)
+        bind_request(None)
 
     async def _answer_in_lane(
         self,
@@ -116,7 +116,7 @@ class RequestsInFlight:
         self, context: RequestContext, request: Request, chars: int, batch: Reply | None
     ) -> None:
         """Answer a request now."""
-        belong_to_request((context.connection_id, request.id, request.method))
+        bind_request((context.connection_id, request.id, request.method))
         try:
             text = await self._requests.dispatch(context, request)
         except BaseException:

@@ -175,7 +175,7 @@ class Exporting:
                 )
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def without_span(self) -> Iterator[None]:
         """Let what runs in it belong to no span."""
         token = otel_context.attach(otel_context.Context())
         try:

@@ -10,7 +10,7 @@ import anyio.to_thread
 from app_server.config.effective import Configuration
 from app_server.config.values import Config, ConfigError
 from app_server.runtime.loader import LoadFailed, load
-from app_server.telemetry.spans import taken_by
+from app_server.telemetry.spans import exported_by
 
 if TYPE_CHECKING:
     from app_server.telemetry.exporting import Exporting
@@ -35,7 +35,7 @@ async def sending(configuration: Configuration, version: str) -> AsyncIterator[N
         yield
         return
     try:
-        with taken_by(exporting):
+        with exported_by(exporting):
             yield
     finally:
         await anyio.to_thread.run_sync(exporting.close, abandon_on_cancel=True)

@@ -64,9 +64,9 @@ def span(
     return _telemetry.span(kind, name, sent, attributes)
 
 
-def apart() -> AbstractContextManager[object]:
+def without_span() -> AbstractContextManager[object]:
     """Let what runs in it, and in tasks that it starts, belong to no span."""
-    return _NO_SPAN if _telemetry is None else _telemetry.apart()
+    return _NO_SPAN if _telemetry is None else _telemetry.without_span()
 
 
 def trace_context() -> Mapping[str, str]:
@@ -85,7 +85,7 @@ def is_on() -> bool:
 
 
 @contextmanager
-def taken_by(telemetry: "Exporting") -> Iterator[None]:
+def exported_by(telemetry: "Exporting") -> Iterator[None]:
     """Give the spans of the process to `telemetry` while the context lasts."""
     global _telemetry
     before, _telemetry = _telemetry, telemetry

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 
 from app_server.telemetry.exporting import Exporting
 from app_server.telemetry.settings import TelemetrySettings
-from app_server.telemetry.spans import is_on, span, taken_by
+from app_server.telemetry.spans import exported_by, is_on, span
 from tests.support.harness import serve
 
 PASSES = 5
@@ -47,7 +47,7 @@ async def request_us(home: Path, requests: int, *, with_spans: bool) -> float:
     with ExitStack() as stack:
         if with_spans:
             processor = SimpleSpanProcessor(Dropped())
-            stack.enter_context(taken_by(Exporting(TelemetrySettings(), "0", [processor], [])))
+            stack.enter_context(exported_by(Exporting(TelemetrySettings(), "0", [processor], [])))
         async with serve(home) as served, served.client() as client:
             best = float("inf")
             for _ in range(PASSES):

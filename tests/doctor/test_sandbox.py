@@ -14,7 +14,7 @@ from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
-from app_server.host.sandbox.wrapped import Wrapped
+from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
 from tests.support.host.sandboxes import working_launcher
@@ -27,8 +27,8 @@ class Leaky(SandboxLauncher):
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
-    ) -> Wrapped:
-        return Wrapped(command)
+    ) -> WrappedCommand:
+        return WrappedCommand(command)
 
 
 def machine(sandbox: SandboxLauncher | None = None) -> Machine:
@@ -77,7 +77,7 @@ class WithoutProxy(SandboxLauncher):
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
-    ) -> Wrapped:
+    ) -> WrappedCommand:
         if confinement.proxy is not None:
             raise SandboxUnavailable("no listener")
         return super().wrap(command, cwd, confinement, tty=tty)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app_server.telemetry.spans import span, taken_by, trace_context
+from app_server.telemetry.spans import exported_by, span, trace_context
 from tests.support.harness import Refusal, ScriptedModel, WireClient, calls, claim, says, serve
 from tests.support.mcp_peers.calls import answer_of, call_items, raw_call, with_peer
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
@@ -46,7 +46,7 @@ def sent_in(peer: WebPeer, method: str) -> list[tuple[str | None, ...]]:
 @claim("telemetry:propagation")
 async def test_the_model_and_an_http_server_get_the_span_of_their_request(tmp_path: Path) -> None:
     collected, peer = Collected(), WebPeer()
-    with taken_by(collected.exporting):
+    with exported_by(collected.exporting):
         async with peer.serve():
             config = server(peer)
             async with serve(tmp_path, config=config) as served, served.client() as client:
@@ -73,7 +73,7 @@ async def test_the_model_and_an_http_server_get_the_span_of_their_request(tmp_pa
 async def test_a_process_gets_it_in_meta_unless_the_client_gave_one(tmp_path: Path) -> None:
     collected = Collected()
     given = {"raw": {"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}}
-    with taken_by(collected.exporting):
+    with exported_by(collected.exporting):
         async with with_peer(tmp_path) as (served, client, thread_id):
             ours = await call_items(served, client, thread_id, raw_call("meta"))
             theirs = await call_items(
@@ -89,7 +89,7 @@ async def test_a_process_gets_it_in_meta_unless_the_client_gave_one(tmp_path: Pa
 
 async def test_headers_of_the_configuration_stand(tmp_path: Path) -> None:
     peer = WebPeer()
-    with taken_by(Collected().exporting):
+    with exported_by(Collected().exporting):
         async with peer.serve():
             mine = '{ Traceparent = "mine" }'
             config = f"{server(peer)}http_headers = {mine}\n"
@@ -105,7 +105,7 @@ async def test_headers_of_the_configuration_stand(tmp_path: Path) -> None:
 @claim("telemetry:propagation")
 async def test_a_redirect_takes_it_to_no_other_host(tmp_path: Path) -> None:
     peer = WebPeer()
-    with taken_by(Collected().exporting):
+    with exported_by(Collected().exporting):
         async with ScriptedModel().serve() as other_model, WebPeer().serve() as other, peer.serve():
             config = server(peer)
             async with serve(tmp_path, config=config) as served, served.client() as client:
@@ -124,7 +124,7 @@ async def test_a_redirect_takes_it_to_no_other_host(tmp_path: Path) -> None:
 @claim("telemetry:propagation")
 async def test_without_traces_nobody_gets_anything(tmp_path: Path, *, only_metrics: bool) -> None:
     collected, peer = Collected(traces=False), WebPeer()
-    with taken_by(collected.exporting) if only_metrics else nullcontext():
+    with exported_by(collected.exporting) if only_metrics else nullcontext():
         async with peer.serve():
             config = server(peer)
             async with serve(tmp_path, config=config) as served, served.client() as client:
@@ -139,7 +139,7 @@ async def test_without_traces_nobody_gets_anything(tmp_path: Path, *, only_metri
 def test_outside_of_spans_and_for_one_that_is_not_sampled() -> None:
     collected = Collected()
     sent: Any = {"traceparent": SENT["traceparent"].removesuffix("01") + "00"}
-    with taken_by(collected.exporting):
+    with exported_by(collected.exporting):
         assert trace_context() == {}
         with span("request", "m", sent):
             unsampled = trace_context()

@@ -9,7 +9,7 @@ import pytest
 
 from app_server.telemetry.exporting import DURATIONS, MAX_VALUE_CHARS
 from app_server.telemetry.settings import TelemetrySettings
-from app_server.telemetry.spans import apart, is_on, span, taken_by
+from app_server.telemetry.spans import exported_by, is_on, span, without_span
 from tests.support.harness import Gate, Refusal, calls, claim, says, serve, stdio_server
 from tests.support.spans import (
     PARENT,
@@ -37,7 +37,7 @@ def written(collected: Collected) -> str:
 async def test_a_turn_with_a_tool_of_an_mcp_server_is_one_trace(tmp_path: Path) -> None:
     collected = Collected()
     call = {"namespace": "mcp__files", "name": "meta", "arguments": json.dumps({"text": SECRET})}
-    with taken_by(collected.exporting):
+    with exported_by(collected.exporting):
         async with (
             serve(tmp_path, config=stdio_server("files")) as served,
             served.client() as client,
@@ -108,7 +108,7 @@ async def test_a_turn_with_a_tool_of_an_mcp_server_is_one_trace(tmp_path: Path) 
 @claim("telemetry:failures", "telemetry:content")
 async def test_failures_are_marked_by_a_word_and_hold_no_text(tmp_path: Path) -> None:
     collected = Collected()
-    with taken_by(collected.exporting):
+    with exported_by(collected.exporting):
         async with serve(tmp_path) as served, served.client() as client:
             thread_id = await client.start_thread()
             served.model.scripts.append(Refusal(400, {"error": {"message": SECRET}}))
@@ -129,7 +129,7 @@ async def test_failures_are_marked_by_a_word_and_hold_no_text(tmp_path: Path) ->
 async def test_a_turn_that_begins_by_itself_has_a_trace_of_its_own(tmp_path: Path) -> None:
     collected, gate = Collected(), Gate()
     text = [{"type": "text", "text": "x"}]
-    with taken_by(collected.exporting):
+    with exported_by(collected.exporting):
         async with serve(tmp_path) as served, served.client() as client:
             thread_id = await client.start_thread()
             served.model.scripts += [[gate, *says("one")], says("two")]
@@ -158,7 +158,7 @@ async def test_a_turn_that_begins_by_itself_has_a_trace_of_its_own(tmp_path: Pat
 )
 def test_a_trace_that_makes_no_sense_is_not_followed(sent: Any) -> None:
     collected = Collected()
-    with taken_by(collected.exporting), span("request", "m", sent):
+    with exported_by(collected.exporting), span("request", "m", sent):
         pass
     assert parent_of(collected.named("m")) is None
 
@@ -166,7 +166,7 @@ def test_a_trace_that_makes_no_sense_is_not_followed(sent: Any) -> None:
 def test_a_caller_that_does_not_sample_is_obeyed() -> None:
     collected = Collected()
     sent = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
-    with taken_by(collected.exporting), span("request", "m", sent), span("turn", "turn"):
+    with exported_by(collected.exporting), span("request", "m", sent), span("turn", "turn"):
         pass
     assert collected.spans == []
 
@@ -178,11 +178,11 @@ async def test_spans_follow_tasks_unless_they_are_apart() -> None:
         with span("tool", name):
             await anyio.lowlevel.checkpoint()
 
-    with taken_by(collected.exporting):
+    with exported_by(collected.exporting):
         async with anyio.create_task_group() as tasks:
             with span("turn", "turn"):
                 tasks.start_soon(work, "inside")
-                with apart():
+                with without_span():
                     tasks.start_soon(work, "apart")
     assert parent_of(collected.named("inside")) == id_of(collected.named("turn"))
     assert parent_of(collected.named("apart")) is None
@@ -191,7 +191,7 @@ async def test_spans_follow_tasks_unless_they_are_apart() -> None:
 
 async def test_being_cancelled_is_no_failure() -> None:
     collected = Collected()
-    with taken_by(collected.exporting), anyio.CancelScope() as scope, span("turn", "turn"):
+    with exported_by(collected.exporting), anyio.CancelScope() as scope, span("turn", "turn"):
         scope.cancel()
         await anyio.sleep_forever()
     turn = collected.named("turn")
@@ -201,7 +201,7 @@ async def test_being_cancelled_is_no_failure() -> None:
 def test_what_is_raised_is_known_by_its_class() -> None:
     collected = Collected()
     with (
-        taken_by(collected.exporting),
+        exported_by(collected.exporting),
         pytest.raises(ValueError, match="hunter2"),
         span("tool", "tool"),
     ):
@@ -215,4 +215,4 @@ def test_without_telemetry_nothing_is_made() -> None:
     with span("turn", "turn", appserver__turn__id="t") as work:
         work.set(x=1)
         work.fail("x")
-    assert span("turn", "turn") is span("tool", "x") is apart()
+    assert span("turn", "turn") is span("tool", "x") is without_span()

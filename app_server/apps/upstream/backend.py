@@ -26,7 +26,7 @@ from app_server.apps.upstream.outbound import (
     Conversation,
     Owner,
 )
-from app_server.http.kept import Kept
+from app_server.http.ttl_cache import TtlCache
 from protocol.integrations.apps import AppInfo
 from protocol.model import Json, JsonObject
 
@@ -71,9 +71,9 @@ class AppsBackend:
     def __init__(self, home: Path, now: Callable[[], float] = time.monotonic) -> None:
         """`now` gives seconds, from anywhere."""
         self._home = home
-        self._settings: Kept[Owner, bool] = Kept(KEPT_OWNERS, now)
-        self._directories: Kept[Owner, Sequence[AppInfo]] = Kept(KEPT_OWNERS, now)
-        self._details: Kept[tuple[Owner, str], AppDetails] = Kept(KEPT_DETAILS, now)
+        self._settings: TtlCache[Owner, bool] = TtlCache(KEPT_OWNERS, now)
+        self._directories: TtlCache[Owner, Sequence[AppInfo]] = TtlCache(KEPT_OWNERS, now)
+        self._details: TtlCache[tuple[Owner, str], AppDetails] = TtlCache(KEPT_DETAILS, now)
         self._locks: WeakValueDictionary[tuple[str, Owner], anyio.Lock] = WeakValueDictionary()
 
     async def workspace_allows(self, backend: Backend) -> bool:

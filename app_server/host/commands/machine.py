@@ -17,7 +17,7 @@ from app_server.host.commands.commands import Commands
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.proxy.gate import Gate, UnaskedGate
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.wrapped import Wrapped
+from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.rules.book import RuleBook
@@ -100,7 +100,7 @@ class MachineCommands:
             await asyncio.wait(self._cleaning_up)
 
     def _clean_up(
-        self, wrapped: Wrapped, command: RunningCommand | None, serving: "ProxyServer | None"
+        self, wrapped: WrappedCommand, command: RunningCommand | None, serving: "ProxyServer | None"
     ) -> None:
         task = asyncio.get_running_loop().create_task(_close(wrapped, command, serving))
         self._cleaning_up.add(task)
@@ -126,14 +126,16 @@ def _launcher() -> "SandboxLauncher":
     return SandboxLauncher()
 
 
-def _wrap(sandbox: "SandboxLauncher", launch: CommandLaunch, confinement: Confinement) -> Wrapped:
+def _wrap(
+    sandbox: "SandboxLauncher", launch: CommandLaunch, confinement: Confinement
+) -> WrappedCommand:
     cwd = os.path.realpath(launch.cwd)
     has_terminal = launch.terminal is not None
     return sandbox.wrap(launch.argv, cwd, resolved(confinement), tty=has_terminal)
 
 
 async def _close(
-    wrapped: Wrapped, command: RunningCommand | None, serving: "ProxyServer | None"
+    wrapped: WrappedCommand, command: RunningCommand | None, serving: "ProxyServer | None"
 ) -> None:
     if command is not None:
         await command.gone.wait()

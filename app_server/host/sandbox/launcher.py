@@ -11,7 +11,7 @@ from typing import TypeAlias
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import PROGRAM, SandboxExec
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
-from app_server.host.sandbox.wrapped import Wrapped
+from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 
 Sandbox: TypeAlias = Bubblewrap | SandboxExec
@@ -34,7 +34,7 @@ class SandboxLauncher:
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
-    ) -> Wrapped:
+    ) -> WrappedCommand:
         """Return what to start in the place of a command, which something confines.
 
         `cwd` is absolute and real, `confinement` resolved. With `tty` its stdin is a terminal,

@@ -7,7 +7,7 @@ Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 from collections.abc import Iterator, Mapping, Sequence
 
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.wrapped import NO_NETWORK, Wrapped
+from app_server.host.sandbox.wrapped_command import NO_NETWORK, WrappedCommand
 from app_server.permissions.confinement.confinement import Access, Confinement
 from app_server.permissions.confinement.globs import expression_text
 from app_server.permissions.confinement.paths import depth_of, ways_to
@@ -60,7 +60,7 @@ class SandboxExec:
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
-    ) -> Wrapped:
+    ) -> WrappedCommand:
         """Say what to start; see SandboxLauncher.wrap.
 
         There is no session of its own around it, so a terminal is as good as without.
@@ -75,7 +75,7 @@ class SandboxExec:
             )
         prefix = () if confinement.network else ("/usr/bin/env", f"{NO_NETWORK}=1")
         line = (self.program, "-p", profile(confinement), *prefix, *command)
-        return Wrapped(line)
+        return WrappedCommand(line)
 
 
 def profile(confinement: Confinement) -> str:

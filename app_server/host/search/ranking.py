@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app_server.host.files.work import Stop
-from app_server.host.search.comparing import Comparing
 from app_server.host.search.listing import Listing, fold
 from app_server.host.search.query import MatchMode, Word, parse
 from app_server.host.search.score import at, best_scattered
+from app_server.host.search.text_matching import TextMatcher
 
 MAX_MATCHES = 50
 """Of one query."""
@@ -48,7 +48,7 @@ class Match:
 
 
 def rank(
-    query: str, listings: Sequence[Listing], comparing: Comparing, stop: Stop
+    query: str, listings: Sequence[Listing], matcher: TextMatcher, stop: Stop
 ) -> Sequence[Match]:
     """Return the best matches of all listings, best first and then by path.
 
@@ -61,7 +61,7 @@ def rank(
     in_name = len(words) == 1 and words[0].mode is MatchMode.SCATTERED
     found: list[Match] = []
     for listing in listings:
-        ranking = _Ranking(listing, comparing, stop)
+        ranking = _Ranking(listing, matcher, stop)
         if in_name:
             found += ranking.by_name(words[0].letters)
         if not in_name or len(found) < MAX_MATCHES:
@@ -84,9 +84,9 @@ def _is_of_another_root(match: Match, roots: Sequence[str]) -> bool:
 
 
 class _Ranking:
-    def __init__(self, listing: Listing, comparing: Comparing, stop: Stop) -> None:
+    def __init__(self, listing: Listing, matcher: TextMatcher, stop: Stop) -> None:
         self._listing = listing
-        self._comparing = comparing
+        self._matcher = matcher
         self._stop = stop
         self._named: set[int] = set()
         """Files that fit by their names."""
@@ -199,7 +199,7 @@ class _Ranking:
             if len(letters) == 1:
                 found += [place for place in part if letters in texts[place]]
                 continue
-            having = self._comparing.having(letters, [texts[place] for place in part])
+            having = self._matcher.having(letters, [texts[place] for place in part])
             found += [part[index] for index in having]
         return found
 
@@ -227,7 +227,7 @@ class _Ranking:
         for step in range(0, len(places), STEP):
             self._stop.check()
             part = places[step : step + STEP]
-            nearest = self._comparing.nearest(letters, [texts[place] for place in part], count)
+            nearest = self._matcher.nearest(letters, [texts[place] for place in part], count)
             found += [(-near, texts[part[index]], part[index]) for near, index in nearest]
         return [place for _, _, place in heapq.nsmallest(count, found)]
 

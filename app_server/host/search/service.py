@@ -14,10 +14,10 @@ import anyio.abc
 
 from app_server.host.files.errors import PathRefused
 from app_server.host.files.work import FileWork, Stop, Stopped
-from app_server.host.search.comparing import LateRapidfuzz
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
 from app_server.host.search.ranking import Match, rank
+from app_server.host.search.text_matching import LazyRapidfuzz
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class SearchSession:
     def __init__(
         self,
         roots: Sequence[RootListing],
-        rapidfuzz: LateRapidfuzz,
+        rapidfuzz: LazyRapidfuzz,
         on_matches: OnMatches,
         on_complete: Callable[[], None],
     ) -> None:
@@ -105,13 +105,13 @@ class SearchSession:
                 self._notify(query, found)
 
     def _show(self, stop: Stop, listing: Listing) -> None:
-        query, comparing = self._query, self._rapidfuzz.at_once()
-        if query and (found := rank(query, [listing], comparing, stop)):
+        query, matcher = self._query, self._rapidfuzz.at_once()
+        if query and (found := rank(query, [listing], matcher, stop)):
             self._notify(query, found)
 
     def _rank(self, query: str, listings: Sequence[Listing | None], stop: Stop) -> Matches:
         present = [listing for listing in listings if listing is not None]
-        return rank(query, present, self._rapidfuzz.comparing(), stop) if query else ()
+        return rank(query, present, self._rapidfuzz.matcher(), stop) if query else ()
 
     def _notify(self, query: str, matches: Matches) -> None:
         self._loop.call_soon_threadsafe(self._on_loop, query, matches)
@@ -142,7 +142,7 @@ class FileSearch:
         self._tasks = tasks
         self._work = FileWork()
         # Its import takes more than it saves the first search; so that one begins it at its end.
-        self._rapidfuzz = LateRapidfuzz()
+        self._rapidfuzz = LazyRapidfuzz()
         self._listings = Listings()
         self._sessions: dict[Owner, dict[str, SearchSession]] = {}
         self._singles: dict[tuple[Owner, str], Stop] = {}
@@ -167,7 +167,7 @@ class FileSearch:
             def work(ended: Stop) -> Matches:
                 stop = _Either(superseded, ended)
                 fresh = [root.refresh(stop) for root in found]
-                return rank(query, fresh, self._rapidfuzz.comparing(), stop)
+                return rank(query, fresh, self._rapidfuzz.matcher(), stop)
 
             return await self._work.run(work) if query else ()
         except Stopped:

@@ -45,7 +45,7 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def written_whole(path: Path, draft: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, draft: Path) -> Iterator[BinaryIO]:
     """Give a file to write, mode 0600, which is at `path` afterwards: on disk, as a whole, or not.
 
     It is written at `draft`, in the same folder, and deleted when anything fails.

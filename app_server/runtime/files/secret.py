@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from app_server.runtime.files.disk import lock_within, sync_folder, try_lock, written_whole
+from app_server.runtime.files.disk import atomic_write, lock_within, sync_folder, try_lock
 from app_server.runtime.loader import load_from_worker
 
 ASYNC_LOCK_POLL_S = 0.05
@@ -47,7 +47,7 @@ def write_private(path: Path, content: bytes) -> None:
         StoreFailed: it cannot be written; what was there is there still.
     """
     try:
-        with written_whole(path, path.with_name(f"{path.name}.{secrets.token_hex(8)}")) as file:
+        with atomic_write(path, path.with_name(f"{path.name}.{secrets.token_hex(8)}")) as file:
             file.write(content)
     except OSError as exc:
         raise StoreFailed(f"{path}: {exc.strerror}") from exc

@@ -208,7 +208,7 @@ class ThreadLoading:
         left = list(state.half_written.values())
         if not left:
             return []
-        items = await anyio.to_thread.run_sync(await load(_settle_all), left)
+        items = await anyio.to_thread.run_sync(await load(_recover_all), left)
         at_ms = self._ports.clock.now_ms()
         for item in items:
             item.completed_at_ms = at_ms
@@ -260,10 +260,10 @@ class ThreadLoading:
         return session
 
 
-def _settle_all() -> "Callable[[Sequence[FilesChanging]], list[FileChangeThreadItem]]":
-    from app_server.patch.recovery import settle_all
+def _recover_all() -> "Callable[[Sequence[FilesChanging]], list[FileChangeThreadItem]]":
+    from app_server.patch.recovery import recover_all
 
-    return settle_all
+    return recover_all
 
 
 def _session_type() -> "type[ThreadSession]":

@@ -17,7 +17,7 @@ from app_server.sessions.turn.ending import TurnEnding
 from app_server.sessions.turn.hooks import TurnHooks
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.telemetry.spans import apart, span
+from app_server.telemetry.spans import span, without_span
 from app_server.turns.model.interface import ModelFailure, kind_of
 from app_server.turns.run import TurnRun
 from protocol.log.rollout import InputTaken
@@ -63,7 +63,7 @@ class TurnRunner:
         # What goes on now belongs to the thread, and to no turn or request that is over.
         TURN.set(None)
         REQUEST.set(None)
-        with apart():
+        with without_span():
             await self.go_on()
 
     async def _run_to_end(

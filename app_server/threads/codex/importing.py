@@ -6,7 +6,7 @@ all. The rollout of Codex is only read.
 
 from pathlib import Path
 
-from app_server.runtime.files.disk import make_folder, written_whole
+from app_server.runtime.files.disk import atomic_write, make_folder
 from app_server.threads.codex.threads import CodexSource, records_to_import
 from app_server.threads.log.faults import LogFaults
 from protocol.log.rollout import render_record
@@ -21,6 +21,6 @@ def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
         OSError: the source cannot be read, or the disk refused; then nothing is left behind.
     """
     make_folder(path.parent)
-    with written_whole(path, path.with_suffix(".importing")) as file:
+    with atomic_write(path, path.with_suffix(".importing")) as file:
         for record in records_to_import(source, faults):
             file.write(render_record(record))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.runtime.files.disk import make_folder, written_whole
+from app_server.runtime.files.disk import atomic_write, make_folder
 from app_server.threads.log.file.lines import LogLine, scan_lines
 from app_server.threads.log.reverts import dropped_in
 from protocol.log.rollout import (
@@ -91,7 +91,7 @@ def write_fork(
     """
     make_folder(target.parent)
     draft = target.with_suffix(".part")
-    with source.open("rb") as old, written_whole(target, draft) as new:
+    with source.open("rb") as old, atomic_write(target, draft) as new:
         new.write(render_record(created))
         for start, end in ranges:
             old.seek(start)

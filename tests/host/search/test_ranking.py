@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app_server.host.files.work import Stop, Stopped
-from app_server.host.search.comparing import (
-    WITHOUT_RAPIDFUZZ,
-    Comparing,
-    LateRapidfuzz,
-    with_rapidfuzz,
-)
 from app_server.host.search.listing import Listing, fold
 from app_server.host.search.query import MatchMode, Word, parse
 from app_server.host.search.ranking import MAX_MATCHES, MAX_SCORED, rank
 from app_server.host.search.score import best_scattered
+from app_server.host.search.text_matching import (
+    WITHOUT_RAPIDFUZZ,
+    LazyRapidfuzz,
+    TextMatcher,
+    with_rapidfuzz,
+)
 from tests.support.harness import claim
 
 COMPARING = with_rapidfuzz()
@@ -174,17 +174,17 @@ def test_matches_are_shown_without_rapidfuzz_too() -> None:
 
 
 def test_rapidfuzz_is_imported_where_the_nearest_are_chosen() -> None:
-    def refuse() -> Comparing:
+    def refuse() -> TextMatcher:
         raise AssertionError("rapidfuzz is imported")
 
     listings = [listing("/r", FILES, FOLDERS)]
-    comparing = LateRapidfuzz(refuse).comparing()
-    assert rank("fb", listings, comparing, Stop()) == rank("fb", listings, COMPARING, Stop())
-    late = LateRapidfuzz()
+    matcher = LazyRapidfuzz(refuse).matcher()
+    assert rank("fb", listings, matcher, Stop()) == rank("fb", listings, COMPARING, Stop())
+    late = LazyRapidfuzz()
     assert late.at_once() is WITHOUT_RAPIDFUZZ
-    chosen = late.comparing().nearest("main", ["m_a", "main"], 1)
+    chosen = late.matcher().nearest("main", ["m_a", "main"], 1)
     assert [index for _, index in chosen] == [1]
-    assert late.comparing() is late.at_once() is not WITHOUT_RAPIDFUZZ
+    assert late.matcher() is late.at_once() is not WITHOUT_RAPIDFUZZ
 
 
 @given(

@@ -25,10 +25,10 @@ def test_all_that_are_missing_are_made_before_the_disk_is_waited_for(
 
 def test_what_is_written_whole_is_there_as_a_whole_or_not(tmp_path: Path) -> None:
     path, draft = tmp_path / "file", tmp_path / "draft"
-    with disk.written_whole(path, draft) as file:
+    with disk.atomic_write(path, draft) as file:
         file.write(b"one")
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"one", 0o600)
-    with pytest.raises(ZeroDivisionError), disk.written_whole(path, draft) as file:
+    with pytest.raises(ZeroDivisionError), disk.atomic_write(path, draft) as file:
         file.write(b"two")
         raise ZeroDivisionError
     assert [(left.name, left.read_bytes()) for left in tmp_path.iterdir()] == [("file", b"one")]

@@ -13,7 +13,7 @@ import pytest
 
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
-from app_server.host.sandbox.wrapped import Wrapped
+from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import Places
@@ -123,7 +123,7 @@ async def run_confined(
 ) -> Ended:
     """Run a command to its end; `before` runs what starts it."""
     used = launcher or working_launcher()
-    wrapped = Wrapped(command)
+    wrapped = WrappedCommand(command)
     if confinement.is_confined:
         wrapped = await anyio.to_thread.run_sync(used.wrap, command, str(cwd), confinement)
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app_server.host.sandbox.linux.mounts import Mount, shown_everywhere
 from app_server.host.sandbox.proxied import proxy_variables
-from app_server.host.sandbox.wrapped import NO_NETWORK
+from app_server.host.sandbox.wrapped_command import NO_NETWORK
 from app_server.permissions.confinement.confinement import Confinement
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")

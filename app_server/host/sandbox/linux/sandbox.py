@@ -31,7 +31,7 @@ from app_server.host.sandbox.linux.sealed import sealed
 from app_server.host.sandbox.linux.seccomp import Sockets, seccomp_filter
 from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.proxied import PORT
-from app_server.host.sandbox.wrapped import Wrapped
+from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import TooMuchToMatch, matches
 from app_server.permissions.placeholder import is_placeholder
@@ -57,7 +57,7 @@ class Bubblewrap:
 
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
-    ) -> Wrapped:
+    ) -> WrappedCommand:
         """Say what to start; see SandboxLauncher.wrap.
 
         Raises:
@@ -84,7 +84,7 @@ class Bubblewrap:
             )
             argv = (*self.limit, *_prepared(theirs, self.pid_max), *line, *terminal, *command)
             pass_fds = (filter_fd, *theirs)
-            return Wrapped(argv, pass_fds, tty, ours, fds.pop_all(), held.pop_all())
+            return WrappedCommand(argv, pass_fds, tty, ours, fds.pop_all(), held.pop_all())
 
 
 def _sockets(confinement: Confinement) -> Sockets:

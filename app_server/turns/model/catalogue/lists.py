@@ -15,7 +15,7 @@ from typing import TypeAlias
 import anyio.to_thread
 
 from app_server.config.default_provider import OFFLINE
-from app_server.http.kept import Kept
+from app_server.http.ttl_cache import TtlCache
 from app_server.runtime.loader import LoadFailed
 from app_server.turns.model.catalogue.built_in import features_of
 from app_server.turns.model.catalogue.features import ModelFeatures
@@ -64,7 +64,7 @@ class ModelLists:
         """
         self._fetch = fetch
         self._prepare = prepare
-        self._kept: Kept[_Key, _Answer] = Kept(MAX_KEPT, now)
+        self._kept: TtlCache[_Key, _Answer] = TtlCache(MAX_KEPT, now)
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
     def features(self, model: str, provider: Provider | None) -> ModelFeatures:

@@ -12,8 +12,8 @@ from app_server.runtime.loader import IMPORTER, LoadFailed, load_from_worker
 
 
 @dataclass(frozen=True, slots=True)
-class Comparing:
-    """How many texts at once are compared with a few letters."""
+class TextMatcher:
+    """how texts are compared with a few letters."""
 
     having: Callable[[str, Sequence[str]], Iterable[int]]
     """Which of the texts have all letters in order."""
@@ -21,7 +21,7 @@ class Comparing:
     """So many of the texts that fit best, with how well."""
 
 
-def with_rapidfuzz() -> Comparing:
+def with_rapidfuzz() -> TextMatcher:
     """Import rapidfuzz."""
     from rapidfuzz import fuzz, process
     from rapidfuzz.distance import LCSseq
@@ -36,7 +36,7 @@ def with_rapidfuzz() -> Comparing:
         found = process.extract(letters, texts, scorer=fuzz.partial_ratio, limit=count)
         return ((score, index) for _, score, index in found)
 
-    return Comparing(having, nearest)
+    return TextMatcher(having, nearest)
 
 
 def _having(letters: str, texts: Sequence[str]) -> Iterable[int]:
@@ -48,17 +48,17 @@ def _first(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[flo
     return ((0.0, index) for index in range(min(count, len(texts))))
 
 
-WITHOUT_RAPIDFUZZ = Comparing(_having, _first)
+WITHOUT_RAPIDFUZZ = TextMatcher(_having, _first)
 """For what is shown while rapidfuzz is imported."""
 
 
-class LateRapidfuzz:
+class LazyRapidfuzz:
     """Compares by rapidfuzz once that is imported, and without it before."""
 
-    def __init__(self, make: Callable[[], Comparing] = with_rapidfuzz) -> None:
+    def __init__(self, make: Callable[[], TextMatcher] = with_rapidfuzz) -> None:
         """`make` imports it."""
         self._make = make
-        self._made: Comparing | None = None
+        self._made: TextMatcher | None = None
 
     def begin(self) -> None:
         """Have it imported soon, without waiting; the next use tries again what fails."""
@@ -66,20 +66,20 @@ class LateRapidfuzz:
             with contextlib.suppress(LoadFailed):
                 IMPORTER.request(self._once)
 
-    def at_once(self) -> Comparing:
+    def at_once(self) -> TextMatcher:
         """Return what never waits."""
         return self._made or WITHOUT_RAPIDFUZZ
 
-    def comparing(self) -> Comparing:
+    def matcher(self) -> TextMatcher:
         """Return what waits for it, in a worker thread, to choose the nearest."""
-        return self._made or Comparing(_having, self._nearest)
+        return self._made or TextMatcher(_having, self._nearest)
 
     def _nearest(
         self, letters: str, texts: Sequence[str], count: int
     ) -> Iterable[tuple[float, int]]:
         return load_from_worker(self._once).nearest(letters, texts, count)
 
-    def _once(self) -> Comparing:
+    def _once(self) -> TextMatcher:
         # The importer has one thread: nobody else is here.
         if self._made is None:
             self._made = self._make()

@@ -7,7 +7,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class TtlCache(Generic[K, V]):
     """Values by key; the oldest ones make room for new ones."""
 
     def __init__(self, limit: int, now: Callable[[], float]) -> None:

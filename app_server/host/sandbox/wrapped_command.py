@@ -10,7 +10,7 @@ NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class WrappedCommand:
     """A command line, and what has to live as long as its process."""
 
     argv: Sequence[str]
