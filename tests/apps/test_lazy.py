@@ -18,8 +18,8 @@ from app_server.apps.presentation import ApprovalTemplates
 from app_server.extension.hooks import ToolCall
 from app_server.extension.registration import ContributionContext
 from app_server.runtime.loader import load
+from tests.support.apps.files.local import ThisMachine
 from tests.support.apps.hosted import connector, serve_hosted
-from tests.support.apps.local_files import ThisMachine
 from tests.support.apps.service import BOTH, Auth, NoPlugins, State, Who, runs
 from tests.support.harness import WAIT_S, claim
 

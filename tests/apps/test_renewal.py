@@ -22,7 +22,7 @@ from app_server.server.apps_account import PAUSE_S, AppsAccount
 from tests.support.accounts.account import NOW_MS, accounts, keep
 from tests.support.accounts.issuer_peer import IssuerPeer, make_jwt
 from tests.support.apps.chatgpt_peer import ChatgptPeer
-from tests.support.apps.files_peer import FileStore
+from tests.support.apps.files.peer import FileStore
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.peer import connect
 from tests.support.apps.renewal import published

@@ -20,7 +20,7 @@ from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.clients.demo.hosted.calendar import DAY_URI
 from app_server.clients.demo.hosted.survey import QUESTIONS
 from protocol.model import JsonObject
-from tests.support.apps.files_peer import FolderEnvironment
+from tests.support.apps.files.peer import FolderEnvironment
 from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.apps.peer import Asked, Guard, LocalClient, connect
 from tests.support.harness import WAIT_S, claim

@@ -1,16 +1,11 @@
-"""The real executable: command line, transports, stopping, dying, and clients made by others."""
+"""The real executable: transports, stopping, dying."""
 
 import asyncio
 import contextlib
 import json
-import os
 import random
-import re
 import signal
-import socket
 import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +14,6 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app_server.cli import entry, serve
-from app_server.config import home
-from app_server.server.settings import VERSION
 from tests.support.harness import (
     WAIT_S,
     Gate,
@@ -35,172 +27,9 @@ from tests.support.harness import (
     stdio_server,
     write_config,
 )
-from tests.support.paths import ROOT
-from tests.support.processes import EXECUTABLE, START_S, Running, run_cli, running
+from tests.support.processes import EXECUTABLE, START_S, Running, running
 
 pytestmark = pytest.mark.process
-
-
-# The command line.
-
-
-def test_help_teaches() -> None:
-    result = run_cli("--help")
-    assert result.returncode == 0
-    for word in (
-        "--listen",
-        "ws://127.0.0.1:4500",
-        "app-server demo",
-        "mcp-server",
-        "config.toml",
-        "SIGTERM",
-    ):
-        assert word in result.stdout
-    assert result.stdout.index("app-server demo") < result.stdout.index("--ws-auth")
-    for command in (*serve.LAZY_COMMANDS, *serve.COMMANDS, entry.RECEIVER):
-        assert f"  {command} " in result.stdout
-
-
-def test_a_server_may_have_the_name_of_a_command(tmp_path: Path) -> None:
-    result = run_cli("mcp", "get", "schema", "--home", str(tmp_path))
-    assert (result.returncode, result.stderr) == (
-        1,
-        "app-server mcp: no MCP server named `schema`; there are: none\n",
-    )
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--home", "schema"],
-        ["app-server", "--home", "schema"],
-        ["app-server", "--home=schema", "serve"],
-        ["serve", "--home", "demo"],
-        ["--home", "serve", "serve"],
-        ["--hom", "generate-ts", "app-server", "serve"],
-        ["-c", "schema", "app-server"],
-    ],
-)
-def test_the_value_of_an_option_is_no_command(tmp_path: Path, words: list[str]) -> None:
-    wrong = ["--listen", "tcp://x"]
-    result = run_cli(*words, *wrong, cwd=tmp_path)
-    assert (result.returncode, "use ws://127.0.0.1:PORT" in result.stderr) == (2, True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_types_are_written_where_launchers_put_options_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["-c", "schema=1", "app-server", "generate-ts", "--out", "app-server"]
-    assert (serve.main(words), capsys.readouterr().out) == (0, "")
-    assert [path.name for path in tmp_path.iterdir()] == ["app-server"]
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    assert run_cli("--version").stdout == f"app-server {VERSION}\n"
-    assert f'\nversion = "{VERSION}"\n' in (ROOT / "pyproject.toml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--listen", "ws://0.0.0.0:1"], "refusing to listen on 0.0.0.0 without a token"),
-        (["--ws-auth", "nothing"], "invalid choice"),
-        (["--listen", "tcp://x"], "use ws://127.0.0.1:PORT, unix://PATH, stdio:// or off"),
-        (["-c", "nonsense"], "use key=value"),
-        (["--drain-seconds", "-1"], "at least 0"),
-        (["nonsense"], "there is no command 'nonsense'; app-server --help lists them"),
-        (["inspekt"], "there is no command 'inspekt' (did you mean inspect?)"),
-        (["--listn", "off"], "there is no option --listn (did you mean --listen?)"),
-        (["--zzz=1"], "there is no option --zzz; app-server --help lists them"),
-        (["--home", "x", "status"], "options stand behind it: app-server status --help"),
-        (["mcp-server", "--listen", "off"], "leave out --listen"),
-    ],
-)
-def test_a_wrong_call_says_what_would_be_right(arguments: list[str], complaint: str) -> None:
-    result = run_cli(*arguments)
-    assert result.returncode == 2
-    assert complaint in result.stderr
-
-
-OWN_HELP = [
-    *serve.LAZY_COMMANDS,
-    "demo",
-    "mcp-server",
-    "receiver",
-    "generate-ts",
-    "generate-json-schema",
-]
-
-
-@pytest.mark.parametrize("command", OWN_HELP)
-def test_the_help_of_a_command_is_its_own_and_shows_how_it_is_used(command: str) -> None:
-    helped = run_cli(command, "--help")
-    assert (helped.returncode, helped.stderr) == (0, "")
-    assert helped.stdout.startswith(f"usage: app-server {command} ")
-    assert f"\n  app-server {command}" in helped.stdout
-
-
-def test_a_port_that_is_taken_ends_with_a_sentence(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        url = f"ws://127.0.0.1:{taken.getsockname()[1]}"
-        result = run_cli("--home", str(tmp_path), "--listen", url)
-    assert result.returncode == 1
-    assert result.stderr.startswith("app-server: [Errno 98] error while attempting to bind")
-    # And what to do about it.
-    assert f"\napp-server doctor --only ports --listen {url}\n" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_a_part_that_cannot_be_loaded_ends_a_start_with_a_sentence(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['app_server.server.core'] = None; "
-        "from app_server.cli import serve; sys.exit(serve.main(sys.argv[1:]))"
-    )
-    options = ("--home", str(tmp_path), "--listen", f"unix://{tmp_path / 'socket'}")
-    result = subprocess.run(
-        [sys.executable, "-c", code, *options],
-        capture_output=True, text=True, timeout=START_S, check=False,
-    )  # fmt: skip
-    last = result.stderr.splitlines()[-1]
-    assert (result.returncode, last.startswith("app-server: ModuleNotFoundError: ")) == (1, True)
-    assert "Traceback" not in result.stderr
-    assert not (tmp_path / "socket").exists()
-
-
-def test_the_home_is_chosen_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("APP_SERVER_HOME", "CODEX_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    assert home.resolve_home(None).name == "app-server"
-    monkeypatch.setenv("CODEX_HOME", "/codex")
-    assert home.resolve_home(None) == Path("/codex")
-    monkeypatch.setenv("APP_SERVER_HOME", "~/ours")
-    assert home.resolve_home(None) == Path("~/ours").expanduser()
-    assert home.resolve_home("relative") == Path("relative").absolute()
-
-
-async def test_options_stand_where_launchers_put_them(tmp_path: Path) -> None:
-    """`BIN --config k=v app-server --listen stdio://`, with the home in the environment."""
-    process = await asyncio.create_subprocess_exec(
-        str(EXECUTABLE),
-        *("--config", 'model="chosen"', "app-server", "--listen", "stdio://"),
-        env=environment_without("APP_SERVER_HOME") | {"CODEX_HOME": str(tmp_path)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    client = WireClient(LinePipe(process.stdout, process.stdin))
-    assert (await client.initialize())["codexHome"] == str(tmp_path)
-    assert (await client.call("thread/start", {}))["model"] == "chosen"
-    await client.pipe.aclose()
-    with anyio.fail_after(START_S):
-        _, errors = await process.communicate()
-    assert (process.returncode, errors.decode()) == (0, "listening on: stdio://\n")
 
 
 async def test_requests_on_stdin_are_answered_though_it_ends_at_once(tmp_path: Path) -> None:
@@ -438,101 +267,3 @@ async def test_a_turn_that_was_cut_off_shows_as_interrupted_and_the_thread_goes_
                 "message",
                 "message",
             ]
-
-
-# The demos.
-
-
-@claim("process:demo", "apps:demo")
-@pytest.mark.slow
-def test_the_demo_of_apps_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", "--apps", TMPDIR=str(tmp_path))
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    assert result.stdout.endswith("All 12 checks hold.\n")
-    assert not list(tmp_path.iterdir())
-
-
-@claim("process:demo", "signals:demo")
-@pytest.mark.slow
-def test_the_demo_of_signals_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", "--signals", TMPDIR=str(tmp_path))
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    assert result.stdout.endswith("All 10 checks hold.\n")
-    assert not list(tmp_path.iterdir())
-
-
-@claim("process:demo", "tools:demo")
-@pytest.mark.slow
-def test_the_demo_of_tools_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", "--tools", TMPDIR=str(tmp_path))
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    assert result.stdout.endswith("All 17 checks hold.\n")
-    assert not list(tmp_path.iterdir())
-
-
-def test_one_demo_is_shown_at_a_time() -> None:
-    result = run_cli("demo", "--tools", "--apps")
-    assert result.returncode == 2
-    assert "demo shows one thing at a time: --apps or --signals or --tools" in result.stderr
-
-
-@claim("process:demo")
-@pytest.mark.slow
-def test_the_demo_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", TMPDIR=str(tmp_path))
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    assert "failed" not in result.stdout.replace("The build of main has failed.", "")
-    assert result.stdout.endswith("All 15 checks hold.\n")
-    assert "\033" not in result.stdout
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_client_of_the_readme_works(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert len(code.splitlines()) <= 20
-    script = textwrap.dedent(
-        """
-        import re, subprocess, sys
-        server = subprocess.Popen(
-            [sys.argv[1], "--home", sys.argv[2], "--listen", "ws://127.0.0.1:0"],
-            stderr=subprocess.PIPE, text=True,
-        )
-        url = re.search(r"ws://\\S+", server.stderr.readline())[0]
-        code = open(sys.argv[3]).read()
-        assert "ws://127.0.0.1:4500" in code
-        exec(compile(code.replace("ws://127.0.0.1:4500", url), "README", "exec"), {})
-        server.terminate()
-        server.communicate()
-        """
-    )
-    (tmp_path / "code.py").write_text(code)
-    result = subprocess.run(
-        [
-            *(sys.executable, "-c", script),
-            *(str(EXECUTABLE), str(tmp_path / "home"), str(tmp_path / "code.py")),
-        ],
-        env=environment_without("OPENAI_API_KEY"),
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "You said: Hello there." in result.stdout
-
-
-def test_a_start_imports_nothing_heavy() -> None:
-    """The SDK, httpx and uvicorn are imported when they are first needed."""
-    code = (
-        "import sys, app_server.cli.serve; "
-        "print([m for m in ('mcp', 'httpx', 'httpx2', 'uvicorn', 'starlette') if m in sys.modules])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert result.stdout == "[]\n"

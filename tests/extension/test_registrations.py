@@ -2,34 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
 from app_server.extension.metadata import (
-    ApprovalIdentity,
-    ApprovalPersistence,
-    ApprovalPresentation,
-    ApprovalSource,
-    ParameterLabel,
     RuntimeMetadata,
     Telemetry,
-    ToolMetadata,
 )
-from app_server.permissions.confinement.confinement import UNCONFINED
-from app_server.turns.tools.sandbox_state import Place, sandbox_state
-from protocol.log.rollout import Settings
-from protocol.turns.policy import ReadOnlySandboxPolicy
 from tests.support.harness import WAIT_S, Gate, calls, claim, says
-from tests.support.host.elsewhere import add, entry
-from tests.support.host.exec_conversations import listening
+from tests.support.mcp_peers.registered_calls import items_of, run_calls
 from tests.support.mcp_peers.registrations import (
     BEARER,
     STARTED,
-    Shop,
     call,
     open_shop,
     registered,
@@ -37,8 +24,6 @@ from tests.support.mcp_peers.registrations import (
 )
 from tests.support.mcp_peers.shelf import Generation
 from tests.support.mcp_peers.web_peer import WebPeer
-
-ASKED = "mcpServer/elicitation/request"
 
 
 async def reached(event: asyncio.Event) -> None:
@@ -51,19 +36,6 @@ async def until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(WAIT_S):
         while not condition():
             await anyio.sleep(0.001)
-
-
-def items_of(messages: Sequence[Any], kind: str = "item/completed") -> list[Any]:
-    items = [m["params"]["item"] for m in messages if m.get("method") == kind]
-    return [item for item in items if item["type"] == "mcpToolCall"]
-
-
-async def run_calls(shop: Shop, thread_id: str, *functions: Any, **options: Any) -> list[Any]:
-    """Run a turn whose model makes calls; gives all that was said."""
-    shop.served.model.scripts.append(calls(*functions))
-    params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}], **options}
-    await shop.client.call("turn/start", params)
-    return await shop.client.until("turn/completed")
 
 
 @claim("extensions:bearer", "secrets:none-leave")
@@ -232,286 +204,3 @@ async def test_a_reload_lets_extensions_look_anew_with_the_settings_of_now(
         assert (refreshed.mode, refreshed.config["service_tier"]) == ("discover", "new")
         asked = shop.shelf.asked[-1]
         assert (asked.thread_id, asked.config["service_tier"]) == (thread_id, "new")
-
-
-@claim("extensions:client-meta", "apps:b4")
-async def test_metadata_for_related_names_applies_weakest_first(tmp_path: Path) -> None:
-    async with open_shop(tmp_path) as shop:
-        shop.put(RuntimeMetadata(client_meta_names=("weak", "shelved", "strong")))
-        thread_id = await shop.thread()
-        given = {
-            "weak": {"a": "weak", "b": "weak", "c": "weak"},
-            "strong": {"b": "strong", "c": "strong"},
-            "shelved": {"c": "own"},
-            "stranger": {"d": "stranger"},
-        }
-        await run_calls(shop, thread_id, call(), mcpMetaByServer=given)
-        meta = shop.peer.called[0]["_meta"]
-        assert {key: meta.get(key) for key in "abcd"} == {
-            "a": "weak",
-            "b": "strong",
-            "c": "own",
-            "d": None,
-        }
-
-
-@claim("extensions:effective-input", "apps:b4")
-@pytest.mark.parametrize(
-    ("trusted", "declared", "recorded"),
-    [(True, True, {"file": "id"}), (True, False, {"file": "x"}), (False, True, {"file": "x"})],
-)
-async def test_what_a_tool_really_got_is_recorded_if_its_server_is_trusted(
-    tmp_path: Path, trusted: bool, declared: bool, recorded: Any
-) -> None:
-    experimental: dict[str, Any] = {"codex/tool-input-meta": {}} if declared else {}
-    result = {"_meta": {"codex/toolInput": {"file": "id"}, "kept": 1}}
-    async with open_shop(tmp_path, experimental=experimental, result=result) as shop:
-        shop.put(RuntimeMetadata(trusts_effective_input=trusted))
-        thread_id = await shop.thread()
-        [item] = items_of(await run_calls(shop, thread_id, call(arguments={"file": "x"})))
-        assert item["arguments"] == recorded
-        assert item["result"]["_meta"] == {"kept": 1}
-        params = {"threadId": thread_id, "server": "shelved", "tool": "look"}
-        direct = await shop.client.call("mcpServer/tool/call", params)
-        assert direct["_meta"] == {"kept": 1}
-
-
-@claim("extensions:sandbox-state", "apps:b4")
-@pytest.mark.parametrize("source", ["own", "primary"])
-async def test_a_registration_says_which_environment_its_sandbox_state_is_of(
-    tmp_path: Path, source: Any
-) -> None:
-    async with open_shop(tmp_path, experimental={"codex/sandbox-state-meta": {}}) as shop:
-        shop.put(RuntimeMetadata(sandbox_state_source=source))
-        thread_id = await shop.thread()
-        await run_calls(shop, thread_id, call())
-        state = shop.peer.called[0]["_meta"]["codex/sandbox-state-meta"]
-        named = {key: state.get(key) for key in ("environmentId", "sandboxCwd")}
-        folder = tmp_path.as_uri()
-        if source == "own":
-            assert named == {"environmentId": None, "sandboxCwd": folder}
-            assert "environmentInstanceId" not in state
-        else:
-            assert named == {"environmentId": "local", "sandboxCwd": folder}
-            assert isinstance(state["environmentInstanceId"], str)
-
-
-@claim("extensions:sandbox-state", "apps:b4")
-async def test_the_sandbox_state_of_a_thread_is_that_of_its_first_environment(
-    tmp_path: Path,
-) -> None:
-    far = tmp_path / "far"
-    far.mkdir()
-    secret = {"path": {"type": "path", "path": str(far / ".git")}, "access": "read"}
-    async with (
-        listening() as url,
-        open_shop(tmp_path, experimental={"codex/sandbox-state-meta": {}}) as shop,
-    ):
-        shop.put(RuntimeMetadata(sandbox_state_source="primary"))
-        thread_id = await shop.thread()
-        await add(shop.client, url)
-        await run_calls(
-            shop,
-            thread_id,
-            call(),
-            environments=[entry(far)],
-            sandboxPolicy={"type": "workspaceWrite"},
-        )
-        state = shop.peer.called[0]["_meta"]["codex/sandbox-state-meta"]
-        named = {key: state.get(key) for key in ("environmentId", "sandboxCwd")}
-        assert named == {"environmentId": "there", "sandboxCwd": far.as_uri()}
-        entries = state["permissionProfile"]["file_system"]["entries"]
-        roots = {"type": "special", "value": {"kind": "project_roots", "subpath": None}}
-        assert {"path": roots, "access": "write"} in entries
-        assert secret in entries
-
-
-@pytest.mark.parametrize(
-    ("cwd", "uri"), [("/a b", "file:///a%20b"), ("relative", None), (None, None)]
-)
-def test_the_sandbox_state_of_an_environment_names_its_folder(
-    cwd: str | None, uri: str | None
-) -> None:
-    settings = Settings(
-        model="m",
-        model_provider="p",
-        cwd="/here",
-        approval_policy="on-request",
-        sandbox_policy=ReadOnlySandboxPolicy(),
-    )
-    state = sandbox_state(settings, UNCONFINED, Place("there", "instance", cwd))
-    assert {
-        key: state[key] for key in ("environmentId", "environmentInstanceId", "sandboxCwd")
-    } == {
-        "environmentId": "there",
-        "environmentInstanceId": "instance",
-        "sandboxCwd": uri,
-    }
-
-
-ASKING = {"annotations": {"destructiveHint": True}}
-
-
-async def asked(shop: Shop, thread_id: str, function: Any, answer: Any) -> Any:
-    """Run a turn whose model makes one call; gives the question and answers it."""
-    shop.served.model.scripts.append(calls(function))
-    params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
-    await shop.client.call("turn/start", params)
-    question = await shop.client.wait_for(ASKED)
-    await shop.client.send({"id": question["id"], "result": answer})
-    await shop.client.until("turn/completed")
-    return question["params"]
-
-
-@claim("extensions:approval-question", "apps:b4")
-async def test_a_question_is_put_as_the_registration_has_it(tmp_path: Path) -> None:
-    said = ToolMetadata(
-        approval_source=ApprovalSource(id="cal", name="Calendar"),
-        approval_header="Approve this?",
-        approval_presentation=ApprovalPresentation(
-            question="Let Calendar change it?",
-            labels=(
-                ParameterLabel(name="when", label="Time"),
-                ParameterLabel(name="absent", label="Absent"),
-            ),
-        ),
-        approval_form_meta={"source": "shelf", "persist": ["for ever"], "tool_params": "mine"},
-    )
-    async with open_shop(tmp_path, tools=[tool("change", **ASKING)]) as shop:
-        shop.put(RuntimeMetadata(tools={"change": said}))
-        thread_id = await shop.thread()
-        arguments = {"title": "T", "when": "now", "a": 1}
-        question = await asked(shop, thread_id, call("change", arguments), {"action": "decline"})
-        assert question["message"] == "Let Calendar change it?"
-        assert question["_meta"] == {
-            "source": "shelf",
-            "codex_approval_kind": "mcp_tool_call",
-            "persist": ["session", "always"],
-            "approval_header": "Approve this?",
-            "tool_name": "change",
-            "tool_annotations": {"destructiveHint": True},
-            "tool_params": arguments,
-            "tool_params_display": [
-                {"name": "when", "value": "now", "display_name": "Time"},
-                {"name": "a", "value": 1, "display_name": "a"},
-                {"name": "title", "value": "T", "display_name": "title"},
-            ],
-        }
-        # Two arguments under one name could be mistaken for each other.
-        question = await asked(
-            shop, thread_id, call("change", {"when": 1, "Time": 2}), {"action": "decline"}
-        )
-        assert question["message"] == 'Allow Calendar to run tool "change"?'
-        assert question["_meta"]["tool_params_display"] == [
-            {"name": "Time", "value": 2, "display_name": "Time"},
-            {"name": "when", "value": 1, "display_name": "when"},
-        ]
-
-
-@claim("extensions:approval-identity", "apps:b4")
-async def test_an_approval_holds_for_the_tool_under_its_other_names(tmp_path: Path) -> None:
-    def with_identity(tool_name: str) -> RuntimeMetadata:
-        identity = ApprovalIdentity(server="shelf", source="cal", tool="change")
-        return RuntimeMetadata(tools={tool_name: ToolMetadata(approval_identity=identity)})
-
-    tools = [tool("change", **ASKING), tool("change_2", **ASKING)]
-    session = {"action": "accept", "_meta": {"persist": "session"}}
-    async with open_shop(tmp_path, tools=tools) as shop:
-        shop.put(with_identity("change"))
-        thread_id = await shop.thread()
-        await asked(shop, thread_id, call("change"), session)
-        shop.put(with_identity("change_2"), name="renamed")
-        messages = await run_calls(shop, thread_id, call("change_2", server="renamed"))
-        assert [m for m in messages if m.get("method") == ASKED] == []
-        assert [item["status"] for item in items_of(messages)] == ["completed"]
-        # The raw name alone is a stranger.
-        await asked(shop, thread_id, call("change", server="renamed"), {"action": "decline"})
-
-
-@claim("extensions:approval-persistence", "apps:b4")
-@pytest.mark.parametrize(
-    ("target", "failure", "reason"),
-    [
-        ("there", None, None),
-        ("there", OSError(28, "No space left on device"), "No space left on device"),
-        ("there", RuntimeError("broken"), "it cannot be written"),
-        ("elsewhere", None, "nobody writes down approvals for elsewhere"),
-    ],
-)
-async def test_a_lasting_approval_is_written_where_the_registration_says(
-    tmp_path: Path, target: str, failure: Exception | None, reason: str | None
-) -> None:
-    written: list[Sequence[str]] = []
-
-    async def write(path: Sequence[str]) -> None:
-        if failure is not None:
-            raise failure
-        written.append(path)
-
-    where = ApprovalPersistence(target=target, path=("tools", "change"))
-    metadata = RuntimeMetadata(tools={"change": ToolMetadata(approval_persistence=where)})
-    async with open_shop(tmp_path, persist=write, tools=[tool("change", **ASKING)]) as shop:
-        shop.put(metadata)
-        thread_id = await shop.thread()
-        always = {"action": "accept", "_meta": {"persist": "always"}}
-        await asked(shop, thread_id, call("change"), always)
-        messages = await run_calls(shop, thread_id, call("change"))
-        assert [item["status"] for item in items_of(messages)] == ["completed"]
-        warnings = [
-            line
-            for line in shop.client.transcript
-            if '"method":"warning"' in line and "Nothing is known of the model" not in line
-        ]
-        assert written == ([] if reason else [("tools", "change")])
-        assert [reason in line for line in warnings if reason] == ([True] if reason else [])
-
-
-@claim("apps:b4")
-async def test_tools_are_found_by_their_aliases(tmp_path: Path) -> None:
-    said = ToolMetadata(search_aliases=("zeppelin",))
-    config = "model_supports_search_tool = true"
-    async with open_shop(tmp_path, config, tools=[tool("look"), tool("fly")]) as shop:
-        shop.put(RuntimeMetadata(tools={"fly": said}))
-        thread_id = await shop.thread()
-        search = {
-            "type": "tool_search_call",
-            "call_id": "s",
-            "execution": "client",
-            "arguments": {"query": "zeppelin"},
-        }
-        done = {"type": "response.output_item.done", "item": search}
-        shop.served.model.scripts.append([done, calls()[-1]])
-        await shop.client.turn(thread_id, "hi")
-        [output] = [
-            item
-            for item in shop.served.model.requests[-1]["input"]
-            if item["type"] == "tool_search_output"
-        ]
-        found = [entry["name"] for space in output["tools"] for entry in space["tools"]]
-        assert found == ["fly"]
-
-
-@claim("extensions:measurements", "apps:b4")
-async def test_calls_and_lists_are_measured_under_lasting_names(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, logger="app_server.mcp.measurements")
-    said = ToolMetadata(
-        approval_identity=ApprovalIdentity(server="shelf", source="cal", tool="t" * 257),
-        metric_labels={"owner": "me"},
-    )
-    origin = "https://behind.example"
-    quiet = Telemetry(origin=origin, count_list=False)
-    loud = RuntimeMetadata(telemetry=Telemetry(origin=origin))
-    async with open_shop(tmp_path, tools=[tool("look"), tool("plain")]) as shop:
-        shop.put(RuntimeMetadata(telemetry=quiet, tools={"look": said}))
-        thread_id = await shop.thread()
-        await run_calls(shop, thread_id, call("look"), call("plain"))
-        shop.put(loud, name="counted")
-        await shop.client.turn(thread_id, "hi")
-    lines = [record.getMessage().rpartition(" duration_ms=")[0] for record in caplog.records]
-    assert lines == [
-        f"call server='shelf' tool=None origin='{origin}' owner='me' outcome=done",
-        f"call server='shelved' tool='plain' origin='{origin}' outcome=done",
-        f"list server='counted' origin='{origin}' outcome=done",
-    ]

@@ -19,7 +19,7 @@ from app_server.turns.tools.sandbox_state import sandbox_state
 from protocol.log.rollout import Settings
 from protocol.model import Json
 from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
-from tests.support.apps.local_files import FILES, entry, managed, state, whole
+from tests.support.apps.files.local import FILES, entry, managed, state, whole
 from tests.support.harness import claim
 
 

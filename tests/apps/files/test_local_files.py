@@ -13,7 +13,7 @@ from app_server.apps.files.files import FileMetadata, FileRefused
 from app_server.apps.files.local import CHUNK_BYTES, CONFINED
 from app_server.permissions.readable import reads_everything
 from protocol.model import Json
-from tests.support.apps.local_files import FILES, entry, managed, state, whole
+from tests.support.apps.files.local import FILES, entry, managed, state, whole
 from tests.support.harness import WAIT_S, claim
 
 

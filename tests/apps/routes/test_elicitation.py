@@ -1,32 +1,28 @@
-"""What a local server asks its client: for the endpoint, and for a sign-in."""
+"""What a local server asks its client for the endpoint."""
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from app_server.apps.routes import session, sign_in
+from app_server.apps.routes import session
 from app_server.apps.routes.http import OpenStreams
 from app_server.apps.routes.session import DELIVERY_S, MAX_OPEN_QUESTIONS
 from protocol.model import JsonObject
+from tests.support.apps.asker import FORM, URL, Asker
 from tests.support.apps.peer import (
     VERSION,
-    Asked,
     Exchange,
     FakePool,
     listed,
-    returns,
     serve_tools,
 )
 from tests.support.harness import WAIT_S, claim
 from tests.support.http_peer import NO_CERTIFICATES
 
-FORM: JsonObject = {"elicitation": {"form": {}}}
-URL: JsonObject = {"elicitation": {"url": {}}}
 OPENAI: JsonObject = {"extensions": {"openai/form": {}}}
 ALL: JsonObject = {"elicitation": {"form": {}, "url": {}}, "extensions": {"openai/form": {}}}
 CLIENT_INFO = {"name": "t", "version": "1"}
@@ -41,18 +37,6 @@ def asks(params: JsonObject) -> Any:
         return {"said": await exchange.peer.elicit(params)}
 
     return answer
-
-
-class Asker:
-    """A client's user: answers, and keeps what was asked."""
-
-    def __init__(self, *answers: JsonObject) -> None:
-        self.asked: list[tuple[str, JsonObject]] = []
-        self._answers = list(answers)
-
-    async def __call__(self, method: str, params: JsonObject) -> JsonObject:
-        self.asked.append((method, params))
-        return self._answers.pop(0)
 
 
 QUESTIONS: list[tuple[JsonObject, str]] = [
@@ -326,255 +310,3 @@ async def test_open_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     ):
         assert await client.call("look") == {"said": ["cancel", "accept"]}
     assert MAX_OPEN_QUESTIONS == 16
-
-
-def failed(**given: Any) -> JsonObject:
-    """Return a result that asks for a sign-in."""
-    failure = {"is_auth_failure": True, **given}
-    return {
-        "content": [{"type": "text", "text": "no"}],
-        "structuredContent": {"s": 1},
-        "isError": True,
-        "_meta": {"_codex_apps": {"connector_auth_failure": failure}, "kept": 1},
-    }
-
-
-GIVEN: JsonObject = {
-    "connector_id": "cal",
-    "auth_reason": "missing_link",
-    "link_id": "l",
-    "error_code": "E1",
-    "error_action": "reconnect",
-    "error_http_status_code": 401,
-    "install_url": "https://evil.example",
-    "more": 1,
-}
-PAGE = "https://chatgpt.com/apps/cal/cal"
-
-
-@claim("apps:t-33")
-async def test_a_sign_in_is_offered_and_once_accepted_the_inventory_is_fetched_anew() -> None:
-    user = Asker({"action": "accept"})
-    result = failed(**GIVEN)
-    async with (
-        serve_tools([listed("look")], FakePool(returns(result))) as served,
-        served.client(capabilities=URL, asked=user) as client,
-    ):
-        answer = await client.call("look", **{"codex/toolCallId": "call-1"})
-        assert served.refreshed == ["refreshed"]
-    kept = {key: GIVEN[key] for key in GIVEN if key not in ("connector_id", "install_url", "more")}
-    assert user.asked == [
-        (
-            "elicitation/create",
-            {
-                "mode": "url",
-                "message": "Sign in to Cal on ChatGPT before it can be used here.",
-                "url": PAGE,
-                "elicitationId": "codex_apps_auth_call-1",
-                "_meta": {
-                    "_codex_apps": {
-                        "connector_auth_failure": {
-                            "is_auth_failure": True,
-                            "connector_id": "cal",
-                            "connector_name": "Cal",
-                            "install_url": PAGE,
-                            **kept,
-                        }
-                    }
-                },
-            },
-        )
-    ]
-    text = "The sign-in to Cal was accepted. Call the tool again."
-    assert answer == {
-        "content": [{"type": "text", "text": text}],
-        "isError": True,
-        "structuredContent": {"s": 1},
-        "_meta": {**result["_meta"], "codex/errorCode": "E1"},
-    }
-
-
-@claim("apps:t-33")
-@pytest.mark.parametrize(
-    ("reason", "message"),
-    [
-        ("oauth_upgrade_required", "Reconnect Cal on ChatGPT to grant it further permissions."),
-        ("reauthentication_required", "Reconnect Cal on ChatGPT to restore access to it."),
-        ("else", "Sign in to Cal on ChatGPT to go on."),
-        (None, "Sign in to Cal on ChatGPT to go on."),
-    ],
-)
-async def test_who_declines_to_sign_in_gets_the_result_as_it_was(
-    reason: str | None, message: str
-) -> None:
-    user = Asker({"action": "decline"}, {"action": "cancel"})
-    result = failed(auth_reason=reason)
-    async with (
-        serve_tools([listed("look")], FakePool(returns(result))) as served,
-        served.client(capabilities=URL, asked=user) as client,
-    ):
-        assert [await client.call("look"), await client.call("look")] == [result, result]
-        assert served.refreshed == []
-    assert [params["message"] for _, params in user.asked] == [message, message]
-
-
-@claim("apps:t-34")
-@pytest.mark.parametrize(
-    ("result", "capabilities", "code"),
-    [
-        (failed(error_code="E"), FORM, "E"),
-        (failed(error_code="E"), {}, "E"),
-        (failed(error_code="E", connector_id="drive"), URL, None),
-        ({**failed(error_code="E"), "isError": False}, URL, None),
-        (failed(error_code="E", is_auth_failure=1), URL, None),
-        ({"isError": True, "content": [], "_meta": {"_codex_apps": 1}}, URL, None),
-    ],
-)
-async def test_what_is_no_sign_in_of_this_app_passes_as_it_is(
-    result: JsonObject, capabilities: JsonObject, code: str | None
-) -> None:
-    user = Asker()
-    async with (
-        serve_tools([listed("look")], FakePool(returns(result))) as served,
-        served.client(capabilities=capabilities, asked=user) as client,
-    ):
-        answer = await client.call("look")
-    added = {} if code is None else {"codex/errorCode": code}
-    assert answer == {**result, "_meta": {**result["_meta"], **added}}
-    assert user.asked == []
-
-
-async def test_an_error_code_that_upstream_gave_itself_stays() -> None:
-    result = failed(error_code="E")
-    result["_meta"]["codex/errorCode"] = "mine"
-    async with (
-        serve_tools([listed("look")], FakePool(returns(result))) as served,
-        served.client() as client,
-    ):
-        assert await client.call("look") == result
-
-
-@claim("apps:t-33")
-async def test_a_sign_in_counts_though_no_new_inventory_can_be_had(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def fails() -> None:
-        raise OSError("no network")
-
-    async def hangs() -> None:
-        await asyncio.Event().wait()
-
-    for refresh in (fails, hangs):
-        monkeypatch.setattr(sign_in, "REFRESH_S", 45.0 if refresh is fails else 0)
-        user = Asker({"action": "accept"})
-        async with (
-            serve_tools([listed("look")], FakePool(returns(failed())), refresh=refresh) as served,
-            served.client(capabilities=URL, asked=user) as client,
-        ):
-            answer = await client.call("look")
-        assert answer["content"][0]["text"].endswith("Call the tool again.")
-    said = [record.getMessage() for record in caplog.records if record.name == sign_in.__name__]
-    assert said == [
-        "no new inventory after a sign-in",
-        "no new inventory after a sign-in within 0 s",
-    ]
-
-
-@claim("apps:t-37")
-async def test_shutting_down_ends_a_question_that_is_open() -> None:
-    reached = asyncio.Event()
-
-    async def thinks(method: str, params: JsonObject) -> JsonObject:
-        reached.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    asked: Asked = thinks
-    async with (
-        serve_tools([listed("look")], FakePool(returns(failed()))) as served,
-        served.client(capabilities=URL, asked=asked) as client,
-        anyio.create_task_group() as tasks,
-    ):
-        refusals = []
-
-        async def call() -> None:
-            refusals.append(await client.refusal("tools/call", {"name": "look"}))
-
-        tasks.start_soon(call)
-        with anyio.fail_after(WAIT_S):
-            await reached.wait()
-            await served.generation.close()
-    assert refusals == [(-32603, "these app servers have been shut down", None)]
-    assert served.refreshed == []
-
-
-class Listener:
-    """A connection that notes what it is told, and whether its stream was open then."""
-
-    session_id = "mine"
-
-    def __init__(self, streams: OpenStreams) -> None:
-        self.told: list[int] = []
-        self._streams = streams
-
-    async def notify(self, method: str, params: Any) -> None:
-        self.told.append(params["progress"])
-
-
-def session_of(listener: Listener, streams: OpenStreams) -> session.LocalSession:
-    backing: Any = SimpleNamespace(generation_id="g", streams=streams)
-    return session.LocalSession(cast(Any, listener), "s", backing)
-
-
-def request_of(*, streams_answer: bool, report: Any = None) -> Any:
-    """Make a request of a client; `report` is what its stream takes progress with."""
-    scoped = SimpleNamespace(can_send_request=streams_answer, report_progress=report)
-    return SimpleNamespace(session=scoped)
-
-
-def progress_to(listener: Listener, streams: OpenStreams) -> Any:
-    context = request_of(streams_answer=False)
-    return session_of(listener, streams).progress_of(context, "token")
-
-
-async def test_progress_of_an_answer_that_is_a_stream_comes_before_it_on_that_stream() -> None:
-    listener = Listener(streams := OpenStreams())
-    reported: list[tuple[Any, ...]] = []
-
-    async def report(*progress: Any) -> None:
-        reported.append(progress)
-
-    local = session_of(listener, streams)
-    context = request_of(streams_answer=True, report=report)
-    passes_on = local.progress_of(context, "token")
-    assert passes_on is not None
-    await passes_on(1, 2, "half way")
-    assert (reported, listener.told) == ([(1, 2, "half way")], [])
-    assert local.progress_of(context, None) is None
-
-
-async def test_the_first_progress_waits_until_the_client_listens() -> None:
-    streams = OpenStreams()
-    listener = Listener(streams)
-    report = progress_to(listener, streams)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(report, 1, None, None)
-        await anyio.wait_all_tasks_blocked()
-        assert listener.told == []
-        streams.opened("mine")
-    await report(2, None, None)
-    assert listener.told == [1, 2]
-
-
-async def test_progress_does_not_wait_for_ever_for_a_client(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(session, "PROGRESS_S", 0)
-    streams = OpenStreams()
-    listener = Listener(streams)
-    report = progress_to(listener, streams)
-    with anyio.fail_after(WAIT_S):
-        await report(1, None, None)
-        monkeypatch.setattr(session, "PROGRESS_S", 1000)
-        await report(2, None, None)
-    assert listener.told == [1, 2]

@@ -22,7 +22,7 @@ from app_server.extension.metadata import RuntimeMetadata
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
-from tests.support.apps.files_peer import FileStore, FolderEnvironment
+from tests.support.apps.files.peer import FileStore, FolderEnvironment
 from tests.support.apps.peer import Exchange, FakePool, Guard, Hold, listed, returns, serve_tools
 from tests.support.harness import WAIT_S, WireClient, calls, claim, serve
 from tests.support.harness import Served as ServedServer

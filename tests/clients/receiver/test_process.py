@@ -1,28 +1,19 @@
-"""The bridge, the demo router and a server as processes: two agents, lost servers, crashes."""
+"""The bridge, the demo router and a server as processes: how signals arrive."""
 
-import asyncio
 import json
 import os
-import pty
 import re
 import signal as signals
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from app_server.clients.connection import open_client
-from app_server.clients.receiver.failpoints import Step
-from tests.support.receiver.bridge_steps import BRIDGE_STEPS
 from tests.support.receiver.peer import KEY, signal
 from tests.support.receiver.processes import (
     EXECUTABLE,
-    START_S,
     bridge,
-    clean_environment,
-    left_with_router,
     post,
     router_process,
     server_process,
@@ -30,21 +21,9 @@ from tests.support.receiver.processes import (
     times_in_log,
     until,
 )
+from tests.support.receiver.threads import arrived, start_thread
 
 pytestmark = pytest.mark.process
-
-
-async def start_thread(url: str, cwd: Path) -> dict[str, Any]:
-    """Start a thread in a folder, with a turn, as a person does."""
-    async with open_client(url, "terminal") as client:
-        answer: Any = await client.call("thread/start", {"cwd": str(cwd)})
-        thread: dict[str, Any] = answer["thread"]
-        return thread
-
-
-def arrived(**members: Any) -> dict[str, Any]:
-    """Return a signal as a tool result shows it."""
-    return {**signal("s1"), "delivery_class": "async", **members}
 
 
 async def test_without_an_app_server_a_signal_arrives_in_a_tool_result(tmp_path: Path) -> None:
@@ -148,153 +127,6 @@ async def test_with_an_app_server_a_signal_arrives_in_the_thread_and_an_answer_g
     }
     assert answer["signals"][0]["payload"] == signal_id
     assert whole["signals"][0]["payload"] == "Well?"
-
-
-@pytest.mark.slow
-async def test_a_server_that_dies_in_between_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    async with (
-        router_process(tmp_path) as (router, _),
-        server_process(tmp_path) as (server, process),
-    ):
-        thread = await start_thread(server, tmp_path)
-        named = ["--thread", thread["id"]]
-        async with bridge(tmp_path, router=router, server=server, options=named) as texi:
-            await texi.initialize()
-            await post(router, signal("s1"))
-            await until(lambda: states(texi.ledger) == {"s1": "injected"})
-            os.kill(process.pid, signals.SIGKILL)
-            await process.wait()
-            await post(router, signal("s2"))
-            await until(lambda: states(texi.ledger).get("s2") == "waiting")
-            async with server_process(tmp_path, "--listen", server):
-                await post(router, signal("s3"))
-                done = dict.fromkeys(["s1", "s2", "s3"], "injected")
-                await until(lambda: states(texi.ledger) == done)
-                assert (await texi.call("prism_signals_pending"))["signals"] == []
-                # The server's end is none of the bridge's business.
-                assert await texi.leave() == 0
-                async with open_client(server, "terminal") as client:
-                    await client.call("thread/read", {"threadId": thread["id"]})
-
-    assert [times_in_log(thread["path"], one) for one in ("s1", "s2", "s3")] == [1, 1, 1]
-
-
-@pytest.mark.slow
-async def test_a_bridge_killed_at_any_step_leaves_one_item_in_the_thread(tmp_path: Path) -> None:
-    async with (
-        server_process(tmp_path) as (server, _),
-        router_process(tmp_path) as (router, _),
-    ):
-        for step in BRIDGE_STEPS:
-            await _kill_at(tmp_path, server, router, step)
-
-
-TWICE: list[tuple[Step, Step]] = [
-    ("taken", "begun"),
-    ("begun", "sent"),
-    ("begun", "answered"),
-    ("acked", "sent"),
-    ("taken", "recorded"),
-]
-"""A step that leaves the signal out of the thread, and one of the next life that may not."""
-
-
-@pytest.mark.slow
-async def test_a_bridge_killed_twice_leaves_one_item_in_the_thread(tmp_path: Path) -> None:
-    async with (
-        server_process(tmp_path) as (server, _),
-        router_process(tmp_path) as (router, _),
-    ):
-        for steps in TWICE:
-            await _kill_at(tmp_path, server, router, *steps)
-
-
-async def _kill_at(home: Path, server: str, router: str, *steps: Step) -> None:
-    name = " then ".join(steps)
-    # A server knows a signal by its id, whichever thread it went to.
-    first, second = (f"{'-'.join(steps)}-{number}" for number in (1, 2))
-    folder = home / name
-    folder.mkdir()
-    thread = await start_thread(server, folder)
-    here = {"router": router, "server": server, "cwd": folder}
-    await post(router, signal(first, to=name))
-    for step in steps:
-        async with bridge(home, name, kill_at=step, **here) as dying:  # type: ignore[arg-type]
-            assert await dying.ended() == -signals.SIGKILL
-    async with bridge(home, name, **here) as texi:  # type: ignore[arg-type]
-        await post(router, signal(second, to=name))
-        await until(lambda: states(texi.ledger) == dict.fromkeys([first, second], "injected"))
-        await until(lambda: left_with_router(home, name) == [])
-        await texi.initialize()
-        assert (await texi.call("prism_signals_pending"))["signals"] == []
-    counts = [times_in_log(thread["path"], one) for one in (first, second)]
-    assert (name, counts) == (name, [1, 1])
-
-
-@pytest.mark.parametrize("tool", ["prism_signals_pending", "prism_status"])
-@pytest.mark.slow
-async def test_a_bridge_killed_while_it_shows_a_signal_shows_it_again_and_does_not_inject_it(
-    tmp_path: Path, tool: str
-) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    async with (
-        server_process(tmp_path) as (server, _),
-        router_process(tmp_path) as (router, _),
-    ):
-        thread = await start_thread(server, folder)
-        async with bridge(tmp_path, router=router, kill_at="shown") as dying:
-            await dying.initialize()
-            await post(router, signal("s1"))
-            await until(lambda: states(dying.ledger) == {"s1": "waiting"})
-            with pytest.raises((EOFError, ConnectionError)):
-                await dying.call(tool)
-            assert await dying.ended() == -signals.SIGKILL
-        async with bridge(tmp_path, router=router, server=server, cwd=folder) as texi:
-            await texi.initialize()
-            await post(router, signal("s2"))
-            await until(lambda: states(texi.ledger) == {"s1": "shown", "s2": "injected"})
-            shown = await texi.call("prism_signals_pending")
-
-    assert shown["signals"] == [arrived()]
-    assert [times_in_log(thread["path"], one) for one in ("s1", "s2")] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "step", ["router:stored", "router:sent", "router:acked", "router:forgotten"]
-)
-@pytest.mark.slow
-async def test_a_router_killed_at_any_step_leaves_one_item_in_the_thread(
-    tmp_path: Path, step: Step
-) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    async with server_process(tmp_path) as (server, _):
-        thread = await start_thread(server, folder)
-        async with router_process(tmp_path, kill_at=step) as (router, dying):
-            port = int(router.rpartition(":")[2])
-            async with bridge(tmp_path, router=router, server=server, cwd=folder) as texi:
-                await texi.initialize()
-                await texi.until_status(router="connected")
-                # It may die before it says that it has the signal; a sender says it again then.
-                try:
-                    await post(router, signal("s1"))
-                except Exception:  # noqa: BLE001
-                    assert step in ("router:stored", "router:sent")
-                assert await _end_of(dying) == -signals.SIGKILL
-                async with router_process(tmp_path, port):
-                    await post(router, signal("s1"), signal("s2"))
-                    await until(
-                        lambda: states(texi.ledger) == dict.fromkeys(["s1", "s2"], "injected")
-                    )
-                    await until(lambda: left_with_router(tmp_path, "Texi") == [])
-
-    assert [times_in_log(thread["path"], one) for one in ("s1", "s2")] == [1, 1]
-
-
-async def _end_of(process: Any) -> int:
-    status: int = await process.wait()
-    return status
 
 
 @pytest.mark.slow
@@ -437,79 +269,3 @@ async def test_the_key_is_in_no_file_and_in_no_log(tmp_path: Path) -> None:
     assert files
     assert not any(KEY.encode() in content for content in [command, *files])
     assert KEY not in "".join(texi.said)
-
-
-def run_receiver(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [str(EXECUTABLE), "receiver", *arguments],
-        env=clean_environment(**environment),
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-def test_a_wrong_call_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
-    home = ("--home", str(tmp_path))
-    results = [
-        run_receiver(*home, "--router-url", "ws://router.example.com"),
-        run_receiver(*home, "--router-url", "wss://router.example.com", PRISM_API_KEY="ä"),
-        run_receiver(*home, "--port", "4700"),
-        run_receiver(*home, "--router-url", "wss://x.example", "--key-file", str(tmp_path / "no")),
-    ]
-
-    assert [result.returncode for result in results] == [2, 2, 2, 1]
-    assert [result.stderr.splitlines()[-1] for result in results] == [
-        "app-server receiver: error: ws:// would send the key in the clear: use wss://",
-        "app-server receiver: error: the key must be 1 to 4096 printable ASCII characters on one "
-        "line",
-        "app-server receiver: error: --port is for --demo-router",
-        f"app-server: the key file cannot be read: {tmp_path / 'no'}: No such file or directory",
-    ]
-
-
-async def test_who_starts_it_in_a_terminal_reads_what_it_waits_for(tmp_path: Path) -> None:
-    terminal, inside = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(str(EXECUTABLE), "receiver", "--home", str(tmp_path)),
-        env=clean_environment(),
-        stdin=inside,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        assert process.stderr is not None
-        with anyio.fail_after(2 * START_S):
-            line = (await process.stderr.readline()).decode()
-            os.kill(process.pid, signals.SIGTERM)
-            assert await process.wait() in (0, -signals.SIGTERM)
-    finally:
-        os.close(terminal)
-        os.close(inside)
-    assert "an agent is expected on stdin" in line
-
-
-def test_the_help_says_how_an_agent_is_configured() -> None:
-    text = run_receiver("--help").stdout
-
-    assert "[mcp_servers.prism]" in text
-    assert "--demo-router --port 4700" in text
-    assert "PRISM_CODEX_APP_SERVER_URL" in text
-
-
-async def test_the_demo_router_makes_a_key_of_its_own_for_its_owner_alone(tmp_path: Path) -> None:
-    key_file = tmp_path / "receiver" / "demo-router.key"
-    async with router_process(tmp_path, PRISM_API_KEY="") as (router, _):
-        pass
-    # An empty key is none.
-    key = key_file.read_text()
-    assert key_file.stat().st_mode & 0o777 == 0o600
-    async with (
-        router_process(tmp_path, int(router.rpartition(":")[2]), PRISM_API_KEY="") as (again, _),
-        bridge(tmp_path, router=again, PRISM_API_KEY=key) as texi,
-    ):
-        await texi.initialize()
-        await texi.until_status(router="connected")

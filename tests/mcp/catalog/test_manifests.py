@@ -28,7 +28,7 @@ from app_server.mcp.peer import ConnectionOwner
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from protocol.model import JsonObject
-from tests.support.apps.files_peer import FolderEnvironment
+from tests.support.apps.files.peer import FolderEnvironment
 from tests.support.apps.peer import connect, listed, serve_tools
 from tests.support.apps.threads import app, open_desk
 from tests.support.harness import WAIT_S, WireClient, calls, claim, says

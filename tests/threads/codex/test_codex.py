@@ -1,10 +1,7 @@
-"""threads.codex: rollouts of Codex 0.169.0, as recorded, and of older versions."""
+"""threads.codex: rollouts of Codex 0.169.0, as recorded, and of older versions: reading them."""
 
 import json
-import os
 import random
-import shutil
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.threads.codex.files import CodexNames, find_files
-from app_server.threads.codex.importing import import_thread
-from app_server.threads.codex.reading import segments_of
-from app_server.threads.codex.records import records_of
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
 from app_server.threads.codex.values import settings_of
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.state.thread import ThreadState, replay
+from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
-from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from app_server.views.threads import thread_of_row, thread_of_state
 from app_server.views.turns import turns_of_state
 from protocol.log.rollout import parse_record, render_record
@@ -33,9 +25,9 @@ from protocol.turns.policy import (
     ReadOnlySandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from tests.support.harness import WireClient, claim, serve
+from tests.support.harness import claim, serve
+from tests.support.threads.codex_homes import CONDENSED, FAILED, FORK, codex_home, read
 from tests.support.threads.codex_rollouts import (
-    ARCHIVED,
     OLD,
     RECORDED,
     TOOLS,
@@ -46,23 +38,10 @@ from tests.support.threads.codex_rollouts import (
     write_rollout,
 )
 
-CONDENSED = "01a1fd6d-4b0d-7fb2-894a-e6d0277ca820"
-FORK = "01a1fd6d-4c4a-7ed0-b02f-731689a37f7b"
-FAILED = "01a1fd6d-4cde-7ee3-b147-b1be3d5c0fd3"
-INTERRUPTED = "01a1fd6d-4d3e-78f3-962d-abf64551f701"
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Make a home in which Codex has worked."""
-    shutil.copytree(RECORDED, tmp_path / "home")
-    return tmp_path / "home"
-
-
-def read(home: Path, thread_id: str, faults: LogFaults | None = None) -> ThreadState:
-    files = find_files(home).files
-    segments = segments_of(files[thread_id], files)
-    return replay(records_of(segments, faults or LogFaults()))
+    return codex_home(tmp_path)
 
 
 def texts(state: ThreadState) -> list[str]:
@@ -335,189 +314,3 @@ def test_no_rollout_breaks_a_list_or_a_read(
     assert thread.model_dump_json()
     for record in records_to_import(threads.find(OLD), LogFaults()):
         assert parse_record(render_record(record)) == record
-
-
-# Lists.
-
-
-async def listed(client: WireClient, **params: Any) -> list[dict[str, Any]]:
-    data: list[dict[str, Any]] = (await client.call("thread/list", params))["data"]
-    return data
-
-
-@claim("codex:list")
-async def test_threads_of_codex_stand_in_lists_with_their_names_and_archive(home: Path) -> None:
-    async with serve(home) as served, served.client() as client:
-        threads = await listed(client)
-        assert [(thread["id"], thread["preview"], thread["name"]) for thread in threads] == [
-            (INTERRUPTED, "interrupt me", None),
-            (FAILED, "will fail", None),
-            (FORK, "hello one", "My named thread"),
-            (CONDENSED, "second thread", None),
-            (TOOLS, "hello one", "My named thread"),
-        ]
-        assert [thread["id"] for thread in await listed(client, archived=True)] == [ARCHIVED]
-        found = await listed(client, searchTerm="named")
-        assert [thread["id"] for thread in found] == [FORK, TOOLS]
-        for thread in threads:
-            assert Path(thread["path"]).parent.parts[-4:] == ("sessions", "2026", "11", "21")
-            one = await client.call("thread/read", {"threadId": thread["id"]})
-            assert one["thread"] == thread
-
-
-@claim("codex:fresh")
-async def test_what_codex_writes_meanwhile_appears(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.threads.codex.threads.LOOK_S", 0)
-    async with serve(home) as served, served.client() as client:
-        assert len(await listed(client)) == 5
-        path = write_rollout(home, OLD, event("user_message", message="new here"))
-        newest = (await listed(client, sortKey="updated_at"))[0]
-        assert (newest["id"], newest["preview"], newest["cwd"]) == (OLD, "new here", "/old")
-        with (home / "session_index.jsonl").open("a") as file:
-            file.write(json.dumps({"id": OLD, "thread_name": " renamed "}) + "\nnonsense\n")
-        assert (await listed(client, sortKey="updated_at"))[0]["name"] == "renamed"
-        path.rename(home / "archived_sessions" / path.name)
-        assert len(await listed(client)) == 5
-        assert len(await listed(client, archived=True)) == 2
-        (home / "archived_sessions" / path.name).unlink()
-        assert len(await listed(client, archived=True)) == 1
-
-
-async def test_a_restart_reads_only_what_has_changed(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with serve(home) as served, served.client() as client:
-        before = await listed(client)
-    summarized: list[str] = []
-    real = segments_of
-
-    def noted(file: Any, files: Any) -> Any:
-        summarized.append(file.thread_id)
-        return real(file, files)
-
-    monkeypatch.setattr("app_server.threads.codex.threads.segments_of", noted)
-    changed = next(path for path in rollouts(home) if FAILED in path.name)
-    os.utime(changed, ns=(1, 2_000_000_000_000_000_000))
-    async with serve(home) as served, served.client() as client:
-        after = await listed(client)
-    assert summarized == [FAILED]
-    times = {"updatedAt": 2_000_000_000, "recencyAt": 2_000_000_000}
-    assert after == [thread | (times if thread["id"] == FAILED else {}) for thread in before]
-
-
-async def test_files_that_are_no_rollouts_are_not_listed(tmp_path: Path) -> None:
-    path = write_rollout(tmp_path, OLD, event("user_message", message="x"))
-    path.write_text("nothing\n")
-    path.with_name("notes.txt").write_text("x")
-    path.with_name(f"rollout-2025-10-01T00-00-00-{TOOLS}.jsonl.zst").write_bytes(b"x")
-    assert find_files(tmp_path).compressed == 1
-    (tmp_path / "session_index.jsonl").mkdir()
-    assert CodexNames(tmp_path).read() == {}
-    async with serve(tmp_path) as served, served.client() as client:
-        assert await listed(client) == []
-        error = await client.refusal("thread/resume", {"threadId": OLD})
-        assert error.data["code"] == "threadNotFound"
-
-
-# Importing.
-
-
-@claim("codex:import")
-async def test_resuming_imports_and_leaves_the_rollout_as_it_is(home: Path) -> None:
-    before = rollouts(home)
-    async with serve(home) as served, served.client() as client:
-        (shown,) = (thread for thread in await listed(client) if thread["id"] == TOOLS)
-        resumed = await client.call("thread/resume", {"threadId": TOOLS})
-        assert resumed["thread"]["turns"] == TURNS[TOOLS]
-        assert resumed["sandbox"]["type"] == "dangerFullAccess"
-        path = Path(resumed["thread"]["path"])
-        assert path.is_relative_to(home / "threads")
-        first = json.loads(path.read_text().splitlines()[0])
-        assert (first["type"], first["importedFrom"]) == ("threadCreated", shown["path"])
-        assert resumed["thread"]["name"] == "My named thread"
-        turn = {"threadId": TOOLS, "input": [{"type": "text", "text": "go on"}]}
-        await client.call("turn/start", turn | {"model": "scripted", "cwd": str(home)})
-    assert rollouts(home) == before
-    async with serve(home) as served, served.client() as client:
-        (ours,) = (thread for thread in await listed(client) if thread["id"] == TOOLS)
-        assert ours["path"] == str(path)
-        read = await client.call("thread/read", {"threadId": TOOLS, "includeTurns": True})
-        assert read["thread"]["turns"][:3] == TURNS[TOOLS]
-        assert len(read["thread"]["turns"]) == 4
-
-
-async def test_the_model_sees_what_it_saw_before_the_import(home: Path) -> None:
-    config = '[model_providers.mock]\nname = "mock"\nbase_url = "URL"\n'
-    async with serve(home) as served, served.client() as client:
-        table = config.replace("URL", served.model.url)
-        (home / "config.toml").write_text((home / "config.toml").read_text() + table)
-        await client.call("thread/resume", {"threadId": CONDENSED})
-        assert (await client.turn(CONDENSED, "go on"))["status"] == "completed"
-        before = read(RECORDED, CONDENSED).history
-        sent = served.model.requests[-1]["input"]
-        assert sent[: len(before)] == before
-        # The surroundings that Codex told are not ours: the model is told again.
-        after = [(kind_of(item), item["content"][0]["text"]) for item in sent[len(before) :]]
-        assert [kind for kind, _ in after] == [PERMISSIONS, FACTS, None]
-        assert after[-1][1] == "go on"
-
-
-@claim("codex:archived")
-async def test_an_archived_thread_is_imported_when_it_is_brought_back(home: Path) -> None:
-    before = rollouts(home)
-    async with serve(home) as served, served.client() as client:
-        error = await client.refusal("thread/resume", {"threadId": ARCHIVED})
-        assert error.data["code"] == "threadArchived"
-        assert not (home / "threads").exists()
-        back = await client.call("thread/unarchive", {"threadId": ARCHIVED})
-        assert back["thread"]["preview"] == "to be archived"
-        assert len(await listed(client)) == 6
-        await client.call("thread/name/set", {"threadId": FAILED, "name": "ours now"})
-        await client.call("thread/archive", {"threadId": INTERRUPTED})
-        names = {thread["id"]: thread["name"] for thread in await listed(client)}
-        assert names[FAILED] == "ours now"
-        assert INTERRUPTED not in names
-    assert rollouts(home) == before
-
-
-async def test_what_could_not_be_imported_is_reported_once(home: Path) -> None:
-    path = next(path for path in rollouts(home) if FAILED in path.name)
-    path.write_bytes(path.read_bytes() + b"\0\n")
-    number = path.read_bytes().count(b"\n")
-    async with serve(home) as served, served.client() as client:
-        await client.call("thread/resume", {"threadId": FAILED})
-        warning = await client.wait_for("warning")
-        assert warning["params"]["message"] == (
-            f"{path}: line {number} is damaged; skipped, and kept in the file"
-        )
-
-
-@claim("codex:memory")
-def test_a_large_rollout_is_imported_in_bounded_memory(tmp_path: Path) -> None:
-    large = message_item("x" * 100_000)
-    path = write_rollout(tmp_path, OLD, event("user_message", message="first"), *[large] * 200)
-    source = CodexThreads(tmp_path, lambda thread_id: False).find(OLD)
-    tracemalloc.start()
-    import_thread(source, tmp_path / "log", LogFaults())
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert (tmp_path / "log").stat().st_size > 200 * 100_000
-    assert peak < path.stat().st_size / 4
-
-
-async def test_an_import_that_the_disk_refuses_leaves_nothing_behind(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(record: Any) -> bytes:
-        raise OSError(28, "No space left on device")
-
-    async with serve(home) as served, served.client() as client:
-        with monkeypatch.context() as patch:
-            patch.setattr("app_server.threads.codex.importing.render_record", refuse)
-            error = await client.refusal("thread/resume", {"threadId": TOOLS})
-            assert error.data["code"] == "storageFailed"
-        assert not [path for path in (home / "threads").rglob("*") if path.is_file()]
-        assert not list((home / "locks").iterdir())
-        assert await client.call("thread/resume", {"threadId": TOOLS})

@@ -1,0 +1,101 @@
+"""The real executable: demos, and the client of the README."""
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.support.harness import (
+    claim,
+    environment_without,
+)
+from tests.support.paths import ROOT
+from tests.support.processes import EXECUTABLE, START_S, run_cli
+
+pytestmark = pytest.mark.process
+
+
+@claim("process:demo", "apps:demo")
+@pytest.mark.slow
+def test_the_demo_of_apps_checks_every_step(tmp_path: Path) -> None:
+    result = run_cli("demo", "--apps", TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    assert result.stdout.endswith("All 12 checks hold.\n")
+    assert not list(tmp_path.iterdir())
+
+
+@claim("process:demo", "signals:demo")
+@pytest.mark.slow
+def test_the_demo_of_signals_checks_every_step(tmp_path: Path) -> None:
+    result = run_cli("demo", "--signals", TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    assert result.stdout.endswith("All 10 checks hold.\n")
+    assert not list(tmp_path.iterdir())
+
+
+@claim("process:demo", "tools:demo")
+@pytest.mark.slow
+def test_the_demo_of_tools_checks_every_step(tmp_path: Path) -> None:
+    result = run_cli("demo", "--tools", TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    assert result.stdout.endswith("All 17 checks hold.\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_demo_is_shown_at_a_time() -> None:
+    result = run_cli("demo", "--tools", "--apps")
+    assert result.returncode == 2
+    assert "demo shows one thing at a time: --apps or --signals or --tools" in result.stderr
+
+
+@claim("process:demo")
+@pytest.mark.slow
+def test_the_demo_checks_every_step(tmp_path: Path) -> None:
+    result = run_cli("demo", TMPDIR=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    assert "failed" not in result.stdout.replace("The build of main has failed.", "")
+    assert result.stdout.endswith("All 15 checks hold.\n")
+    assert "\033" not in result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_client_of_the_readme_works(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len(code.splitlines()) <= 20
+    script = textwrap.dedent(
+        """
+        import re, subprocess, sys
+        server = subprocess.Popen(
+            [sys.argv[1], "--home", sys.argv[2], "--listen", "ws://127.0.0.1:0"],
+            stderr=subprocess.PIPE, text=True,
+        )
+        url = re.search(r"ws://\\S+", server.stderr.readline())[0]
+        code = open(sys.argv[3]).read()
+        assert "ws://127.0.0.1:4500" in code
+        exec(compile(code.replace("ws://127.0.0.1:4500", url), "README", "exec"), {})
+        server.terminate()
+        server.communicate()
+        """
+    )
+    (tmp_path / "code.py").write_text(code)
+    result = subprocess.run(
+        [
+            *(sys.executable, "-c", script),
+            *(str(EXECUTABLE), str(tmp_path / "home"), str(tmp_path / "code.py")),
+        ],
+        env=environment_without("OPENAI_API_KEY"),
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "You said: Hello there." in result.stdout
