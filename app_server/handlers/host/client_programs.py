@@ -14,6 +14,7 @@ from app_server.handlers.host.program_params import Size as GivenSize
 from app_server.handlers.host.program_params import (
     checked_command,
     checked_size,
+    input_bytes,
     program_environment,
     terminal_size,
 )
@@ -23,10 +24,10 @@ from app_server.host.programs.outlet import Outlet
 from app_server.host.programs.program import Program, ProgramOrder, ProgramRefused
 from app_server.host.programs.programs import Programs
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.rpc.context import ConnectionId
+from app_server.rpc.context import ConnectionId, RequestContext
 from app_server.rpc.hub.hub import Hub
-from protocol.host.commands import CommandExecParams
-from protocol.host.processes import ProcessSpawnParams
+from protocol.host.commands import CommandExecParams, CommandExecWriteParams
+from protocol.host.processes import ProcessSpawnParams, ProcessWriteStdinParams
 from protocol.jsonrpc.errors import internal_error, invalid_request
 from protocol.model import WireModel
 
@@ -128,14 +129,22 @@ class ClientPrograms:
         self._hub.connections.when_gone(client, self._running.terminate_all)
         return self._running.entered(client, program_id, program)
 
-    def write(self, client: ConnectionId, program_id: str, data: bytes, *, close: bool) -> None:
-        """Write to the input of a program; `close` ends the input after that.
+    def write(
+        self,
+        context: RequestContext,
+        program_id: str,
+        params: CommandExecWriteParams | ProcessWriteStdinParams,
+    ) -> None:
+        """Write to the input of a program, and end the input after that if that is wished.
 
         Raises:
-            RpcError: none of this id runs, or it takes no input.
+            RpcError: it is no base64, there is nothing to do, none of this id runs, or it takes no
+                input.
         """
+        ends = params.close_stdin
+        data = input_bytes(params.delta_base64, close=ends, method=context.method)
         with self.failures():
-            self._running.find(client, program_id).write(data, close=close)
+            self._running.find(context.connection_id, program_id).write(data, close=ends)
 
     def resize(self, client: ConnectionId, program_id: str, size: GivenSize) -> None:
         """Change the size of a program's terminal.

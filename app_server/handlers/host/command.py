@@ -91,12 +91,7 @@ class CommandExecHandlers:
         self, context: RequestContext, params: CommandExecWriteParams
     ) -> CommandExecWriteResponse:
         """Write to the input of a program."""
-        given_input = given.input_bytes(
-            params.delta_base64, close=params.close_stdin, method="command/exec/write"
-        )
-        self._programs.write(
-            context.connection_id, params.process_id, given_input, close=params.close_stdin
-        )
+        self._programs.write(context, params.process_id, params)
         return CommandExecWriteResponse()
 
     async def resize(

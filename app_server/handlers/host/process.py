@@ -84,12 +84,7 @@ class ProcessHandlers:
         self, context: RequestContext, params: ProcessWriteStdinParams
     ) -> ProcessWriteStdinResponse:
         """Write to the input of a program."""
-        given_input = given.input_bytes(
-            params.delta_base64, close=params.close_stdin, method="process/writeStdin"
-        )
-        self._programs.write(
-            context.connection_id, params.process_handle, given_input, close=params.close_stdin
-        )
+        self._programs.write(context, params.process_handle, params)
         return ProcessWriteStdinResponse()
 
     async def resize(
