@@ -2,3 +2,6 @@
 
 docs/architecture.md has the map.
 """
+
+VERSION = "0.1.0"
+"""This package's version; tests compare it with pyproject.toml."""

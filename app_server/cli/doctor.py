@@ -68,12 +68,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     chosen = _chosen(parser, options)
     # The help does without all that is checked.
+    from app_server import VERSION
     from app_server.config.reading import parse_override
     from app_server.config.values import ConfigError
     from app_server.doctor.catalogue import CHECKS
     from app_server.doctor.machine import Machine
     from app_server.doctor.running import run_checks
-    from app_server.server.settings import VERSION
     from app_server.threads.repair.doctor import Check, check_home, is_folder, rebuild_index
 
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from app_server import VERSION
 from app_server.logs.setup import add_log_options
 from app_server.runtime.user_paths import expand_user
-from app_server.server.settings import DRAIN_S, VERSION
+from app_server.server.settings import DRAIN_S
 from app_server.transport.address import Address, TcpAddress, require_protection
 from app_server.transport.guards import (
     CLOCK_SKEW_S,

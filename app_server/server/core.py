@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 import anyio.abc
 
+from app_server import VERSION
 from app_server.handlers.lazy import LazyHandlers
 from app_server.handlers.services import Services
 from app_server.handlers.table import TABLE
@@ -27,7 +28,7 @@ from app_server.server.garbage_collection import collect_when_idle
 from app_server.server.listeners import Listener
 from app_server.server.running_servers import ServerEntry, announced
 from app_server.server.services import Built, build_services
-from app_server.server.settings import VERSION, Settings, Substitutes
+from app_server.server.settings import Settings, Substitutes
 from app_server.server.start.home import home_errors
 from app_server.server.start.warm_up import build_first_types, load_sdk_if_used, warm_up
 from app_server.sessions.registry import Sessions

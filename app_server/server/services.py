@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.abc
 
+from app_server import VERSION
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.apps.lazy import LazyApps
@@ -36,7 +37,7 @@ from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import Lazy, load
 from app_server.server.extensions import join_extensions, join_skills
 from app_server.server.offline_model import offline_model_url
-from app_server.server.settings import VERSION, Settings, Substitutes
+from app_server.server.settings import Settings, Substitutes
 from app_server.server.start.first_settings import read_first_settings
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions

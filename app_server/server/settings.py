@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from app_server.extension.registry import ExtensionRegistry
     from app_server.handlers.apps.port import AppsPort
 
-VERSION = "0.1.0"
-"""This package's version; tests compare it with pyproject.toml."""
-
 DRAIN_S = 30.0
 
 

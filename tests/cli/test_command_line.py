@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from app_server import VERSION
 from app_server.cli import entry, serve
 from app_server.config import home
-from app_server.server.settings import VERSION
 from tests.support.harness import (
     LinePipe,
     WireClient,

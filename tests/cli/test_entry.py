@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from app_server import VERSION
 from app_server.cli import doctor, serve
 from app_server.doctor.catalogue import CHECKS
-from app_server.server.settings import VERSION
 
 GARBAGE = """
 import gc, json, sys
@@ -68,6 +68,16 @@ except SystemExit:
     print(json.dumps(sorted(sys.modules)))
 """
 
+SAID = """
+import json, sys
+from app_server.cli import entry
+
+before = set(sys.modules)
+sys.argv = ["app-server", "--version"]
+assert entry.main() == 0
+print(json.dumps([sorted(set(sys.modules) - before), "argparse" in sys.modules]))
+"""
+
 MOST_TO_LISTEN = 314
 """Modules until clients can connect, those of the standard library and of other packages too."""
 
@@ -110,6 +120,11 @@ def test_the_module_of_the_program_can_be_run_by_its_name() -> None:
     command = [sys.executable, "-m", "app_server.cli.entry", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (0, f"app-server {VERSION}\n")
+
+
+def test_the_version_is_said_without_importing_what_says_more() -> None:
+    said, modules = run(SAID).splitlines()
+    assert (said, json.loads(modules)) == (f"app-server {VERSION}", [[], False])
 
 
 def packages_of(modules: list[str]) -> Counter[str]:

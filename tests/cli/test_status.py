@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from app_server import VERSION
 from app_server.cli.status import Process, as_json, render
 from app_server.server.running_servers import FoundServer, ServerEntry, announced, servers_of
-from app_server.server.settings import VERSION
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards

@@ -5,12 +5,13 @@ Source: docs/mcp_server.md, "Start and end".
 
 import anyio
 
+from app_server import VERSION
 from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.conversation import Conversation, FrontLimits
 from app_server.clients.mcp_front.pipe import open_pipe
 from app_server.rpc.message_stream import MessageStream
 from app_server.server.app import AppServer, only_member, serve_until_signalled
-from app_server.server.settings import VERSION, Settings
+from app_server.server.settings import Settings
 from app_server.transport.stdio import open_stdio
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app_server import VERSION
 from app_server.handlers.server.diagnostics import MAX_CONNECTIONS, MAX_LABEL_CHARS
 from app_server.rpc.limits import ConnectionLimits
-from app_server.server.settings import VERSION
 from protocol.server.lifecycle import PROTOCOL_VERSION
 from tests.support.harness import Gate, Refusal, WireClient, claim, says, serve, stdio_server
 from tests.support.receiver.signals import deliver
