@@ -78,6 +78,18 @@ assert entry.main() == 0
 print(json.dumps([sorted(set(sys.modules) - before), "argparse" in sys.modules]))
 """
 
+CODER = """
+import json, sys
+from app_server.clients.coder import cli
+
+try:
+    cli.main(["--help"])
+except SystemExit:
+    print(json.dumps(sorted(sys.modules)))
+"""
+
+MOST_TO_HELP = 150
+
 MOST_TO_LISTEN = 314
 """Modules until clients can connect, those of the standard library and of other packages too."""
 
@@ -125,6 +137,13 @@ def test_the_module_of_the_program_can_be_run_by_its_name() -> None:
 def test_the_version_is_said_without_importing_what_says_more() -> None:
     said, modules = run(SAID).splitlines()
     assert (said, json.loads(modules)) == (f"app-server {VERSION}", [[], False])
+
+
+def test_the_help_of_coder_imports_no_connections() -> None:
+    *_, modules = run(CODER).splitlines()
+    left_out = {*NEVER, "asyncio", "pydantic", "sqlite3", "websockets"}
+    assert left_out & set(packages_of(json.loads(modules))) == set()
+    assert len(json.loads(modules)) <= MOST_TO_HELP
 
 
 def packages_of(modules: list[str]) -> Counter[str]:

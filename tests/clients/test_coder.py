@@ -21,7 +21,7 @@ import pytest
 
 from app_server.clients.coder.plan import Plan
 from app_server.clients.connection import NoAppServer, identify, open_client
-from app_server.clients.receiver.agent.surface import URL_VARIABLE
+from app_server.clients.receiver.agent.environment import URL_VARIABLE
 from tests.support.clients.coder import CODER, environment, read_given, run_coder
 from tests.support.harness import WAIT_S, serve
 from tests.support.receiver.peer import FakeAppServer, signal

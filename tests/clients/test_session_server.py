@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app_server.clients.coder import cli, plan, ports
+from app_server.clients.coder import plan, ports, session
 from app_server.clients.coder.plan import Plan, url_of
 from app_server.clients.coder.session_server import NoServer, session_server
 from app_server.clients.connection import identify
@@ -103,10 +103,10 @@ async def test_without_a_port_auto_goes_on_and_local_does_not(
         why = "no port from 65535 to 65535 can be used"
         if mode == "local":
             with pytest.raises(NoServer, match=why):
-                await cli._run(chosen)
+                await session.run_session(chosen)
             assert not (tmp_path / "given").exists()
             return
-        assert await cli._run(chosen) == 7
+        assert await session.run_session(chosen) == 7
     assert f"no server, so signals wait for tool results: {why}" in caplog.messages
     assert (tmp_path / "words").read_text() == f"--cd {tmp_path}\n"
     assert (tmp_path / "given").read_text().splitlines() == [str(agent), "auto"]

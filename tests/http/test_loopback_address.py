@@ -8,7 +8,7 @@ import pytest
 
 from app_server.accounts.errors import AccountError
 from app_server.accounts.issuer import require_private_channel
-from app_server.clients.receiver.agent.surface import check_url
+from app_server.clients.receiver.agent.environment import check_url
 from app_server.clients.receiver.router.wire import check_router_url
 from app_server.host.exec.client.address import parse_exec_address
 from app_server.http.loopback_address import (

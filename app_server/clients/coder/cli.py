@@ -1,36 +1,22 @@
 """`coder`: from a command line to an agent with an app-server beside it."""
 
 import argparse
-import asyncio
 import importlib
-import logging
-import logging.handlers
 import os
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
-
-from app_server.clients.coder.agent import CannotStart, run_agent
 from app_server.clients.coder.options import AGENTS, spelled
-from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, TOKEN_VARIABLE, Plan
-from app_server.clients.coder.session_server import NoServer, session_server
+from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, Plan
 from app_server.clients.command_line import MAX_PORT, command_parser, whole_number
-from app_server.clients.receiver.agent.surface import MODES, check_url
-from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file, read_token
+from app_server.clients.receiver.agent.environment import MODES, check_url
+from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file
 from app_server.config.home import resolve_home
-from app_server.logs.lines import LineFormatter, LineWriter
 from app_server.runtime.user_paths import expand_user
 
-logger = logging.getLogger(__name__)
-
 INSTALL = "install"
-MAX_LOG_BYTES = 1024 * 1024
-"""Of coder.log; one older file of the same size is kept."""
 
 DESCRIPTION = """\
 Start an agent with an app-server of its own beside it, so that messages of other agents come into
@@ -78,14 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if shutil.which(plan.agent) is None:
         print(f"coder: {plan.agent} was not found on PATH", file=sys.stderr)
         return 2
+    # Imported late: neither a plan nor the help has a use for it.
+    session = importlib.import_module("app_server.clients.coder.session")
     try:
-        _log_to(plan.home / "coder" / "coder.log")
-        return asyncio.run(_run(plan))
+        ended: int = session.run(plan)
     except KeyboardInterrupt:
         return 130
-    except (NoServer, OSError) as exc:
+    except session.FAILURES as exc:
         print(f"coder: {exc}", file=sys.stderr)
         return 2
+    return ended
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -176,36 +164,6 @@ def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
             options.codex_app_server_token_file, {} if url is None else os.environ
         ),
     )
-
-
-async def _run(plan: Plan) -> int:
-    async with AsyncExitStack() as session:
-        url = None
-        if plan.mode != "off":
-            try:
-                url = await session.enter_async_context(session_server(plan, os.environ))
-            except NoServer as exc:
-                if plan.mode == "local":
-                    raise
-                logger.warning("no server, so signals wait for tool results: %s", exc)
-        environment = plan.environment(os.environ, url)
-        if url is not None and plan.token_file is not None:
-            token = await anyio.to_thread.run_sync(read_token, plan.token_file)
-            environment[TOKEN_VARIABLE] = token
-        try:
-            return await run_agent(plan.agent_command(url), environment)
-        except CannotStart as exc:
-            print(f"coder: {exc}", file=sys.stderr)
-            return 2
-
-
-def _log_to(path: Path) -> None:
-    """Log to a file: the terminal is the agent's."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=1)
-    handler.setFormatter(LineFormatter(LineWriter("text", os.environ)))
-    logging.getLogger("app_server").addHandler(handler)
-    logging.getLogger("app_server").setLevel(logging.INFO)
 
 
 if __name__ == "__main__":

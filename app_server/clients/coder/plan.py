@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.clients.receiver.agent.surface import (
+from app_server.clients.receiver.agent.environment import (
     MODE_VARIABLE,
     SURFACE_VARIABLE,
     URL_VARIABLE,

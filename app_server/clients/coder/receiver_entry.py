@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from app_server.clients.receiver.agent.surface import (
+from app_server.clients.receiver.agent.environment import (
     MODE_VARIABLE,
     SURFACE_VARIABLE,
     THREAD_VARIABLE,

@@ -8,12 +8,12 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+from app_server import VERSION
 from app_server.clients.command_line import MAX_PORT, command_parser, whole_number
-from app_server.clients.receiver.agent.surface import MODE_VARIABLE, THREAD_VARIABLE
-from app_server.clients.receiver.agent.surface import URL_VARIABLE as APP_SERVER_VARIABLE
+from app_server.clients.receiver.agent.environment import MODE_VARIABLE, THREAD_VARIABLE
+from app_server.clients.receiver.agent.environment import URL_VARIABLE as APP_SERVER_VARIABLE
 from app_server.clients.receiver.ledger.entries import LedgerBroken
 from app_server.clients.receiver.ledger.ledger import open_ledger
 from app_server.clients.receiver.router.envelope import Mode
@@ -172,7 +172,7 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     with open_ledger(settings.ledger_path) as ledger, lock_file(settings.lock_path) as lock:
-        asyncio.run(serve(settings, ledger, lock, version("app-server")))
+        asyncio.run(serve(settings, ledger, lock, VERSION))
     return 0
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.clients.receiver.agent.history import Presence, find_in_log
-from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy, PiggybackStrategy
-from app_server.clients.receiver.agent.surface import (
+from app_server.clients.receiver.agent.environment import (
     SURFACE_VARIABLE,
     THREAD_VARIABLE,
-    SurfaceContext,
     check_url,
 )
+from app_server.clients.receiver.agent.history import Presence, find_in_log
+from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy, PiggybackStrategy
+from app_server.clients.receiver.agent.surface import SurfaceContext
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.ledger.ledger import DUE
 from app_server.transport.address import UnixAddress

@@ -13,12 +13,8 @@ import anyio.abc
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from app_server.clients.receiver.agent.surface import (
-    MODE_VARIABLE,
-    URL_VARIABLE,
-    CodexSurface,
-    SurfaceContext,
-)
+from app_server.clients.receiver.agent.environment import MODE_VARIABLE, URL_VARIABLE
+from app_server.clients.receiver.agent.surface import CodexSurface, SurfaceContext
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.bridge import Bridge
 from app_server.clients.receiver.ledger.entries import LedgerLimits

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
@@ -18,6 +16,15 @@ from websockets.exceptions import WebSocketException
 
 from app_server.clients.address import ServerAddress
 from app_server.clients.app_connection import AppConnection, ConnectionLost
+from app_server.clients.receiver.agent.environment import (
+    MODE_VARIABLE,
+    MODES,
+    SURFACE,
+    SURFACE_VARIABLE,
+    THREAD_VARIABLE,
+    URL_VARIABLE,
+    check_url,
+)
 from app_server.clients.receiver.agent.history import Presence
 from app_server.clients.receiver.agent.item import PENDING_TOOL
 from app_server.clients.receiver.agent.strategies import (
@@ -32,21 +39,12 @@ from app_server.clients.receiver.agent.thread_link import Recipient, ThreadLink
 from app_server.clients.receiver.ledger.entries import Entry
 from app_server.clients.receiver.ledger.ledger import Ledger
 from app_server.clients.token_file import NoToken, chosen_token_file
-from app_server.http.loopback_address import is_this_machine
 from protocol.jsonrpc.errors import RpcError
 
 logger = logging.getLogger(__name__)
 
-SURFACE_VARIABLE = "PRISM_AGENT_SURFACE"
-MODE_VARIABLE = "PRISM_CODEX_APP_SERVER_MODE"
-URL_VARIABLE = "PRISM_CODEX_APP_SERVER_URL"
-THREAD_VARIABLE = "PRISM_CODEX_THREAD_ID"
-
 CLIENT = {"name": "app-server-receiver", "title": "Receiver", "version": "1"}
 """How the receiver introduces itself."""
-
-SURFACE = "codex"
-"""What the first variable says where there may be an app-server."""
 
 CONNECT_S = 5.0
 """For the connection, the handshake and the search for the thread."""
@@ -58,9 +56,6 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 CLOSE_S = 1.0
 PING_S = 20.0
 """Between pings, and for the pong; then the server counts as gone."""
-
-AppServerMode: TypeAlias = Literal["off", "local", "auto"]
-MODES: Mapping[str, AppServerMode] = {"off": "off", "local": "local", "auto": "auto"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,26 +205,6 @@ class CodexSurface:
         if why != self._logged:
             self._logged = why
             logger.warning("signals wait for tool results: app-server: %s", why)
-
-
-def check_url(url: str) -> str:
-    """Return a URL of an app-server on this machine.
-
-    Raises:
-        ValueError: it is of another machine, or no such URL; the text does not repeat it.
-    """
-    if url.startswith("unix://") and len(url) > len("unix://"):
-        return url
-    try:
-        parts = urlsplit(url)
-        is_here = parts.scheme == "ws" and is_this_machine(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_here = False
-    if not is_here:
-        raise ValueError("an app-server is reached by ws://127.0.0.1:PORT or unix://PATH alone")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("the URL of an app-server has a host and a port, and nothing else")
-    return url
 
 
 async def connect_app(url: str, token_file: Path | None = None) -> AppConnection:
