@@ -1,15 +1,12 @@
 """Calls of tools of MCP servers, by a model and by clients."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import mcp_types as types
-import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import (
     StreamableHTTPASGIApp,
@@ -19,12 +16,12 @@ from mcp.server.streamable_http_manager import (
 from app_server.config.values import Config
 from app_server.mcp.catalog.tables import read_mcp_settings
 from tests.support.harness import (
-    WAIT_S,
     WireClient,
     calls,
     serve,
     stdio_server,
 )
+from tests.support.mcp_peers.web_servers import listening
 
 
 def read(servers: Any, **more: Any) -> Any:
@@ -158,33 +155,6 @@ async def http_peer(
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b"no"})
 
-    config = uvicorn.Config(
-        recording,
-        port=0,
-        interface="asgi3",
-        lifespan="off",
-        ws="none",
-        log_config=None,
-        ssl_certfile=certificate,
-    )
-
-    class Quiet(uvicorn.Server):
-        def install_signal_handlers(self) -> None:
-            """Leave signals alone."""
-
-        def capture_signals(self) -> Any:
-            return anyio.CancelScope()
-
-    server = Quiet(config)
-    async with manager.run():
-        serving = asyncio.create_task(server.serve())
-        with anyio.fail_after(WAIT_S):
-            while not server.started:
-                await asyncio.sleep(0.001)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        try:
-            host = "http://127.0.0.1" if certificate is None else "https://localhost"
-            yield f"{host}:{port}/mcp", requests
-        finally:
-            server.should_exit = True
-            await serving
+    async with manager.run(), listening(recording, certificate) as port:
+        host = "http://127.0.0.1" if certificate is None else "https://localhost"
+        yield f"{host}:{port}/mcp", requests

@@ -3,7 +3,6 @@
 Every secret that it hands out contains MARK, so that a test can look for it in what leaves.
 """
 
-import asyncio
 import base64
 import hashlib
 import json
@@ -13,16 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl
 
-import anyio
 import mcp_types as types
-import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import (
     StreamableHTTPASGIApp,
     StreamableHTTPSessionManager,
 )
 
-from tests.support.harness import WAIT_S, Gate
+from tests.support.harness import Gate
+from tests.support.mcp_peers.web_servers import listening
 
 MARK = "mArKeD"
 
@@ -35,14 +33,6 @@ async def _list_tools(context: Any, params: Any) -> types.ListToolsResult:
 
 async def _look(context: Any, params: Any) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text="seen")])
-
-
-class _Quiet(uvicorn.Server):
-    def install_signal_handlers(self) -> None:
-        """Leave signals alone."""
-
-    def capture_signals(self) -> Any:
-        return anyio.CancelScope()
 
 
 @dataclass
@@ -201,24 +191,14 @@ class OAuthPeer:
             await send({"type": "http.response.start", "status": status, "headers": [kind, *extra]})
             await send({"type": "http.response.body", "body": content})
 
-        config = uvicorn.Config(
-            app, port=0, interface="asgi3", lifespan="off", ws="none", log_config=None
-        )
-        server = _Quiet(config)
-        async with manager.run():
-            serving = asyncio.create_task(server.serve())
-            with anyio.fail_after(WAIT_S):
-                while not server.started:
-                    await asyncio.sleep(0.001)
-            self.origin = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        async with manager.run(), listening(app) as port:
+            self.origin = f"http://127.0.0.1:{port}"
             self.publish()
             try:
                 yield self
             finally:
                 for gate in self.gates.values():
                     gate.opened.set()
-                server.should_exit = True
-                await serving
 
 
 def query_of(url: str) -> dict[str, str]:
