@@ -18,6 +18,8 @@ MODULE = re.compile(r"(?<![\w./])(?:app_server|protocol|tests)(?:\.[a-z_]\w*)+")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 CITED = re.compile(r'docs/(\w+\.md), ((?:"[^"\n]+"(?:, )?)+)')
 
+LINKED = re.compile(r'\]\(((?:[\w./]+/)?\w+\.md)\), ((?:"[^"]+"(?:, )?)+)')
+
 
 def _named_paths(text: str) -> set[str]:
     modules = {name.replace(".", "/") for name in MODULE.findall(text)}
@@ -64,6 +66,22 @@ def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
     assert "```text\n" + "\n".join(layers) + "\n```" in page
 
 
+def _has_section(page: str, name: str) -> bool:
+    section = rf"^##+ {re.escape(name)}$|^\*\*{re.escape(name)}\.\*\*"
+    return re.search(section, page, re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_every_section_that_a_page_cites_is_there(page: Path) -> None:
+    cited = [
+        (other, name)
+        for other, names in LINKED.findall(" ".join(page.read_text().split()))
+        for name in re.findall(r'"([^"]+)"', names)
+    ]
+    pages = {name: (page.parent / name).read_text() for name, _ in cited}
+    assert [one for one in cited if not _has_section(pages[one[0]], one[1])] == []
+
+
 def test_every_section_that_the_code_cites_is_there() -> None:
     found = {
         (page, name)
@@ -73,13 +91,7 @@ def test_every_section_that_the_code_cites_is_there() -> None:
     }
     pages = {page: (ROOT / "docs" / page).read_text() for page, _ in found}
     assert len(found) > 60
-    missing = [
-        (page, name)
-        for page, name in sorted(found)
-        if not re.search(
-            rf"^##+ {re.escape(name)}$|^\*\*{re.escape(name)}\.\*\*", pages[page], re.MULTILINE
-        )
-    ]
+    missing = [(page, name) for page, name in sorted(found) if not _has_section(pages[page], name)]
     assert missing == []
 
 

@@ -1,1 +1,1 @@
-"""The hub: all clients, the threads that each listens to, events kept for them, their questions."""
+"""The hub: all clients, the threads that each is subscribed to, events kept for them, questions."""
