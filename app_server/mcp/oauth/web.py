@@ -26,7 +26,7 @@ MAX_BODY_BYTES = 256 * 1024
 REQUEST_S = 10.0
 """For each step of one request: connecting, writing, a piece of the answer."""
 
-MAX_REDIRECTS = 3
+MAX_REDIRECTS = 2
 
 USER_AGENT = f"app-server-mcp-client/{PROTOCOL_VERSION}"
 
@@ -126,7 +126,7 @@ class Web:
             method, target, headers={**own, **headers}, content=content
         )
         try:
-            for _ in range(MAX_REDIRECTS):
+            for _ in range(MAX_REDIRECTS + 1):
                 answer, following = await self._send(request, limit)
                 if following is None or method != "GET":
                     break
