@@ -1,16 +1,16 @@
 """host: processes on this machine."""
 
+import asyncio
 import errno
 import os
 import signal
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.host.processes import _Protocol
 from app_server.runtime.launch import Launch
 from tests.support.files.fifos import open_fifo_to_write
 from tests.support.harness import WAIT_S
@@ -88,24 +88,20 @@ async def test_what_cannot_be_started_says_why() -> None:
 async def test_what_is_cancelled_while_it_starts_leaves_nothing_of_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    started: list[IO[str]] = []
-    real = _Protocol.connection_made
+    loop = asyncio.get_running_loop()
+    connect = loop.connect_write_pipe
 
-    def cancel_while_it_starts(protocol: Any, transport: Any) -> None:
-        reader = fifo.open()
-        assert reader.readline() == "here\n"
-        started.append(reader)
+    async def cancel_while_it_starts(*arguments: Any) -> Any:
+        # The process runs, and asyncio has not connected its pipes yet.
+        await holders.held(1)
         scope.cancel()
-        real(protocol, transport)
+        return await connect(*arguments)
 
-    monkeypatch.setattr(_Protocol, "connection_made", cancel_while_it_starts)
-    script = f"exec 3>{fifo}; sleep 600 & echo here >&3; wait"
-    async with processes() as local:
+    async with processes() as local, Holders(tmp_path).watch() as holders:
+        await local.reaper.ready()
+        monkeypatch.setattr(loop, "connect_write_pipe", cancel_while_it_starts)
+        script = f"exec 9>{holders.path}; sleep 600 & printf x >&9; wait"
         with anyio.CancelScope() as scope:
             async with local.run(Launch("sh", ["-c", script])):
                 await anyio.sleep_forever()
-        # All of its processes hold the pipe open.
-        with anyio.fail_after(WAIT_S), started[0] as reader:
-            await anyio.to_thread.run_sync(reader.read, abandon_on_cancel=True)
+        await holders.ended()
