@@ -1,12 +1,6 @@
-"""mcp: servers of loaded threads that are kept, changed, stopped and started again."""
+"""mcp: servers of loaded threads when settings are read again: kept, changed, stopped."""
 
-import json
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -19,78 +13,15 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import Settings
-from tests.support.files.fifos import read_fifo, write_fifo
 from tests.support.harness import (
-    WAIT_S,
-    Served,
-    WireClient,
-    calls,
     claim,
     serve,
     stdio_server,
-    write_config,
 )
-from tests.support.mcp_peers.calls import http_peer, raw_call, steps_until_settled
+from tests.support.mcp_peers.calls import http_peer, steps_until_settled
 from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.mcp_peers.reloads import Thread, thread_with, until_gone
 from tests.support.threads.stores import created, sessions_of
-
-
-@dataclass
-class Thread:
-    """A thread, its client, and the file behind its servers."""
-
-    served: Served
-    client: WireClient
-    id: str
-
-    def write(self, config: str) -> None:
-        write_config(self.served.home, self.served.model.url, config)
-
-    async def reload(self) -> None:
-        assert await self.client.call("config/mcpServer/reload") == {}
-
-    async def statuses(self, *names: str) -> list[tuple[str, str]]:
-        """Return the next notifications of servers, until those named have settled."""
-        found: list[tuple[str, str]] = []
-        waiting = set(names)
-        while waiting:
-            message = await self.client.wait_for("mcpServer/startupStatus/updated")
-            name, status = message["params"]["name"], message["params"]["status"]
-            found.append((name, status))
-            if status != "starting":
-                waiting.discard(name)
-        return found
-
-    async def direct(self, tool: str, server: str = "raw", **arguments: Any) -> Any:
-        result = await self.client.call(
-            "mcpServer/tool/call",
-            {"threadId": self.id, "server": server, "tool": tool, "arguments": arguments},
-        )
-        return json.loads(result["content"][0]["text"])
-
-    async def runtime(self) -> dict[str, str]:
-        status = await self.client.call("mcpServerStatus/list", {"threadId": self.id})
-        return {entry["name"]: entry["runtimeStatus"] for entry in status["data"]}
-
-    async def namespaces(self) -> list[str]:
-        """Run a turn and return the namespaces that its last request declared."""
-        assert (await self.client.turn(self.id, "hi"))["status"] == "completed"
-        tools = self.served.model.requests[-1].get("tools", [])
-        return [tool["name"] for tool in tools if tool["type"] == "namespace"]
-
-
-@asynccontextmanager
-async def thread_with(
-    home: Path, config: str, *names: str, overrides: Any = None
-) -> AsyncIterator[Thread]:
-    """Give a thread whose named servers have settled."""
-    async with serve(home, config=config) as served, served.client() as client:
-        thread = Thread(served, client, await client.start_thread(config=overrides))
-        await steps_until_settled(client, *names)
-        yield thread
-
-
-# Reload.
 
 
 @claim("mcp:reload-keeps")
@@ -162,16 +93,6 @@ async def test_a_reload_makes_the_servers_what_the_file_says(tmp_path: Path) -> 
         )
         assert error.message == "tool 'meta' is disabled for MCP server 'same'"
         await until_gone(changed, *stopped)
-
-
-async def until_gone(*pids: int) -> None:
-    """Wait until processes have ended."""
-    with anyio.fail_after(WAIT_S):
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                while True:
-                    os.kill(pid, 0)
-                    await anyio.lowlevel.checkpoint()
 
 
 @claim("mcp:reload-by-value")
@@ -263,77 +184,6 @@ async def test_a_thread_that_the_new_file_does_not_fit_keeps_its_servers(tmp_pat
         assert await thread.direct("whoami") == before
         thread.id = other
         assert await thread.runtime() == {}
-
-
-@asynccontextmanager
-async def running_call(thread: Thread, folder: Path, server: str) -> AsyncIterator[tuple[int, Any]]:
-    """Hold a call at its server; gives the id of the request and what lets the call end."""
-    reached, opened = folder / "reached", folder / "opened"
-    os.mkfifo(reached)
-    os.mkfifo(opened)
-    arguments = {"reached": str(reached), "opened": str(opened)}
-    request = await thread.client.request(
-        "mcpServer/tool/call",
-        {"threadId": thread.id, "server": server, "tool": "wait", "arguments": arguments},
-    )
-    assert await read_fifo(reached) == "here"
-
-    async def let_end() -> None:
-        await write_fifo(opened, "go")
-
-    yield request, let_end
-
-
-@claim("mcp:reload-lease")
-async def test_a_call_ends_on_the_connection_it_began_on(tmp_path: Path) -> None:
-    config = stdio_server("raw", env='{ WHO = "a" }') + stdio_server("gone")
-    async with thread_with(tmp_path, config, "raw", "gone") as thread:
-        old, _ = await thread.direct("whoami")
-        async with running_call(thread, tmp_path, "raw") as (request, let_end):
-            thread.write(stdio_server("raw", env='{ WHO = "b" }'))
-            await thread.reload()
-            assert await thread.statuses("raw") == [("raw", "starting"), ("raw", "ready")]
-            new, who = await thread.direct("whoami")
-            assert (new != old, who) == (True, "b")
-            os.kill(old, 0)
-            await let_end()
-            answer = await thread.client.answer(request)
-            assert answer["result"]["content"] == [{"type": "text", "text": str(old)}]
-        await until_gone(old)
-
-
-async def test_a_call_that_does_not_end_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.MIN_LEASE_S", 0)
-    config = stdio_server("raw", tool_timeout_sec="60")
-    async with thread_with(tmp_path, config, "raw") as thread:
-        old, _ = await thread.direct("whoami")
-        slow = {"threadId": thread.id, "server": "raw", "tool": "slow"}
-        request = await thread.client.request("mcpServer/tool/call", slow)
-        thread.write(stdio_server("raw", tool_timeout_sec="0.2"))
-        await thread.reload()
-        assert await thread.statuses("raw") == [("raw", "ready")]
-        thread.write("")
-        await thread.reload()
-        answer = await thread.client.answer(request)
-        assert answer["error"]["message"] == "tool call failed for `raw/slow`: Transport closed"
-        await until_gone(old)
-
-
-async def test_an_unloaded_thread_waits_for_no_call(tmp_path: Path) -> None:
-    async with thread_with(tmp_path, stdio_server("raw"), "raw") as thread:
-        old, _ = await thread.direct("whoami")
-        slow = {"threadId": thread.id, "server": "raw", "tool": "slow"}
-        request = await thread.client.request("mcpServer/tool/call", slow)
-        thread.write("")
-        await thread.reload()
-        assert await thread.runtime() == {}
-        await thread.client.turn(thread.id, "hi")
-        await thread.client.call("thread/archive", {"threadId": thread.id})
-        answer = await thread.client.answer(request)
-        assert answer["error"]["data"] == {"code": "mcpTransportClosed"}
-        await until_gone(old)
 
 
 @claim("mcp:reload-starting")
@@ -432,63 +282,3 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
         assert list(third.servers.servers) == []
         await sessions.aclose()
     await store.aclose()
-
-
-# A server that died.
-
-
-@claim("mcp:revival", "mcp:death")
-async def test_a_process_that_died_is_started_again_before_it_is_needed(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    async with thread_with(tmp_path, stdio_server("raw", "log", str(log)), "raw") as thread:
-        first, _ = await thread.direct("whoami")
-        client, model = thread.client, thread.served.model
-        model.scripts += [calls(raw_call("die"), raw_call("meta")), calls(raw_call("whoami"))]
-        params = {"threadId": thread.id, "input": [{"type": "text", "text": "go"}]}
-        await client.call("turn/start", params)
-        messages = await client.until("turn/completed")
-        shown = [
-            message["params"].get("status") or message["params"]["item"]["status"]
-            for message in messages
-            if message["method"] == "mcpServer/startupStatus/updated"
-            or (
-                message["method"] == "item/completed"
-                and message["params"]["item"]["type"] == "mcpToolCall"
-            )
-        ]
-        # Not between the calls of one response, but before the next request; no call is repeated.
-        assert shown == ["failed", "failed", "starting", "ready"]
-        assert log.read_text().count('"die"') == 1
-        for request in model.requests:
-            assert request["tools"][-1]["name"] == "mcp__raw"
-        second, _ = await thread.direct("whoami")
-        assert second != first
-        # Clients' own calls start it again too.
-        die = {"threadId": thread.id, "server": "raw", "tool": "die"}
-        await client.refusal("mcpServer/tool/call", die)
-        assert await thread.runtime() == {"raw": "failed"}
-        third, _ = await thread.direct("whoami")
-        assert third not in (first, second)
-        assert await thread.statuses("raw") == [("raw", "starting"), ("raw", "ready")]
-
-
-@claim("mcp:revival-once")
-async def test_a_process_that_does_not_come_back_is_left_alone(tmp_path: Path) -> None:
-    flag = tmp_path / "flag"
-    config = stdio_server("raw", "unless", str(flag))
-    async with thread_with(tmp_path, config, "raw") as thread:
-        flag.touch()
-        die = {"threadId": thread.id, "server": "raw", "tool": "die"}
-        await thread.client.refusal("mcpServer/tool/call", die)
-        whoami = {**die, "tool": "whoami"}
-        error = await thread.client.refusal("mcpServer/tool/call", whoami)
-        assert error.data == {"code": "mcpServerUnavailable"}
-        assert await thread.statuses("raw") == [("raw", "starting"), ("raw", "failed")]
-        assert await thread.namespaces() == ["mcp__raw"]
-        again = await thread.client.refusal("mcpServer/tool/call", whoami)
-        assert again.message == error.message
-        flag.unlink()
-        await thread.reload()
-        # No notification of another start came in between.
-        assert await thread.statuses("raw") == [("raw", "starting"), ("raw", "ready")]
-        await thread.direct("whoami")
