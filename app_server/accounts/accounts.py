@@ -214,7 +214,7 @@ class Accounts:
     async def sign_out(self) -> None:
         """Forget the credentials, also those that a client supplied, and give tokens back.
 
-        Returns when the issuer has heard of it, or did not answer for REVOKE_S.
+        Returns when the issuer has answered, or did not answer for REVOKE_S.
 
         Raises:
             AccountError: what is stored is there still.
@@ -287,7 +287,7 @@ class Accounts:
         try:
             if record.refresh_token is None:
                 raise RefreshFailed(REFUSED)
-            # A refresh token may work once: what comes for it must be heard, and kept.
+            # A refresh token may work once: the answer must be read, and kept.
             with anyio.CancelScope(shield=True):
                 answer = await self._issuer.renew(record, reason)
                 renewed = record.renewed(answer, self._now_ms())

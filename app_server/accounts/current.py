@@ -32,7 +32,7 @@ Listener: TypeAlias = Callable[[AuthState], None]
 
 
 class CurrentAccount:
-    """Who is signed in, where the token comes from, and who hears of changes."""
+    """Who is signed in, where the token comes from, and who is called after changes."""
 
     def __init__(self) -> None:
         self.state = AuthState()

@@ -1,4 +1,4 @@
-"""Counters of what threads do, fed with the events that their clients hear.
+"""Counters of what threads do, fed with the events that their clients are sent.
 
 Source: docs/operations.md, "Counts of use".
 """

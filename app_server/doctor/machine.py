@@ -30,7 +30,7 @@ class Machine:
     """Unix seconds."""
     sandbox: SandboxLauncher = field(default_factory=SandboxLauncher)
     progress: Callable[[str], None] = lambda _: None
-    """Hears what takes long."""
+    """Is called with what takes long."""
 
     @property
     def config_file(self) -> Path:

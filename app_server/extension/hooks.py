@@ -55,15 +55,15 @@ class TurnHooks(Protocol):
         """Return what the item shows; asked once, before `item/started`."""
 
     def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
-        """Hear what the user sent, at the start of a turn or in the middle of it."""
+        """Take what the user sent, at the start of a turn or in the middle of it."""
         return
 
     def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
-        """Hear that a call was made and is over; one that was not approved was not made."""
+        """Note that a call was made and is over; one that was not approved was not made."""
         return
 
     def turn_ended(self, thread_id: str, turn_id: str) -> None:
-        """Hear that nothing more will come of a turn."""
+        """Note that nothing more will come of a turn."""
         return
 
 

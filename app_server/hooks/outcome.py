@@ -102,7 +102,7 @@ def _refusal(
             if decision == "deny":
                 return _text(members, "permissionDecisionReason") or "a hook refused the call"
             if decision is not None and not (decision == "allow" and "updatedInput" in members):
-                # Whoever asks for more rights than the user's settings give is not heard.
+                # Asking for more rights than the user's settings give has no effect.
                 return failed(f"PreToolUse hook returned unsupported permissionDecision:{decision}")
         case "PermissionRequest":
             if _behavior(members) == "deny":

@@ -41,7 +41,7 @@ MAX_ENVIRONMENTS = 64
 MAX_ID_CHARS = 1024
 
 ConnectionCallback: TypeAlias = Callable[[str, bool], None]
-"""Hears the id of an environment, and whether it is connected now."""
+"""Takes the id of an environment, and whether it is connected now."""
 
 
 class UnknownEnvironment(Exception):
@@ -56,7 +56,7 @@ class NotAdded(Exception):
 
 
 MakePlace: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[bool], None]], "RemoteEnvironment"]
-"""Takes who owns its connection, and who hears when there is one and when not any more."""
+"""Takes who owns its connection, and who is called when there is one and when not any more."""
 
 
 class Environments:

@@ -167,8 +167,9 @@ async def serve_connection(
 ) -> None:
     """Hold a connection to a server from start to end; returns when it is over.
 
-    The owner hears `ready` or `failed`, before anything is torn down, and decides with `stop` when
-    the connection ends; it ends too when the server does. Cancelling stops the server as well.
+    The owner's `ready` or `failed` is called before anything is torn down. The owner decides with
+    `stop` when the connection ends; it ends too when the server does. Cancelling stops the server
+    as well.
     """
     tokens = tokens_of(config, processes)
     elsewhere = config.environment_id != LOCAL

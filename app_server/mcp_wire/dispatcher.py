@@ -253,7 +253,7 @@ class Dispatcher:
     ) -> None:
         try:
             reply = await self._reply(request, answer, scope)
-            # The server does not want to hear of a request that it has cancelled.
+            # The server wants no answer to a request that it has cancelled.
             if reply is not None:
                 await self._send_if_open(reply)
         finally:

@@ -32,5 +32,5 @@ class FirstSandboxes:
         return params if policy is None else {"sandboxPolicy": policy, **params}
 
     def begun(self, params: JsonObject) -> None:
-        """Hear that a turn with these parameters was accepted: the thread has its policy now."""
+        """Note that a turn with these parameters was accepted: the thread has its policy now."""
         self._waiting.pop(params["threadId"], None)

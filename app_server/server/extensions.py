@@ -73,7 +73,7 @@ async def _approve(file: ConfigFile, path: Sequence[str]) -> None:
 def join_skills(
     settings: Settings, plugins: Plugins, hub: Hub, background: anyio.abc.TaskGroup
 ) -> SkillCatalog:
-    """Find the skills of the user, of projects and of plugins; clients hear of changes."""
+    """Find the skills of the user, of projects and of plugins; clients are notified of changes."""
     event = Lazy("the notification of skills", _load_skills_changed)
 
     def changed() -> None:

@@ -41,7 +41,7 @@ class Publisher:
 
     @property
     def began(self) -> bool:
-        """Whether a client has heard of the thread since it was loaded."""
+        """Whether the thread was announced to a client since it was loaded."""
         return self._waiting is None
 
     def begin(self) -> None:

@@ -106,6 +106,6 @@ class UserCommands:
         if self.parts.slot.run is turn:
             await self.parts.slot.idle.wait()
         if turn.scope.cancel_called:
-            # Whoever waits for it hears if its end cannot be written.
+            # Whoever waits for it gets the error if its end cannot be written.
             with suppress(OSError):
                 await running.stop()

@@ -160,7 +160,7 @@ class _GroupCommit:
         try:
             await anyio.to_thread.run_sync(self._ledger.put, entries)
         except Exception:
-            # Whoever waits behind tries again by itself, and hears of its own failure.
+            # Whoever waits behind tries again by itself, and gets its own error.
             del group[own]
             self._waiting = group | self._waiting
             raise

@@ -72,7 +72,7 @@ class LazySignals:
         return () if self._signals.value is None else self._signals.value.unseen()
 
     def log_grew(self, state: ThreadState) -> None:
-        """Hear that a thread's log has more lines; never waits."""
+        """Note that a thread's log has more lines; never waits."""
         if self._signals.value is not None:
             self._signals.value.log_grew(state)
 

@@ -206,7 +206,7 @@ class Signals:
     # What the work with threads says.
 
     def log_grew(self, state: ThreadState) -> None:
-        """Hear that a thread's log has more lines; never waits."""
+        """Note that a thread's log has more lines; never waits."""
         if self._entries.open.has(state.id):
             self._schedule.add(state.id)
 

@@ -61,7 +61,7 @@ class LogFiles:
             writer.append([state.created], sync=True)
             self.index().put([ThreadRow.of(state)], is_open=True)
         except BaseException:
-            # Nobody hears of it, so it does not exist.
+            # Nobody was told of it, so it does not exist.
             writer.path.unlink(missing_ok=True)
             writer.close()
             raise

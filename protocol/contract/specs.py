@@ -161,7 +161,7 @@ class MethodSpec:
 
 @dataclass(frozen=True, slots=True)
 class NotificationSpec:
-    """One notification: where its type is, and who hears it."""
+    """One notification: where its type is, and who is sent it."""
 
     area: str
     params_name: str

@@ -37,7 +37,7 @@ def message_definitions() -> Definitions:
                     "format": "int64",
                 },
                 "seq": {
-                    "description": "The number of an event that its thread's listeners hear.",
+                    "description": "The number of an event in the stream of its thread.",
                     "type": "integer",
                     "format": "uint64",
                     "minimum": 0,

@@ -5186,7 +5186,7 @@ export type ServerDiagnosticsThreads = {
 export type ServerNotification = {
   /** When the server sent it, Unix milliseconds. */
   emittedAtMs: number;
-  /** The number of an event that its thread's listeners hear. */
+  /** The number of an event in the stream of its thread. */
   seq: number;
 } & ({
   method: "account/login/completed";

@@ -334,7 +334,7 @@ async def test_messages_that_a_server_does_not_take_have_a_bound(
 async def test_messages_that_nobody_takes_let_their_bringer_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app_server.mcp_wire.http.inbox.MAX_UNHEARD", 1)
+    monkeypatch.setattr("app_server.mcp_wire.http.inbox.MAX_WAITING", 1)
     inbox = Inbox()
     note = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
     await inbox.put(note)

@@ -41,7 +41,7 @@ class Application(Protocol):
 
 
 class OpenStreams:
-    """Which sessions have a stream open, on which they hear what the server asks.
+    """Which sessions have a stream open, on which they get what the server asks.
 
     Source: MCP 2025-06-18, "Listening for Messages from the Server".
     """

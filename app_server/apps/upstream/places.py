@@ -123,7 +123,7 @@ class Places:
                 place.set_result(None)
 
     def close(self) -> None:
-        """Give no more places; whoever waits hears it."""
+        """Give no more places; whoever waits is told."""
         self._closed = True
         for place in self._queue:
             if not place.done():

@@ -18,7 +18,7 @@ from protocol.model import Json, JsonObject
 
 
 class Listener(Protocol):
-    """Who hears what the app-server says by itself. Both are awaited before more is read."""
+    """Who takes what the app-server sends by itself. Both are awaited before more is read."""
 
     async def on_event(self, event: Notification) -> None:
         """Take an event."""

@@ -31,7 +31,7 @@ _UNKNOWN_THREAD = ("threadNotFound", "invalidThreadId")
 
 
 class Runs:
-    """Which calls hear of which thread."""
+    """Which calls are sent the events of which thread."""
 
     def __init__(self) -> None:
         self._of_thread: dict[str, list[ToolRun]] = {}
@@ -41,11 +41,11 @@ class Runs:
         return tuple(self._of_thread.get(thread_id, ()))
 
     def join(self, thread_id: str, run: "ToolRun") -> None:
-        """Let a call hear of a thread from now on."""
+        """Send a call the events of a thread from now on."""
         self._of_thread.setdefault(thread_id, []).append(run)
 
     def leave(self, thread_id: str, run: "ToolRun") -> bool:
-        """Let it hear no more; returns whether it was the last one."""
+        """Send it no more; returns whether it was the last one."""
         runs = self._of_thread[thread_id]
         runs.remove(run)
         if not runs:

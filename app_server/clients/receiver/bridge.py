@@ -1,6 +1,6 @@
 """The bridge: takes signals off the stream, and carries them to the agent one after another.
 
-Invariant: a signal is in the ledger before the router hears that it may forget it; one task
+Invariant: a signal is in the ledger before the router is told that it may forget it; one task
 injects, the oldest signal first.
 Source: docs/receiver.md.
 """
@@ -167,7 +167,7 @@ class BridgeSession:
         """Whether this process has the session; others of the same session only show signals."""
 
     def tools_were_listed(self) -> None:
-        """Hear that the agent has the receiver's tools."""
+        """Note that the agent has the receiver's tools."""
         self._surface.tools_were_listed()
 
     async def send(self, envelope: Envelope) -> None:

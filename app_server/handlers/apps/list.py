@@ -43,7 +43,7 @@ class AppListHandlers:
         self.routes: Routes = {"app/list": self.list_apps}
 
     async def list_apps(self, context: RequestContext, params: AppsListParams) -> AppsListResponse:
-        """Merge the directory with what the account can use; clients hear of it as it comes."""
+        """Merge the directory with what the account can use; clients are notified as it comes."""
         apps = self._services.apps
         if apps is None:
             return AppsListResponse(data=[])

@@ -88,7 +88,7 @@ def warn_of_config(
 def announce_settings(
     hub: Hub, context: RequestContext, session: ThreadSession, warnings: Sequence[str]
 ) -> None:
-    """Have clients hear, after the answer, of settings that a request has changed."""
+    """Notify clients, after the answer, of settings that a request has changed."""
     thread_id, settings = session.thread.id, thread_settings(session.thread.state.settings)
     event = ThreadSettingsUpdatedNotification(thread_id=thread_id, thread_settings=settings)
     context.after_answer(hub.emit, thread_id, event)

@@ -1,4 +1,4 @@
-"""How a client comes to hear of a thread that is loaded: from where, and what it is shown before.
+"""How a client subscribes to a loaded thread: from which event on, and what it is shown before.
 
 Source: docs/wire.md, "Replay", "Joining a running turn".
 """
@@ -25,7 +25,7 @@ from protocol.turns.turn import Turn
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """One client's way in; it hears nothing before `Hub.release`."""
+    """One client's way in; it is sent nothing before `Hub.release`."""
 
     position: Position
     """What comes after it follows the answer."""
@@ -74,7 +74,7 @@ def join(
     with_turns: bool,
     page: TurnsPage | None = None,
 ) -> Joining:
-    """Subscribe a client, held, so that what it is shown and what it hears later fit together.
+    """Subscribe a client, held, so that what it is shown and what it is sent later fit together.
 
     Never waits: what is shown is the state at the position, to the event. `logged` are the turns
     that the log had a moment ago, where memory does not have them all, and `page` is some of them.
@@ -113,7 +113,7 @@ def _page_now(
 
 
 def _shown_turns(session: ThreadSession, logged: Sequence[Turn]) -> list[Turn]:
-    """Show the turns that clients have heard of, and what there is of the running one."""
+    """Show the turns that were announced to clients, and what there is of the running one."""
     turns = turns_of_state(session.thread.state, session.thread.open_items.snapshot())
     if logged:
         turns = turns_with_log(turns, logged)

@@ -50,7 +50,7 @@ BEGIN_TRIES = 10
 """For folders that come and go while a watch begins."""
 
 OnChange: TypeAlias = Callable[[Sequence[str]], None]
-"""Hears the paths that changed, in order."""
+"""Takes the paths that changed, in order."""
 
 Owner: TypeAlias = Hashable
 

@@ -33,7 +33,7 @@ class Gate(Protocol):
         """Say whether a connection may be made, None if it may; perhaps asks somebody first."""
 
     async def refused(self, target: Target, why: Refusal) -> None:
-        """Hear of a connection that was refused although `decide` had nothing against it."""
+        """Note a connection that was refused although `decide` had nothing against it."""
 
 
 class Refused(Exception):

@@ -1,4 +1,4 @@
-"""Where the browser comes back to: a listener that hears one answer and goes away."""
+"""Where the browser comes back to: a listener that takes one answer and closes."""
 
 import hmac
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class CallbackAnswer:
 
 
 class CallbackListener:
-    """A port on 127.0.0.1; `wait` hears what arrives there."""
+    """A port on 127.0.0.1; `wait` returns what arrives there."""
 
     def __init__(self, listener: LoopbackListener) -> None:
         self._listener = listener

@@ -142,7 +142,7 @@ class TokenSource:
                 credential.client_id, credential.client_secret, credential.client_auth_method
             )
             form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
-            # A refresh token works once: what comes for it must be heard, and kept.
+            # A refresh token works once: the answer must be read, and kept.
             with anyio.CancelScope(shield=True):
                 with anyio.fail_after(HEAR_OUT_S):
                     token = await request_token(web, found, client, form)

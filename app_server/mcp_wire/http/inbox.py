@@ -9,7 +9,7 @@ from typing import Self
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, RequestId
 
-MAX_UNHEARD = 64
+MAX_WAITING = 64
 """Messages; whoever brings another one waits."""
 
 
@@ -17,7 +17,7 @@ class Inbox:
     """The reading end of a transport. It does not end by itself: HTTP does not."""
 
     def __init__(self) -> None:
-        self._messages: asyncio.Queue[SessionMessage] = asyncio.Queue(MAX_UNHEARD)
+        self._messages: asyncio.Queue[SessionMessage] = asyncio.Queue(MAX_WAITING)
 
     async def put(self, message: JSONRPCMessage) -> None:
         """Bring a message; waits while too many have not been taken."""

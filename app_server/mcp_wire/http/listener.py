@@ -1,4 +1,4 @@
-"""Hears a server out: the response to a request, as JSON or as events, and the session's stream.
+"""Reads what a server sends: responses, as JSON or as events, and the session's stream.
 
 A stream of events that ends without the answer is asked for again, from its last event on.
 Source: MCP 2025-06-18, "Transports"; WHATWG HTML, 9.2; docs/mcp.md, "Connections".

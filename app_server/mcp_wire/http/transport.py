@@ -37,8 +37,8 @@ MAX_CALLS = 95
 
 MAX_ONE_WAY = 4
 """Notifications and answers under way at a time, on connections of their own: a server that does
-not answer must still hear that we gave up. With these, the session's stream and the calls there are
-100 connections at most."""
+not answer must still be told that we gave up. With these, the session's stream and the calls there
+are 100 connections at most."""
 
 MAX_ONE_WAY_WAITING = 1000
 """Notifications and answers that wait for their turn; those above that are dropped."""

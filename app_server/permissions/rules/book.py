@@ -77,7 +77,7 @@ class RuleBook:
     async def broken_before(self) -> list[BrokenRules]:
         """Return the files that are broken, and that `on_broken` was called with before this call.
 
-        So whoever comes now can be sent what it has missed; of all else it hears with the others.
+        So whoever comes now can be sent what it has missed; it is sent all else with the others.
         """
         before = self._broken
         await self.current()

@@ -88,7 +88,7 @@ class Hub:
     def hold(self, connection_id: ConnectionId, thread_id: ThreadId, position: Position) -> None:
         """Subscribe a connection, but send it nothing before `release`.
 
-        It knows the thread's stream up to `position`, and hears of the rest then.
+        It knows the thread's stream up to `position`, and is sent the rest then.
         """
         if connection_id in self._peers:
             self.subscribers.hold(connection_id, thread_id, position)

@@ -26,7 +26,7 @@ class TurnSlot:
         self.run: TurnRun | None = None
         """The running turn, if there is one."""
         self.unpublished_turn_id: str | None = None
-        """The turn that was accepted and that no client has heard of yet."""
+        """The turn that was accepted and that was not announced yet."""
         self.idle = anyio.Event()
         """Set while no turn runs."""
         self.idle.set()

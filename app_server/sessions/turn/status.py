@@ -1,4 +1,4 @@
-"""The status of a loaded thread: what it is, and when clients hear of a change."""
+"""The status of a loaded thread: what it is, and when clients are notified of a change."""
 
 from collections import Counter
 from collections.abc import Iterator

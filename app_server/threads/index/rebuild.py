@@ -21,7 +21,7 @@ REBUILD_STEP = 200
 def rebuild(index: ThreadIndex, home: Path, progress: Callable[[int], None]) -> int:
     """Fill an index that is not complete; returns how many threads it found.
 
-    Threads that are in it stay as they are. `progress` hears of every REBUILD_STEP threads.
+    Threads that are in it stay as they are. `progress` is called after every REBUILD_STEP threads.
 
     Raises:
         OSError: the index cannot be written. Logs that cannot be read are left out.

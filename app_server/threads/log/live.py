@@ -38,7 +38,7 @@ class LiveThread:
         changed: Callable[[ThreadState], None],
         warnings: Sequence[str] = (),
     ) -> None:
-        """`writer` None keeps the thread in memory alone; `changed` hears of every append.
+        """`writer` None keeps the thread in memory alone; `changed` is called after every append.
 
         `warnings` say what could not be read when it was loaded.
         """
@@ -69,7 +69,7 @@ class LiveThread:
         return taken
 
     def watch(self, changed: Callable[[ThreadState], None]) -> None:
-        """Let somebody else hear of every append; never waits."""
+        """Call somebody else after every append; never waits."""
         self._watch = changed
 
     async def append(self, *records: Record, sync: bool = True) -> None:

@@ -58,7 +58,7 @@ Progress: TypeAlias = Callable[[str], None]
 
 
 def examine(home: Path, progress: Progress) -> list[Check]:
-    """Check a home without changing anything in it; `progress` hears what is going on."""
+    """Check a home without changing anything in it; `progress` is called with what is going on."""
     folder = check_home(home)
     if folder.status == "error" and not is_folder(home):
         return [folder]

@@ -109,7 +109,7 @@ class Asker:
         allowed the action, this once. `announce` is called before anybody is asked, and where only
         the user is, once the thread's status shows that. `check` raises Denied for an answer that
         does not allow the action. `on_denied` is called before that comes out, while the status is
-        still that. Cancelling withdraws the question: clients hear that it is settled.
+        still that. Cancelling withdraws the question: clients are told that it is settled.
 
         Raises:
             Denied: somebody refused, nobody answered in time, or the answer made no sense.

@@ -150,7 +150,7 @@ class Reviewer:
 
 
 class _ReviewEvents:
-    """What a thread's clients hear of one review."""
+    """What a thread's clients are sent of one review."""
 
     def __init__(self, recorder: TurnRecorder, planned: PlannedAction) -> None:
         self._recorder = recorder

@@ -31,7 +31,7 @@ class HostedServer:
         resources: Mapping[str, JsonObject],
         on_list: Callable[[], None],
     ) -> None:
-        """Take the tools, the contents of resources by URI, and who hears that tools are listed."""
+        """Take the tools, and resources by URI; `on_list` is called when tools are listed."""
         self._tools = tools
         self._resources = resources
         self._on_list = on_list

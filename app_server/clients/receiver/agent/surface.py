@@ -96,7 +96,7 @@ class CodexSurface:
         return self._recipient.thread_id if self.is_connected and self._recipient else None
 
     def tools_were_listed(self) -> None:
-        """Hear that the agent has the receiver's tools: from now on signals may name them."""
+        """Note that the agent has the receiver's tools: from now on signals may name them."""
         self._tools_listed.set()
 
     async def until_tools_listed(self) -> None:

@@ -93,7 +93,7 @@ class SessionStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether the router can be heard."""
+        """Whether the router can be read from."""
         return self._socket is not None
 
     async def run(self) -> None:

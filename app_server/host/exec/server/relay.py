@@ -74,7 +74,7 @@ class Relay:
         self._send = send
         self.killed = anyio.Event()
         self.child: Child | None = None
-        """Set before the client hears that the process runs."""
+        """Set before the client is told that the process runs."""
         self._outlets = {"stdout": _Outlet(), "stderr": _Outlet()}
         self._untaken = 0
         self._input = anyio.Event()
