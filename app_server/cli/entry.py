@@ -8,12 +8,17 @@ import importlib
 import sys
 
 from app_server import VERSION
+from app_server.runtime.standard_streams import run_program
 
 RECEIVER = "receiver"
 
 
 def main() -> int:
     """Run the program that the first word names; returns its exit status."""
+    return run_program("app-server", _main)
+
+
+def _main() -> int:
     words = sys.argv[1:]
     if words == ["--version"]:
         # Editors ask for it before they start a server.

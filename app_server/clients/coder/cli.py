@@ -14,6 +14,7 @@ from app_server.clients.command_line import MAX_PORT, command_parser, whole_numb
 from app_server.clients.receiver.agent.environment import MODES, check_url
 from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file
 from app_server.config.home import resolve_home
+from app_server.runtime.standard_streams import run_program
 from app_server.runtime.user_paths import expand_user
 
 INSTALL = "install"
@@ -36,6 +37,11 @@ Ports {FIRST_PORT} to {LAST_PORT} are tried in order. The server and the agent a
 PRISM_AGENT_SURFACE, PRISM_CODEX_APP_SERVER_MODE and PRISM_CODEX_APP_SERVER_URL, where
 `app-server receiver` finds them. What happens is logged to coder/coder.log in the home folder
 (APP_SERVER_HOME, else CODEX_HOME, else the platform's)."""
+
+
+def program() -> int:
+    """Run the command line of this process; returns the exit status."""
+    return run_program("coder", main)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -167,4 +173,4 @@ def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -34,6 +34,7 @@ from app_server.clients.token_file import (
 from app_server.config.home import resolve_home
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.files.secret import StoreFailed, lock_file, read_private, write_private
+from app_server.runtime.standard_streams import tell
 from app_server.runtime.user_paths import expand_user
 
 DEFAULT_SESSION = "agent"
@@ -166,10 +167,9 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
         modes=modes,
     )
     if sys.stdin is not None and sys.stdin.isatty():
-        print(
+        tell(
             "app-server receiver: an agent is expected on stdin, which speaks MCP; without one "
-            "signals are injected all the same. Ctrl-D ends it.",
-            file=sys.stderr,
+            "signals are injected all the same. Ctrl-D ends it."
         )
     with open_ledger(settings.ledger_path) as ledger, lock_file(settings.lock_path) as lock:
         asyncio.run(serve(settings, ledger, lock, VERSION))
@@ -195,8 +195,8 @@ def _route(home: Path, options: argparse.Namespace) -> int:
 
     def ready(url: str) -> None:
         if key_file is not None:
-            print(f"key file: {key_file}", file=sys.stderr)
-        print(f"listening on: {url}", file=sys.stderr, flush=True)
+            tell(f"key file: {key_file}")
+        tell(f"listening on: {url}")
 
     # Imported late: a bridge has no use for it.
     router = importlib.import_module("app_server.clients.receiver.demo_router.server")

@@ -1,0 +1,106 @@
+"""Stdout and stderr of a program: closed, on a full disk, or a pipe that nobody reads any more.
+
+Source: stdio(3); the documentation of Python, signal, "Note on SIGPIPE".
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+STDOUT, STDERR = 1, 2
+
+
+class _Watched:
+    """A stream that remembers what it could not write. Of a closed one there is nothing to tell."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.stream = stream
+        self.problem: OSError | None = None
+
+    def write(self, text: str) -> int:
+        try:
+            return len(text) if self.stream is None else self.stream.write(text)
+        except OSError as exc:
+            self.problem = exc
+            raise
+
+    def flush(self) -> None:
+        try:
+            if self.stream is not None and not self.stream.closed:
+                self.stream.flush()
+        except OSError as exc:
+            self.problem = exc
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def end(self, number: int) -> None:
+        """Write what was not written yet; `number` is the stream's descriptor."""
+        with suppress(OSError):
+            self.flush()
+        if self.problem is not None:
+            # The interpreter would try again at its end, and complain.
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, number)
+            os.close(nothing)
+
+
+def run_program(name: str, main: Callable[[], int]) -> int:
+    """Run a program to its end, and return its exit status; 1 if stdout did not take all of it.
+
+    It is told why, unless the reader of a pipe has just gone, as `head` does.
+    """
+    _open_closed()
+    before = sys.stdout, sys.stderr
+    out, err = _Watched(sys.stdout), _Watched(sys.stderr)
+    if sys.stdout is not None:
+        sys.stdout = cast("TextIO", out)
+    sys.stderr = cast("TextIO", err)
+    try:
+        status = main()
+    except SystemExit:
+        if _end(name, out, err):
+            raise
+        return 1
+    except OSError:
+        if out.problem is None and err.problem is None:
+            raise
+        status = 1
+    finally:
+        sys.stdout, sys.stderr = before
+    return status if _end(name, out, err) else 1
+
+
+def print_now(text: str) -> bool:
+    """Print a line to stdout at once; False if it did not take it, which is told at the end."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        return False
+    return True
+
+
+def tell(text: str) -> None:
+    """Print a line to stderr at once; who serves clients goes on if nobody can be told."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _open_closed() -> None:
+    # A file that is opened would otherwise get the number of a closed one, and what is printed.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(number, True)
+    os.close(number)
+
+
+def _end(name: str, out: _Watched, err: _Watched) -> bool:
+    """Whether stdout has taken all that was printed."""
+    out.end(STDOUT)
+    if out.problem is not None and not isinstance(out.problem, BrokenPipeError):
+        with suppress(OSError):
+            err.write(f"{name}: stdout cannot be written: {out.problem.strerror}\n")
+    err.end(STDERR)
+    return out.problem is None
