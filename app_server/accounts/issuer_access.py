@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HEAR_OUT_S = 20.0
+ANSWER_S = 20.0
 """How long the answer to a refresh is waited for, even when nobody wants it any more."""
 
 REVOKE_S = 10.0
@@ -46,9 +46,9 @@ class IssuerAccess:
         Raises:
             RefreshFailed: it will never give any.
             AccountError: it did not give any.
-            TimeoutError: it has not answered within HEAR_OUT_S.
+            TimeoutError: it has not answered within ANSWER_S.
         """
-        with anyio.fail_after(HEAR_OUT_S):
+        with anyio.fail_after(ANSWER_S):
             issuer = await self._load()
             return await issuer.renew(record, reason)
 

@@ -12,24 +12,26 @@ from app_server.threads.repair.doctor import Check, Status
 
 SECRET_FILES = (ACCOUNT_FILE, MCP_FILE)
 """With credentials: for nobody else to read."""
-OBEYED_FILES = ("config.toml", "hooks.json", "AGENTS.md")
+SETTINGS_FILES = ("config.toml", "hooks.json", "AGENTS.md")
 """The server does what they say: for nobody else to write."""
-OBEYED_FOLDERS = ("rules", "skills", "plugins")
+SETTINGS_FOLDERS = ("rules", "skills", "plugins")
 
 
 def check_modes(machine: Machine) -> Check:
     """Look at owners and modes; those of the folders with threads are in the check of the home."""
-    check = Check("modes", message="files with credentials, and files that the server obeys")
+    check = Check(
+        "modes", message="files with credentials, and files with settings and instructions"
+    )
     if (problem := _unreachable(machine.home)) is not None:
         check.add("error", f"{machine.home}: {problem}")
         check.advise(f"let {machine.home} be a folder that this user can use")
         return check
     for name in SECRET_FILES:
         _look(machine.home / name, _SECRET, check)
-    for name in (*OBEYED_FILES, *OBEYED_FOLDERS):
-        _look(machine.home / name, _OBEYED, check)
+    for name in (*SETTINGS_FILES, *SETTINGS_FOLDERS):
+        _look(machine.home / name, _SETTINGS, check)
     if (profile := machine.profile_file) is not None:
-        _look(profile, _OBEYED, check)
+        _look(profile, _SETTINGS, check)
     return check
 
 
@@ -54,7 +56,7 @@ class _Rule:
 
 
 _SECRET = _Rule(stat.S_IRWXG | stat.S_IRWXO, "go=", "use", "error")
-_OBEYED = _Rule(stat.S_IWGRP | stat.S_IWOTH, "go-w", "change", "warning")
+_SETTINGS = _Rule(stat.S_IWGRP | stat.S_IWOTH, "go-w", "change", "warning")
 
 
 def _look(path: Path, rule: _Rule, check: Check) -> None:

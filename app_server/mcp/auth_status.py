@@ -22,7 +22,7 @@ AuthStatus: TypeAlias = Literal["unknown", "unsupported", "notLoggedIn", "bearer
 DISCOVERY_S = 5.0
 """For finding out whether a server that did not let us in offers a sign-in."""
 
-PATIENCE_S = 0.5
+CONNECTED_DISCOVERY_S = 0.5
 """The same for a server that let us in without one: nobody should have to wait for it."""
 
 KEPT_S = 300.0
@@ -55,7 +55,7 @@ class AuthProbe:
             if transport.header_command is not None:
                 # Its headers may be all that the server wants; asking would be asking without them.
                 return "unknown"
-            limit_s = PATIENCE_S if server.status == "connected" else DISCOVERY_S
+            limit_s = CONNECTED_DISCOVERY_S if server.status == "connected" else DISCOVERY_S
             return await self._found_out(config, transport, limit_s)
         except OAuthFailed:
             return "unsupported"

@@ -33,7 +33,7 @@ class Silent:
 async def test_an_issuer_that_does_not_answer_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(issuer_access, "HEAR_OUT_S", 0.01)
+    monkeypatch.setattr(issuer_access, "ANSWER_S", 0.01)
     monkeypatch.setattr(issuer_access, "REVOKE_S", 0.01)
     silent = Silent()
     access = IssuerAccess(silent)

@@ -24,7 +24,7 @@ from tests.support.mcp_peers.calls import (
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a server to say whether it offers a sign-in, also on a busy machine."""
-    for name in ("PATIENCE_S", "DISCOVERY_S"):
+    for name in ("CONNECTED_DISCOVERY_S", "DISCOVERY_S"):
         monkeypatch.setattr(f"app_server.mcp.auth_status.{name}", WAIT_S)
 
 

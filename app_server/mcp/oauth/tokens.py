@@ -31,7 +31,7 @@ EARLY_MS = 30_000
 REFRESH_S = 30.0
 """For a refresh, with the wait for its lock."""
 
-HEAR_OUT_S = 10.0
+ANSWER_S = 10.0
 """How long the answer to a refresh is waited for, even when nobody wants it any more."""
 
 
@@ -144,7 +144,7 @@ class TokenSource:
             form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
             # A refresh token works once: the answer must be read, and kept.
             with anyio.CancelScope(shield=True):
-                with anyio.fail_after(HEAR_OUT_S):
+                with anyio.fail_after(ANSWER_S):
                     token = await request_token(web, found, client, form)
                 renewed = renewed_by(credential, token, self._now_ms())
                 await self._save(renewed)

@@ -63,7 +63,7 @@ async def test_the_status_says_whether_there_is_a_sign_in(
         clock[0] = 1000.0
         assert await probe.status(server) == "unsupported"
         peer.publish()
-        for limit in ("DISCOVERY_S", "PATIENCE_S"):
+        for limit in ("DISCOVERY_S", "CONNECTED_DISCOVERY_S"):
             monkeypatch.setattr(f"app_server.mcp.auth_status.{limit}", 0.05)
             clock[0] += 1000.0
             peer.gates[f"{PRM}/mcp"] = gate = Gate()

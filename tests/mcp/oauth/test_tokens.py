@@ -182,7 +182,7 @@ async def test_what_came_for_a_refresh_token_is_kept_though_nobody_waits(tmp_pat
 async def test_an_answer_to_a_refresh_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.oauth.tokens.HEAR_OUT_S", 0.05)
+    monkeypatch.setattr("app_server.mcp.oauth.tokens.ANSWER_S", 0.05)
     async with OAuthPeer().serve() as peer:
         keep(tmp_path, peer, peer.give(), **SOON)
         peer.gates["/as/token"] = gate = Gate()
