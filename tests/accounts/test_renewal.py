@@ -29,11 +29,8 @@ from tests.support.accounts.account import (
     stored,
 )
 from tests.support.accounts.issuer_peer import MARK, IssuerPeer, make_id_token, make_jwt
-from tests.support.harness import (
-    WAIT_S,
-    Gate,
-    claim,
-)
+from tests.support.harness import WAIT_S, claim
+from tests.support.model import Gate
 
 
 @claim("account:revision")

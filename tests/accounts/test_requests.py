@@ -27,12 +27,8 @@ from tests.support.accounts.account import (
     updated,
 )
 from tests.support.accounts.issuer_peer import MARK, make_jwt
-from tests.support.harness import (
-    WAIT_S,
-    Refusal,
-    WireClient,
-    claim,
-)
+from tests.support.harness import WAIT_S, WireClient, claim
+from tests.support.model import Refusal
 
 
 @claim("account:renewed")

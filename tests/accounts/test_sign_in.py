@@ -28,11 +28,8 @@ from tests.support.accounts.account import (
     updated,
 )
 from tests.support.accounts.issuer_peer import MARK, IssuerPeer, make_id_token, make_jwt
-from tests.support.harness import (
-    Gate,
-    WireClient,
-    claim,
-)
+from tests.support.harness import WireClient, claim
+from tests.support.model import Gate
 
 
 async def failure_of(client: WireClient) -> Any:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from app_server.analytics.counts import MAX_COUNTERS, OTHER, UseCounts
-from tests.support.harness import Served, WireClient, calls, claim, says, serve, stdio_server
+from tests.support.harness import Served, WireClient, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import answer_question, raw_call, steps_until_settled
+from tests.support.model import calls, says
 
 ON = "[analytics]\nenabled = true\n"
 

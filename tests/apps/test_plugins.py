@@ -17,7 +17,8 @@ from tests.support.apps.hosted import connector, serve_hosted, sign_in
 from tests.support.apps.service import runs
 from tests.support.apps.threads import STARTED, Desk, open_desk
 from tests.support.files.plugins import write_marketplace, write_plugin
-from tests.support.harness import claim, methods_of, serve, tools_of_thread
+from tests.support.harness import claim, methods_of, serve
+from tests.support.model import tools_of_thread
 
 SHOP = '[plugins."desk@shop"]\n[plugins."second@shop"]\nenabled = true\n'
 LINK = "https://chatgpt.com/apps"

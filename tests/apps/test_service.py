@@ -17,15 +17,8 @@ from app_server.apps.turn_hooks import INSTRUCTIONS
 from app_server.extension.registry import ExtensionRegistry
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import BOTH, LIST, NoPlugins, Who, open_apps, runs, served
-from tests.support.harness import (
-    WAIT_S,
-    Gate,
-    calls,
-    claim,
-    says,
-    serve,
-    tools_of_thread,
-)
+from tests.support.harness import WAIT_S, claim, serve
+from tests.support.model import Gate, calls, says, tools_of_thread
 
 NAMESPACE = "mcp__codex_apps__cal"
 

@@ -20,12 +20,13 @@ from app_server.extension.registry import ExtensionRegistry
 from tests.support.apps.hosted import connector
 from tests.support.apps.service import LIST, Who, nothing, open_apps, runs
 from tests.support.apps.threads import CAL, CALL, STARTED, app, open_desk
-from tests.support.harness import WAIT_S, calls, claim, says, serve
+from tests.support.harness import WAIT_S, claim, serve
 from tests.support.http_peer import NO_CERTIFICATES
 from tests.support.mcp_peers.registrations import registered
 from tests.support.mcp_peers.shelf import Generation as Owner
 from tests.support.mcp_peers.shelf import Shelf
 from tests.support.mcp_peers.web_peer import WebPeer
+from tests.support.model import calls, says
 
 
 async def ended(generation: Generation) -> bool:

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support.clients.inspector import inspect
-from tests.support.harness import ScriptedModel, says
+from tests.support.model import ScriptedModel, says
 
 ROW_PX = 28
 

@@ -33,7 +33,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.bench.server import Client
-from tests.support.harness import ScriptedModel, write_config
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel
 
 DRAIN_S = 300.0
 """For what is left in queues when the last message was accepted."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.server import Client, Target, p50_ms, print_table, started
-from tests.support.harness import COMPLETED, ScriptedModel, calls, says
+from tests.support.model import COMPLETED, ScriptedModel, calls, says
 
 FILES = 200
 LINES = 200

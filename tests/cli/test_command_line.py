@@ -13,13 +13,10 @@ import pytest
 from app_server import VERSION
 from app_server.cli import entry, serve
 from app_server.config import home
-from tests.support.harness import (
-    LinePipe,
-    WireClient,
-    environment_without,
-)
+from tests.support.harness import WireClient, environment_without
 from tests.support.paths import ROOT
 from tests.support.processes import EXECUTABLE, START_S, run_cli
+from tests.support.wire.pipes import LinePipe
 
 pytestmark = pytest.mark.process
 

@@ -16,18 +16,15 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.harness import (
     WAIT_S,
-    Gate,
-    LinePipe,
-    ScriptedModel,
     WireClient,
-    calls,
     claim,
     environment_without,
-    says,
     stdio_server,
     write_config,
 )
+from tests.support.model import Gate, ScriptedModel, calls, says
 from tests.support.processes import EXECUTABLE, START_S, Running, running
+from tests.support.wire.pipes import LinePipe
 
 pytestmark = pytest.mark.process
 

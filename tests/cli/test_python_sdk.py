@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.harness import (
-    WAIT_S,
-    Gate,
-    ScriptedModel,
-    calls,
-    claim,
-    environment_without,
-    says,
-    write_config,
-)
+from tests.support.harness import WAIT_S, claim, environment_without, write_config
 from tests.support.host.sandboxes import working_launcher
+from tests.support.model import Gate, ScriptedModel, calls, says
 from tests.support.processes import EXECUTABLE
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from tests.support.apps.demo_apps import DEMO, thread_with_apps
-from tests.support.harness import Served, WireClient, WireError, calls, claim, says, serve
+from tests.support.harness import Served, WireClient, WireError, claim, serve
+from tests.support.model import calls, says
 
 ASKED = "mcpServer/elicitation/request"
 

@@ -26,9 +26,10 @@ from app_server.doctor.running import run_checks
 from app_server.host.sandbox import launcher
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.threads.repair.doctor import Check
-from tests.support.harness import ScriptedModel, claim, environment_without, stdio_server
+from tests.support.harness import claim, environment_without, stdio_server
 from tests.support.harness import write_config as write_model
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
+from tests.support.model import ScriptedModel
 from tests.support.threads.stores import created, open_store
 
 SECRET = "hunter2-Zx9_qwerty"

@@ -10,8 +10,9 @@ from app_server.extension.hooks import MAX_INSTRUCTIONS_BYTES, Presentation, Too
 from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from protocol.turns.items import McpToolCallAppContext, UserInput
-from tests.support.harness import Gate, calls, claim, says, serve, stdio_server
+from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import raw_call, steps_until_settled
+from tests.support.model import Gate, calls, says
 
 
 class Ear:

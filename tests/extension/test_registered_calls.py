@@ -16,7 +16,7 @@ from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from protocol.log.rollout import Settings
 from protocol.turns.policy import ReadOnlySandboxPolicy
-from tests.support.harness import calls, claim
+from tests.support.harness import claim
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
 from tests.support.mcp_peers.registered_calls import items_of, run_calls
@@ -25,6 +25,7 @@ from tests.support.mcp_peers.registrations import (
     open_shop,
     tool,
 )
+from tests.support.model import calls
 
 
 @claim("extensions:client-meta", "apps:b4")

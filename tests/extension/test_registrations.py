@@ -12,7 +12,7 @@ from app_server.extension.metadata import (
     RuntimeMetadata,
     Telemetry,
 )
-from tests.support.harness import WAIT_S, Gate, calls, claim, says
+from tests.support.harness import WAIT_S, claim
 from tests.support.mcp_peers.registered_calls import items_of, run_calls
 from tests.support.mcp_peers.registrations import (
     BEARER,
@@ -24,6 +24,7 @@ from tests.support.mcp_peers.registrations import (
 )
 from tests.support.mcp_peers.shelf import Generation
 from tests.support.mcp_peers.web_peer import WebPeer
+from tests.support.model import Gate, calls, says
 
 
 async def reached(event: asyncio.Event) -> None:

@@ -14,7 +14,8 @@ from app_server.threads.log.state.accepted_inputs import KEPT, AcceptedInputs
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import InputAccepted
 from protocol.threads.start import ThreadStartParams
-from tests.support.harness import Gate, ScriptedModel, WireClient, claim, says, serve, write_config
+from tests.support.harness import WireClient, claim, serve, write_config
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running
 
 V7 = "01a1fd86-88e5-72f6-a58f-08e8092d1073"

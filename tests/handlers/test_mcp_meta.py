@@ -8,8 +8,9 @@ from pydantic_core import to_json
 
 from app_server.sessions.errors import MAX_META_BYTES, McpMetaTooLarge
 from app_server.sessions.input.client import check_mcp_meta
-from tests.support.harness import Gate, WireError, claim, says, serve
+from tests.support.harness import WireError, claim, serve
 from tests.support.large import Case, made
+from tests.support.model import Gate, says
 
 RULE = "must be at most 262144 bytes for one turn"
 

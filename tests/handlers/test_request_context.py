@@ -5,7 +5,8 @@ from pathlib import Path
 from app_server.turns.model.prompt.surroundings import (
     DEFAULT_MODE,
 )
-from tests.support.harness import Gate, calls, claim, serve
+from tests.support.harness import claim, serve
+from tests.support.model import Gate, calls
 from tests.support.threads.chosen import INPUT, mode, shown
 
 

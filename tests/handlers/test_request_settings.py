@@ -7,7 +7,8 @@ from app_server.turns.model.prompt.surroundings import (
     FACTS,
     newest_of_each,
 )
-from tests.support.harness import Gate, calls, claim, says, serve
+from tests.support.harness import claim, serve
+from tests.support.model import Gate, calls, says
 from tests.support.threads.chosen import INPUT, places, sandbox_of, shown
 
 

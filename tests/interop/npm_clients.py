@@ -28,7 +28,8 @@ from typing import Any
 import anyio
 
 from tests.long.real_servers import Report
-from tests.support.harness import ScriptedModel, calls, environment_without, says, write_config
+from tests.support.harness import environment_without, write_config
+from tests.support.model import ScriptedModel, calls, says
 
 RUN_S = 120.0
 PROGRAM = Path(sys.executable).with_name("app-server")

@@ -16,7 +16,8 @@ import anyio
 from app_server.clients.demo.process import start_server
 from tests.interop.screen import READY, SCREEN_S, TYPING_S, Terminal, terminal
 from tests.long.real_servers import Report
-from tests.support.harness import ScriptedModel, calls, says, write_config
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel, calls, says
 
 SLEEP = "sleep 3600.25"
 CONFIRM = "Press enter to confirm or esc to cancel"

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from app_server.logs.context import ids_in
-from tests.support.harness import calls, claim, says, serve
+from tests.support.harness import claim, serve
 from tests.support.mcp_peers.web_peer import WebPeer
+from tests.support.model import calls, says
 
 
 class Kept(logging.Handler):

@@ -7,7 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.support.harness import ScriptedModel, calls, claim, says, stdio_server, write_config
+from tests.support.harness import claim, stdio_server, write_config
+from tests.support.model import ScriptedModel, calls, says
 from tests.support.processes import Running, run_cli, running
 
 SECRET = "hunter2-Zx9_qwerty"

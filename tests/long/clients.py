@@ -19,8 +19,9 @@ from typing import Any, Literal
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.clients.lean import LeanClient, is_end, lean_client
-from tests.support.harness import Gate, ScriptedModel, says, serve
+from tests.support.harness import serve
 from tests.support.http_peer import HttpRequest
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.threads.seen import merged, numbered
 
 DELTAS = 1500

@@ -33,7 +33,8 @@ from app_server.threads.repair.doctor import index_path
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
 from protocol.turns.items import TextUserInput
-from tests.support.harness import ScriptedModel, WireClient, WireError, says, write_config
+from tests.support.harness import WireClient, WireError, write_config
+from tests.support.model import ScriptedModel, says
 from tests.support.processes import EXECUTABLE, Running, running
 from tests.support.threads.rollouts import read_rollout
 

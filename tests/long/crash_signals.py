@@ -19,15 +19,10 @@ from app_server.signals.ledger import Ledger
 from app_server.threads.log.state.thread import replay
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued
-from tests.support.harness import (
-    ScriptedModel,
-    SocketPipe,
-    WireClient,
-    WireError,
-    serve,
-    write_config,
-)
+from tests.support.harness import WireClient, WireError, serve, write_config
+from tests.support.model import ScriptedModel
 from tests.support.threads.rollouts import read_rollout
+from tests.support.wire.pipes import SocketPipe
 
 Point: TypeAlias = tuple[str, str, str]
 """Which log, which write, before or after it."""

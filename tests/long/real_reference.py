@@ -27,7 +27,8 @@ import anyio
 from app_server.clients.coder.ports import Occupant, is_app_server, who_is_at
 from app_server.clients.connection import open_client
 from tests.long.real_servers import Report
-from tests.support.harness import ScriptedModel, write_config
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel
 from tests.support.receiver.bridge_steps import BRIDGE_STEPS
 from tests.support.receiver.peer import signal
 from tests.support.receiver.processes import (

@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import (
-    calls,
-    claim,
-    serve,
-    stdio_server,
-)
+from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import (
     answer_question,
     call_items,
@@ -20,6 +15,7 @@ from tests.support.mcp_peers.calls import (
     steps_until_settled,
     with_peer,
 )
+from tests.support.model import calls
 
 
 @claim("approval:question", "approval:status")

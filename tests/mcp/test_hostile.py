@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness import WireClient, calls, claim, serve, stdio_server
+from tests.support.harness import WireClient, claim, serve, stdio_server
+from tests.support.model import calls
 from tests.support.paths import MCP_PEER
 
 HOSTILE = MCP_PEER.with_name("hostile_peer.py")

@@ -23,8 +23,9 @@ from app_server.tools.mcp.progress import (
     shortened,
 )
 from app_server.turns.approval.question import ApprovalRequest, approval_question
-from tests.support.harness import calls, claim, serve
+from tests.support.harness import claim, serve
 from tests.support.mcp_peers.calls import outputs_of
+from tests.support.model import calls
 from tests.support.paths import MCP_PEER
 
 HOSTILE = MCP_PEER.with_name("hostile_peer.py")

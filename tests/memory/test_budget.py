@@ -14,7 +14,8 @@ from app_server.sessions.registry import Sessions
 from app_server.threads.log.sizes import COPIES, VALUE_BYTES, HistorySizes, size_of
 from app_server.threads.log.state.thread import ThreadState
 from protocol.server.lifecycle import WarningNotification
-from tests.support.harness import Gate, Served, WireClient, claim, says, serve
+from tests.support.harness import Served, WireClient, claim, serve
+from tests.support.model import Gate, says
 from tests.support.threads.stores import created
 
 SECRET = "sk-very-secret"

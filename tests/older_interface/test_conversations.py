@@ -11,12 +11,8 @@ import pytest
 
 from app_server.older_interface.sandboxes import MAX_WAITING, FirstSandboxes
 from tests.support.clients.older import events, old_client, text
-from tests.support.harness import (
-    calls,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import claim, serve
+from tests.support.model import calls, says
 
 
 @claim("older:tools")

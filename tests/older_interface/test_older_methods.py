@@ -7,18 +7,10 @@ import anyio
 import pytest
 
 from tests.support.clients.older import OldClient, events, old_client, text
-from tests.support.harness import (
-    WAIT_S,
-    LinePipe,
-    ScriptedModel,
-    calls,
-    claim,
-    environment_without,
-    says,
-    serve,
-    write_config,
-)
+from tests.support.harness import WAIT_S, claim, environment_without, serve, write_config
+from tests.support.model import ScriptedModel, calls, says
 from tests.support.processes import EXECUTABLE
+from tests.support.wire.pipes import LinePipe
 
 
 @claim("older:listeners")

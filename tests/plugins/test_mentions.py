@@ -16,7 +16,8 @@ from app_server.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginHooks
 from app_server.turns.model.prompt.plugins import MAX_NAMESPACES, plugin_text
 from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 from tests.support.files.plugins import server, write, write_plugin
-from tests.support.harness import Gate, Served, WireClient, claim, says, serve, stdio_server
+from tests.support.harness import Served, WireClient, claim, serve, stdio_server
+from tests.support.model import Gate, says
 
 SKILL = "---\nname: s\ndescription: d\n---\nDo so.\n"
 ALPHA = (

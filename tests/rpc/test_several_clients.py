@@ -13,7 +13,8 @@ from websockets.exceptions import ConnectionClosed
 from app_server.rpc.limits import ConnectionLimits, OutboxLimits
 from app_server.transport.websocket import WebSocketLimits
 from tests.support.clients.lean import is_end, lean_client
-from tests.support.harness import COMPLETED, WAIT_S, Gate, claim, methods_of, says, serve
+from tests.support.harness import WAIT_S, claim, methods_of, serve
+from tests.support.model import COMPLETED, Gate, says
 from tests.support.threads.seen import deltas, merged, numbered
 
 WORDS = [f"{number} " for number in range(60)]

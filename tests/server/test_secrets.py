@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from app_server.cli.serve import quiet_libraries
-from tests.support.harness import Pipe, WireClient, calls, claim, serve, stdio_server
+from tests.support.harness import WireClient, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import http_peer, raw_call
+from tests.support.model import calls
+from tests.support.wire.pipes import Pipe
 
 SECRET = "s3cr3t"
 """Part of every planted value."""

@@ -15,7 +15,8 @@ from app_server.cli.serve import make_parser
 from app_server.runtime.service_manager import ServiceManager
 from app_server.server.running_servers import servers_of
 from app_server.server.settings import DRAIN_S
-from tests.support.harness import Gate, ScriptedModel, claim, says, write_config
+from tests.support.harness import claim, write_config
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.paths import ROOT
 from tests.support.processes import run_cli, running
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import anyio
 
-from tests.support.harness import WAIT_S, calls, claim, says, serve
+from tests.support.harness import WAIT_S, claim, serve
+from tests.support.model import calls, says
 
 COMMAND = {
     "name": "exec_command",

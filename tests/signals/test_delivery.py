@@ -10,13 +10,8 @@ import pytest
 from app_server.signals.entries import Entries
 from app_server.signals.ledger import Entry
 from protocol.signals.delivery import SignalDeliverParams
-from tests.support.harness import (
-    Gate,
-    ScriptedModel,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import claim, serve
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.receiver.signals import deliver, signal
 from tests.support.receiver.stages import stage, text_of, unload
 from tests.support.turns import busy_thread

@@ -7,7 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.support.harness import ScriptedModel, WireClient, claim, serve
+from tests.support.harness import WireClient, claim, serve
+from tests.support.model import ScriptedModel
 from tests.support.receiver.signals import deliver, signal
 
 THREADS = 50

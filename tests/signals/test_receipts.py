@@ -2,14 +2,8 @@
 
 from pathlib import Path
 
-from tests.support.harness import (
-    Gate,
-    Refusal,
-    ScriptedModel,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import claim, serve
+from tests.support.model import Gate, Refusal, ScriptedModel, says
 from tests.support.receiver.signals import deliver
 from tests.support.receiver.stages import stage, text_of, unload
 from tests.support.turns import busy_thread

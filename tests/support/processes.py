@@ -16,12 +16,8 @@ from typing import Any
 import anyio
 from websockets.asyncio.client import connect, unix_connect
 
-from tests.support.harness import (
-    WAIT_S,
-    SocketPipe,
-    WireClient,
-    environment_without,
-)
+from tests.support.harness import WAIT_S, WireClient, environment_without
+from tests.support.wire.pipes import SocketPipe
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
 START_S = 60.0

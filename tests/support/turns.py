@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import Gate, ScriptedModel, Served, WireClient, serve
+from tests.support.harness import Served, WireClient, serve
+from tests.support.model import Gate, ScriptedModel
 
 
 def raw(text: str, role: str = "developer") -> dict[str, Any]:

@@ -22,7 +22,8 @@ from app_server.telemetry.settings import (
     TelemetrySettings,
     read_telemetry_settings,
 )
-from tests.support.harness import ScriptedModel, claim, says, serve, write_config
+from tests.support.harness import claim, serve, write_config
+from tests.support.model import ScriptedModel, says
 from tests.support.processes import Running, running
 
 SECRET = "hunter2-Zx9_qwerty"

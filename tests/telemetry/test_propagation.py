@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from app_server.telemetry.spans import exported_by, span, trace_context
-from tests.support.harness import Refusal, ScriptedModel, WireClient, calls, claim, says, serve
+from tests.support.harness import WireClient, claim, serve
 from tests.support.mcp_peers.calls import answer_of, call_items, raw_call, with_peer
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
+from tests.support.model import Refusal, ScriptedModel, calls, says
 from tests.support.spans import SENT, TRACE, Collected, id_of, trace_of
 
 LOOK = {"namespace": "mcp__web", "name": "look", "arguments": {}}

@@ -10,7 +10,8 @@ import pytest
 from app_server.telemetry.exporting import DURATIONS, MAX_VALUE_CHARS
 from app_server.telemetry.settings import TelemetrySettings
 from app_server.telemetry.spans import exported_by, is_on, span, without_span
-from tests.support.harness import Gate, Refusal, calls, claim, says, serve, stdio_server
+from tests.support.harness import claim, serve, stdio_server
+from tests.support.model import Gate, Refusal, calls, says
 from tests.support.spans import (
     PARENT,
     SENT,

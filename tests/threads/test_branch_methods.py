@@ -19,7 +19,8 @@ from protocol.log.rollout import (
     SignalRecalled,
     TurnsReverted,
 )
-from tests.support.harness import WAIT_S, Gate, claim, methods_of, says, serve
+from tests.support.harness import WAIT_S, claim, methods_of, serve
+from tests.support.model import Gate, says
 from tests.support.threads.histories import turn, whole
 from tests.support.threads.stores import CLOCK, created, open_store, raw
 

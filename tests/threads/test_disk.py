@@ -13,16 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import (
-    Gate,
-    ScriptedModel,
-    WireClient,
-    claim,
-    environment_without,
-    says,
-    serve,
-    write_config,
-)
+from tests.support.harness import WireClient, claim, environment_without, serve, write_config
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import EXECUTABLE, START_S, running
 
 pytestmark = pytest.mark.process

@@ -27,7 +27,8 @@ from protocol.log.metadata import (
 )
 from protocol.log.rollout import ArchivedChanged, HistoryAppended, NameChanged, Record
 from protocol.threads.thread import GitInfo, ThreadAttachment, ThreadStartThreadUnreadPosition
-from tests.support.harness import ScriptedModel, WireClient, claim, write_config
+from tests.support.harness import WireClient, claim, write_config
+from tests.support.model import ScriptedModel
 from tests.support.processes import running
 from tests.support.threads.stores import created, open_store, raw
 

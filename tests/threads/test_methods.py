@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import Gate, claim, serve
+from tests.support.harness import claim, serve
+from tests.support.model import Gate
 from tests.support.threads.stores import CLOCK, raw
 
 

@@ -3,15 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import (
-    REQUIREMENTS,
-    Gate,
-    WireClient,
-    calls,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import REQUIREMENTS, WireClient, claim, serve
+from tests.support.model import Gate, calls, says
 from tests.support.threads.metadata import NOBODY, USER_INPUT
 
 

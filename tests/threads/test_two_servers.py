@@ -13,14 +13,8 @@ import anyio
 import pytest
 
 from app_server.threads.log.file.locks import Holder, LockBusy, WriterLock, holder_of
-from tests.support.harness import (
-    ScriptedModel,
-    WireClient,
-    claim,
-    serve,
-    stdio_server,
-    write_config,
-)
+from tests.support.harness import WireClient, claim, serve, stdio_server, write_config
+from tests.support.model import ScriptedModel
 from tests.support.processes import running
 
 pytestmark = pytest.mark.process

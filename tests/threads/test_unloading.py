@@ -23,7 +23,8 @@ from protocol.log.rollout import (
     TurnStarted,
 )
 from protocol.turns.items import AgentMessageThreadItem
-from tests.support.harness import claim, says, serve
+from tests.support.harness import claim, serve
+from tests.support.model import says
 from tests.support.threads.stores import created, raw, sessions_of
 from tests.support.turns import busy_thread
 

@@ -3,13 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import (
-    Gate,
-    Refusal,
-    WireClient,
-    claim,
-    serve,
-)
+from tests.support.harness import WireClient, claim, serve
+from tests.support.model import Gate, Refusal
 from tests.support.threads.metadata import USER_INPUT
 
 

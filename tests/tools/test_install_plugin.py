@@ -13,7 +13,8 @@ from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
 from app_server.tools.install_plugin import LIST, REQUEST, UNKNOWN
 from tests.support.files.plugins import server, write, write_marketplace, write_plugin
-from tests.support.harness import Served, WireClient, calls, claim, says, serve
+from tests.support.harness import Served, WireClient, claim, serve
+from tests.support.model import calls, says
 
 METHOD = "mcpServer/elicitation/request"
 CAL = "cal@shop"

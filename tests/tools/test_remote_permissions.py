@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import calls, claim, says
+from tests.support.harness import claim
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
+from tests.support.model import calls, says
 from tests.support.turn_tools.patches import Workspace, patch_of, workspace, workspace_there
 from tests.support.turn_tools.permission_requests import METHOD, ON, READ_ONLY, granting, writing
 from tests.support.turn_tools.turn_commands import CommandResult, Desk, command

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import calls, claim, says
+from tests.support.harness import claim
+from tests.support.model import calls, says
 from tests.support.turn_tools.patches import Workspace, answer_of, custom_call, patch_of, workspace
 from tests.support.turn_tools.permission_requests import METHOD, ON, READ_ONLY, granting, writing
 from tests.support.turn_tools.turn_commands import CommandResult, command

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from app_server.tools.request_user_input import METHOD, NAME, UNAVAILABLE
-from tests.support.harness import WireClient, calls, claim, says, serve
+from tests.support.harness import WireClient, claim, serve
+from tests.support.model import calls, says
 
 OPTIONS = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
 QUESTION = {"id": "q1", "header": "Head", "question": "Which?", "options": OPTIONS}

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import Gate, calls, claim, says, serve
+from tests.support.harness import claim, serve
 from tests.support.host.elsewhere import add, desk_there, entry, facts
 from tests.support.host.exec_conversations import listening
+from tests.support.model import Gate, calls, says
 from tests.support.turn_tools.patches import patch_of
 from tests.support.turn_tools.turn_commands import CommandResult, Desk, command, desk
 

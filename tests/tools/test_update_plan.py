@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from app_server.tools.update_plan import MAX_STEPS, MAX_TEXT_CHARS, NOT_IN_PLAN_MODE
-from tests.support.harness import Served, WireClient, calls, claim, says, serve
+from tests.support.harness import Served, WireClient, claim, serve
+from tests.support.model import calls, says
 
 PLAN_MODE = {
     "collaborationMode": {"mode": "plan", "settings": {"model": "scripted"}},

@@ -8,16 +8,8 @@ import pytest
 
 from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
 from tests.support.files.images import PNG, PNG_URL
-from tests.support.harness import (
-    WAIT_S,
-    ScriptedModel,
-    Served,
-    WireClient,
-    calls,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
+from tests.support.model import ScriptedModel, calls, says
 
 NO_IMAGE = "it is not a PNG, JPEG, GIF or WebP image"
 

@@ -10,7 +10,8 @@ from app_server.tools.web_search import WebSearch
 from app_server.turns.model.catalogue.built_in import features_of
 from app_server.turns.model.provider import Provider
 from app_server.turns.model.web_search_settings import read_web_search
-from tests.support.harness import COMPLETED, claim, says, serve
+from tests.support.harness import claim, serve
+from tests.support.model import COMPLETED, says
 
 OPENAI = Provider("openai", "OpenAI", "http://127.0.0.1/v1", requires_openai_auth=True)
 CUSTOM = Provider("p", "p", "http://127.0.0.1/v1")

@@ -12,8 +12,9 @@ from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.auth.capability import CapabilityToken, digest_of
 from app_server.transport.auth.signed import SignedToken
 from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
-from tests.support.harness import SocketPipe, WireClient, claim, serve
+from tests.support.harness import WireClient, claim, serve
 from tests.support.wire.handshakes import SECRET, Answer, bearer, handshake, in_seconds, signed
+from tests.support.wire.pipes import SocketPipe
 
 TOKEN = "right-token"
 CAPABILITY = ListenerGuards(auth=CapabilityAuth(digest_of(TOKEN)))

@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-from tests.support.harness import (
-    COMPLETED,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import claim, serve
+from tests.support.model import COMPLETED, says
 from tests.support.turns import start_turn, text_input
 
 

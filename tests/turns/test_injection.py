@@ -6,13 +6,8 @@ from typing import Any
 import pytest
 
 from app_server.turns.model.prompt.response_items import first_problem
-from tests.support.harness import (
-    Gate,
-    WireClient,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import WireClient, claim, serve
+from tests.support.model import Gate, says
 from tests.support.turns import raw, start_turn
 
 

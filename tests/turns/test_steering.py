@@ -3,12 +3,8 @@
 from pathlib import Path
 
 from app_server.turns.model.prompt.request import INTERRUPTED
-from tests.support.harness import (
-    Gate,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import claim, serve
+from tests.support.model import Gate, says
 from tests.support.turns import raw, start_turn, text_input
 
 

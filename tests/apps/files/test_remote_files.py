@@ -15,9 +15,10 @@ from protocol.model import Json
 from tests.support.apps.demo_apps import DEMO, thread_with_apps
 from tests.support.apps.files.local import entry as rule
 from tests.support.apps.files.local import managed, state, whole
-from tests.support.harness import Served, WireClient, calls, claim, says, serve
+from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.host.elsewhere import add, entry, machines, put
 from tests.support.host.exec_conversations import listening
+from tests.support.model import calls, says
 
 THERE = "there"
 

@@ -24,9 +24,10 @@ from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.support.apps.files.peer import FileStore, FolderEnvironment
 from tests.support.apps.peer import Exchange, FakePool, Guard, Hold, listed, returns, serve_tools
-from tests.support.harness import WAIT_S, WireClient, calls, claim, serve
+from tests.support.harness import WAIT_S, WireClient, claim, serve
 from tests.support.harness import Served as ServedServer
 from tests.support.mcp_peers.shelf import Shelf
+from tests.support.model import calls
 
 READ_ONLY: JsonObject = {"annotations": {"readOnlyHint": True}}
 CAL = "codex_apps__cal"

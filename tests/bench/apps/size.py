@@ -37,7 +37,8 @@ from app_server.http.loopback_server import serve_on_loopback
 from protocol.jsonrpc.errors import RpcError
 from tests.bench.processor.callbacks import watched
 from tests.support.accounts.issuer_peer import make_jwt
-from tests.support.harness import ScriptedModel, write_config
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel
 
 ACCOUNT = "acct-1"
 A_DAY_IN_3000 = 32_500_000_000

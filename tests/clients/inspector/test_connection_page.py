@@ -12,7 +12,8 @@ from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import serve_inspector
 from tests.support.clients.browser import open_browser, open_page
 from tests.support.clients.inspector import Inspected, inspector_page, socket_in
-from tests.support.harness import ScriptedModel, says, serve
+from tests.support.harness import serve
+from tests.support.model import ScriptedModel, says
 
 pytestmark = pytest.mark.browser
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients.inspector import inspect
-from tests.support.harness import ScriptedModel, says
+from tests.support.model import ScriptedModel, says
 
 pytestmark = pytest.mark.browser
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients.inspector import inspect
-from tests.support.harness import ScriptedModel, calls, says, stdio_server
+from tests.support.harness import stdio_server
+from tests.support.model import ScriptedModel, calls, says
 
 pytestmark = pytest.mark.browser
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients.inspector import inspect
-from tests.support.harness import Gate, ScriptedModel, says
+from tests.support.model import Gate, ScriptedModel, says
 
 pytestmark = pytest.mark.browser
 

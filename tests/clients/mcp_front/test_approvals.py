@@ -9,12 +9,8 @@ from app_server.clients.mcp_front.questions import Verdict, elicitation_params, 
 from app_server.older_interface.approvals import COMMAND
 from tests.support.clients.mcp_front import front
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
-from tests.support.harness import (
-    calls,
-    claim,
-    says,
-    stdio_server,
-)
+from tests.support.harness import claim, stdio_server
+from tests.support.model import calls, says
 
 
 @claim("front:approval")

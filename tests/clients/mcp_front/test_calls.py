@@ -12,14 +12,8 @@ from mcp.shared.exceptions import MCPError
 
 from tests.support.clients.mcp_front import Front, front, front_process, parameters
 from tests.support.clients.scripted_front import result_of, scripted
-from tests.support.harness import (
-    BREAK,
-    WAIT_S,
-    Refusal,
-    calls,
-    claim,
-    says,
-)
+from tests.support.harness import WAIT_S, claim
+from tests.support.model import BREAK, Refusal, calls, says
 
 NOBODY = "019a0000-0000-7000-8000-000000000000"
 

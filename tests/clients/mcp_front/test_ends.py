@@ -19,16 +19,8 @@ from protocol.jsonrpc.envelope import Answer, Notification, parse_message
 from protocol.jsonrpc.errors import RpcError
 from tests.support.clients.mcp_front import EXECUTABLE, front
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
-from tests.support.harness import (
-    WAIT_S,
-    Gate,
-    calls,
-    claim,
-    environment_without,
-    says,
-    serve,
-    stdio_server,
-)
+from tests.support.harness import WAIT_S, claim, environment_without, serve, stdio_server
+from tests.support.model import Gate, calls, says
 
 
 @claim("front:cancel")

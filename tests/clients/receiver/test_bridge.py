@@ -9,7 +9,8 @@ from app_server.clients.receiver.agent.history import Presence, find_in_log
 from app_server.clients.receiver.agent.strategies import PiggybackStrategy
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.ledger.ledger import DUE
-from tests.support.harness import WAIT_S, says, serve
+from tests.support.harness import WAIT_S, serve
+from tests.support.model import says
 from tests.support.receiver.peer import (
     FakeAppServer,
     Parts,

@@ -12,8 +12,9 @@ import pytest
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
 from app_server.config.editing.toml_edit import NotEditable, set_value
-from tests.support.harness import Served, WireClient, calls, claim, serve, stdio_server
+from tests.support.harness import Served, WireClient, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import answer_question, raw_call, steps_until_settled, with_peer
+from tests.support.model import calls
 
 PATH = ("mcp_servers", "a", "tools", "t", "approval_mode")
 ADDED = '\n[mcp_servers.a.tools.t]\napproval_mode = "approve"\n'

@@ -25,7 +25,8 @@ from tests.support.apps.fake_apps import (
     directory,
 )
 from tests.support.apps.list import UPDATED, open_desk, shown
-from tests.support.harness import WAIT_S, Gate, claim, serve
+from tests.support.harness import WAIT_S, claim, serve
+from tests.support.model import Gate
 
 
 @claim("apps:t-54")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.files.plugins import server, write, write_marketplace, write_plugin
-from tests.support.harness import Served, WireClient, WireError, calls, claim, says, serve
+from tests.support.harness import Served, WireClient, WireError, claim, serve
+from tests.support.model import calls, says
 
 STARTED = "mcpServer/startupStatus/updated"
 ALPHA = "alpha@shop"

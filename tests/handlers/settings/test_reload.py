@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tests.support.harness import ScriptedModel, WireClient, claim, says, serve
+from tests.support.harness import WireClient, claim, serve
+from tests.support.model import ScriptedModel, says
 
 SERVER = '[mcp_servers.edited]\ncommand = "/no/such/program"\n'
 

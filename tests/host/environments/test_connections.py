@@ -11,10 +11,11 @@ import pytest
 
 from app_server.host.exec.client import environment as remote_environment
 from app_server.host.exec.client.address import parse_exec_address
-from tests.support.harness import WAIT_S, calls, claim, serve, stdio_server
+from tests.support.harness import WAIT_S, claim, serve, stdio_server
 from tests.support.host.environments import FAR, NOWHERE, WHO_THERE, add, call, runtime, status
 from tests.support.host.exec_peer import Holders, exec_server
 from tests.support.mcp_peers.calls import settled
+from tests.support.model import calls
 
 
 @claim("environment:disconnect", "environment:events")

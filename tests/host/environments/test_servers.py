@@ -11,7 +11,7 @@ import pytest
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.mcp.stdio import ServerProcess
 from protocol.exec.processes import ProcessExitedParams
-from tests.support.harness import WAIT_S, calls, claim, serve, stdio_server
+from tests.support.harness import WAIT_S, claim, serve, stdio_server
 from tests.support.host.environments import (
     FAR,
     WHO_THERE,
@@ -23,6 +23,7 @@ from tests.support.host.environments import (
 )
 from tests.support.host.exec_peer import EXECUTABLE, exec_server
 from tests.support.mcp_peers.calls import settled
+from tests.support.model import calls
 
 
 @claim("environment:mcp", "environment:info")

@@ -16,7 +16,8 @@ from typing import Any
 
 import anyio
 
-from tests.support.harness import Gate, ScriptedModel, environment_without, says
+from tests.support.harness import environment_without
+from tests.support.model import Gate, ScriptedModel, says
 
 ANSWER_S = 60.0
 LOOK_S = 0.05

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.interop.acp.editor import VERSION, Editor, cancels, editor, first, text
 from tests.long.real_servers import Report
-from tests.support.harness import ScriptedModel, calls, says, write_config
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel, calls, says
 from tests.support.paths import MCP_PEER
 
 

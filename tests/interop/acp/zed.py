@@ -14,7 +14,8 @@ from typing import Any
 
 from tests.interop.acp.editor import VERSION, Editor, Message, cancels, editor, first, text
 from tests.long.real_servers import Report
-from tests.support.harness import ScriptedModel, calls, says, write_config
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel, calls, says
 
 CAPABILITIES = {
     "fs": {"readTextFile": True, "writeTextFile": True},

@@ -31,7 +31,8 @@ import anyio
 
 from tests.interop.editors.vscode import acp_client, codex_chat, sample_extension
 from tests.long.real_servers import Report
-from tests.support.harness import ScriptedModel, calls, environment_without, says, write_config
+from tests.support.harness import environment_without, write_config
+from tests.support.model import ScriptedModel, calls, says
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "editors.md"

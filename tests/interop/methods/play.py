@@ -14,7 +14,7 @@ from protocol.contract.methods import METHODS
 from tests.interop.methods.cases import Case, cases_of, methods
 from tests.interop.methods.valid import Facts, valid_params
 from tests.interop.tools.play import Client, Place, opened, running
-from tests.support.harness import ScriptedModel, says
+from tests.support.model import ScriptedModel, says
 
 ANSWER_S = 30.0
 BEGIN_TURNS = ("review/start", "thread/compact/start", "thread/shellCommand", "turn/start")

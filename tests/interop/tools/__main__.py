@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.interop.tools.patches import PATCHES
 from tests.interop.tools.play import play, running
 from tests.interop.tools.scenarios import SCENARIOS, Scenario
-from tests.support.harness import ScriptedModel
+from tests.support.model import ScriptedModel
 
 RETRIES = 2
 """Of conversations that differ without a reason, or do not although they have one."""

@@ -17,12 +17,8 @@ import anyio
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.interop.tools.scenarios import RULES, Scenario
-from tests.support.harness import (
-    COMPLETED,
-    ScriptedModel,
-    says,
-    write_config,
-)
+from tests.support.harness import write_config
+from tests.support.model import COMPLETED, ScriptedModel, says
 
 READY_S = 60.0
 TURN_S = 60.0

@@ -31,11 +31,12 @@ from protocol.model import JsonObject
 from tests.support.apps.files.peer import FolderEnvironment
 from tests.support.apps.peer import connect, listed, serve_tools
 from tests.support.apps.threads import app, open_desk
-from tests.support.harness import WAIT_S, WireClient, calls, claim, says
+from tests.support.harness import WAIT_S, WireClient, claim
 from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.registrations import BEARER, STARTED, call, open_shop, registered, tool
 from tests.support.mcp_peers.shelf import Generation
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
+from tests.support.model import calls, says
 
 HELLO: JsonObject = {
     "protocolVersion": "2025-06-18",

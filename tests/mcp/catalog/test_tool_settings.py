@@ -16,13 +16,7 @@ from protocol.turns.policy import (
     ExternalSandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from tests.support.harness import (
-    COMPLETED,
-    claim,
-    serve,
-    stdio_server,
-    tools_of_thread,
-)
+from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import (
     answer_of,
     call_items,
@@ -31,6 +25,7 @@ from tests.support.mcp_peers.calls import (
     steps_until_settled,
     with_peer,
 )
+from tests.support.model import COMPLETED, tools_of_thread
 
 PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
 

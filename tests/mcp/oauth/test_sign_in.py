@@ -19,7 +19,7 @@ import pytest
 import app_server.handlers.mcp.oauth
 import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.oauth.credentials import CredentialStore
-from tests.support.harness import Gate, Served, WireClient, claim, serve
+from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.mcp_peers.calls import settled
 from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer, query_of
 from tests.support.mcp_peers.sign_in import (
@@ -30,6 +30,7 @@ from tests.support.mcp_peers.sign_in import (
     table,
     visit,
 )
+from tests.support.model import Gate
 
 
 @asynccontextmanager

@@ -18,10 +18,11 @@ from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.errors import NotLoggedIn
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
-from tests.support.harness import Gate, claim
+from tests.support.harness import claim
 from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.oauth_peer import PRM, OAuthPeer
 from tests.support.mcp_peers.sign_in import SOON, fresh_server, keep
+from tests.support.model import Gate
 
 
 class Idle:

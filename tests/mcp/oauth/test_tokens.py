@@ -21,7 +21,7 @@ from app_server.mcp.loading import load_sdk
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
-from tests.support.harness import WAIT_S, Gate, claim, serve
+from tests.support.harness import WAIT_S, claim, serve
 from tests.support.mcp_peers.calls import settled
 from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer
 from tests.support.mcp_peers.sign_in import (
@@ -34,6 +34,7 @@ from tests.support.mcp_peers.sign_in import (
     stored,
     table,
 )
+from tests.support.model import Gate
 
 
 def token_source(home: Path, peer: OAuthPeer) -> TokenSource:

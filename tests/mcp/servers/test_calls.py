@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.integrations.mcp import RESERVED_META
-from tests.support.harness import (
-    Gate,
-    calls,
-    claim,
-    serve,
-    stdio_server,
-)
+from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import (
     call_items,
     input_text,
@@ -19,6 +13,7 @@ from tests.support.mcp_peers.calls import (
     steps_until_settled,
     with_peer,
 )
+from tests.support.model import Gate, calls
 from tests.support.turns import held_clocks
 
 

@@ -7,10 +7,7 @@ import pytest
 
 from app_server.turns.model.prompt.request import ABORTED_OUTPUT
 from app_server.turns.tools.scheduling import run_calls
-from tests.support.harness import (
-    calls,
-    claim,
-)
+from tests.support.harness import claim
 from tests.support.mcp_peers.calls import (
     asking,
     call_items,
@@ -19,6 +16,7 @@ from tests.support.mcp_peers.calls import (
     start_asking,
     with_peer,
 )
+from tests.support.model import calls
 
 
 @pytest.mark.parametrize(

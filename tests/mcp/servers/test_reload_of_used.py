@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.files.fifos import read_fifo, write_fifo
-from tests.support.harness import (
-    calls,
-    claim,
-    stdio_server,
-)
+from tests.support.harness import claim, stdio_server
 from tests.support.mcp_peers.calls import raw_call
 from tests.support.mcp_peers.reloads import Thread, thread_with, until_gone
+from tests.support.model import calls
 
 
 @asynccontextmanager

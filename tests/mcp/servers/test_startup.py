@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import (
-    claim,
-    serve,
-    stdio_server,
-    tools_of_thread,
-)
+from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.model import tools_of_thread
 from tests.support.paths import MCP_PEER
 
 

@@ -6,14 +6,8 @@ from typing import Any
 
 from app_server.turns.compaction import MAX_IN_A_ROW, PROMPT
 from protocol.turns.items import ContextCompactionThreadItem
-from tests.support.harness import (
-    USAGE,
-    calls,
-    claim,
-    methods_of,
-    says,
-    serve,
-)
+from tests.support.harness import claim, methods_of, serve
+from tests.support.model import USAGE, calls, says
 from tests.support.threads.compaction import (
     TOO_LONG,
     compact,

@@ -7,7 +7,8 @@ import pytest
 
 from app_server.turns.model.prompt.context import SUMMARY_PREFIX
 from app_server.turns.model.prompt.request import INTERRUPTED
-from tests.support.harness import Gate, ScriptedModel, claim, says, write_config
+from tests.support.harness import claim, write_config
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running
 
 pytestmark = pytest.mark.process

@@ -12,7 +12,8 @@ from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import begin
 from protocol.log.metadata import GoalChanged
 from protocol.threads.thread import ThreadGoal
-from tests.support.harness import Gate, Refusal, WireClient, calls, claim, says, serve
+from tests.support.harness import WireClient, claim, serve
+from tests.support.model import Gate, Refusal, calls, says
 from tests.support.threads.stores import USAGE, created
 
 NOBODY = "01990000-0000-7000-8000-000000000000"

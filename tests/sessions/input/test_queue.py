@@ -8,14 +8,8 @@ from app_server.threads.log.state.queue import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
 )
-from tests.support.harness import (
-    Gate,
-    Refusal,
-    claim,
-    methods_of,
-    says,
-    serve,
-)
+from tests.support.harness import claim, methods_of, serve
+from tests.support.model import Gate, Refusal, says
 from tests.support.threads.queue import Queue, busy, text
 
 

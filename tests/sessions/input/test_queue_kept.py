@@ -12,14 +12,8 @@ from protocol.log.rollout import (
     Record,
     SubmissionQueued,
 )
-from tests.support.harness import (
-    REQUIREMENTS,
-    Gate,
-    ScriptedModel,
-    WireError,
-    claim,
-    serve,
-)
+from tests.support.harness import REQUIREMENTS, WireError, claim, serve
+from tests.support.model import Gate, ScriptedModel
 from tests.support.threads.queue import Queue, busy, text
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.support.harness import Gate, ScriptedModel, WireClient, claim, says, write_config
+from tests.support.harness import WireClient, claim, write_config
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import Running, running
 
 pytestmark = pytest.mark.process

@@ -11,7 +11,8 @@ from app_server.config.values import Config
 from app_server.runtime.loader import LoadFailed
 from app_server.sessions.errors import SessionClosed
 from app_server.threads.store import ThreadStore
-from tests.support.harness import WAIT_S, Gate, serve
+from tests.support.harness import WAIT_S, serve
+from tests.support.model import Gate
 from tests.support.threads.stores import created, sessions_of
 
 

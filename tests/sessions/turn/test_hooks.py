@@ -11,7 +11,8 @@ import pytest
 from app_server.hooks import running
 from tests.support.files.fifos import write_fifo
 from tests.support.files.plugins import write, write_plugin
-from tests.support.harness import Served, WireClient, calls, claim, says, serve
+from tests.support.harness import Served, WireClient, claim, serve
+from tests.support.model import calls, says
 from tests.support.turn_tools.reviews import ALLOW, verdict
 
 

@@ -13,15 +13,8 @@ import pytest
 
 from app_server.sessions.turn import skill_servers
 from tests.support.files.plugins import write
-from tests.support.harness import (
-    REQUIREMENTS,
-    Served,
-    WireClient,
-    claim,
-    methods_of,
-    serve,
-    tools_of_thread,
-)
+from tests.support.harness import REQUIREMENTS, Served, WireClient, claim, methods_of, serve
+from tests.support.model import tools_of_thread
 from tests.support.paths import MCP_PEER
 
 METHOD = "item/tool/requestUserInput"

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from tests.support.harness import Gate
 from tests.support.http_peer import HttpRequest, answering
+from tests.support.model import Gate
 
 MARK = "mArKeD"
 

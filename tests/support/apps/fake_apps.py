@@ -15,7 +15,7 @@ from app_server.apps.upstream.outbound import Account, Backend, BackendFailed
 from app_server.handlers.apps.port import AppsPort, AppsSnapshot
 from protocol.integrations.apps import AppInfo
 from tests.support.apps.inventories import listed
-from tests.support.harness import Gate
+from tests.support.model import Gate
 
 ACCOUNT = Account(
     CacheIdentity("acct-1", None, False), {"Authorization": SecretStr("Bearer s3cr3t-token")}

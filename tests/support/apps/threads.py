@@ -17,8 +17,9 @@ from app_server.extension.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import Apps, nothing, open_apps, runs
-from tests.support.harness import Served, WireClient, calls, says, serve
+from tests.support.harness import Served, WireClient, serve
 from tests.support.mcp_peers.shelf import Shelf
+from tests.support.model import calls, says
 
 STARTED = "mcpServer/startupStatus/updated"
 CALL = "tools/call"

@@ -7,11 +7,8 @@ from typing import Any
 
 import anyio
 
-from tests.support.harness import (
-    WAIT_S,
-    Pipe,
-    Served,
-)
+from tests.support.harness import WAIT_S, Served
+from tests.support.wire.pipes import Pipe
 
 
 class OldClient:

@@ -5,10 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import (
-    ScriptedModel,
-    write_config,
-)
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel
 
 WIPE = {"namespace": "mcp__peer", "name": "wipe", "arguments": {"text": "all"}}
 

@@ -15,13 +15,9 @@ from mcp.server.streamable_http_manager import (
 
 from app_server.config.values import Config
 from app_server.mcp.catalog.tables import read_mcp_settings
-from tests.support.harness import (
-    WireClient,
-    calls,
-    serve,
-    stdio_server,
-)
+from tests.support.harness import WireClient, serve, stdio_server
 from tests.support.mcp_peers.web_servers import listening
+from tests.support.model import calls
 
 
 def read(servers: Any, **more: Any) -> Any:

@@ -19,8 +19,8 @@ from mcp.server.streamable_http_manager import (
     StreamableHTTPSessionManager,
 )
 
-from tests.support.harness import Gate
 from tests.support.mcp_peers.web_servers import listening
+from tests.support.model import Gate
 
 MARK = "mArKeD"
 

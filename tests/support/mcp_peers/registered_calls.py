@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.harness import calls
 from tests.support.mcp_peers.registrations import (
     Shop,
 )
+from tests.support.model import calls
 
 ASKED = "mcpServer/elicitation/request"
 

@@ -7,12 +7,8 @@ from protocol.log.rollout import (
     SubmissionTaken,
 )
 from protocol.turns.items import TextUserInput
-from tests.support.harness import (
-    Gate,
-    Served,
-    WireClient,
-    says,
-)
+from tests.support.harness import Served, WireClient
+from tests.support.model import Gate, says
 
 
 def text(words: str) -> list[dict[str, Any]]:

@@ -11,17 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import (
-    COMPLETED,
-    ScriptedModel,
-    Served,
-    WireClient,
-    calls,
-    says,
-    serve,
-    write_config,
-)
+from tests.support.harness import Served, WireClient, serve, write_config
 from tests.support.host.exec_peer import Holders
+from tests.support.model import COMPLETED, ScriptedModel, calls, says
 from tests.support.processes import running
 
 ACCESS = {"sandbox": "danger-full-access", "approvalPolicy": "never"}

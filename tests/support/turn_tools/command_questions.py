@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import Served, WireClient, calls, methods_of, serve
+from tests.support.harness import Served, WireClient, methods_of, serve
+from tests.support.model import calls
 from tests.support.turns import start_turn
 
 QUESTION = "item/commandExecution/requestApproval"

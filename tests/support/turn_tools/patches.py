@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import COMPLETED, Served, WireClient, serve
+from tests.support.harness import Served, WireClient, serve
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
+from tests.support.model import COMPLETED
 from tests.support.turns import start_turn
 
 QUESTION = "item/fileChange/requestApproval"

@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app_server.turns.review.reviewer import ADVICE_UNDECIDED
-from tests.support.harness import (
-    Served,
-    WireClient,
-    says,
-    serve,
-    stdio_server,
-)
+from tests.support.harness import Served, WireClient, serve, stdio_server
+from tests.support.model import says
 
 STARTED = "item/autoApprovalReview/started"
 COMPLETED = "item/autoApprovalReview/completed"

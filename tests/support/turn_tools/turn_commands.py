@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import Served, WireClient, calls, says, serve
+from tests.support.harness import Served, WireClient, serve
+from tests.support.model import calls, says
 from tests.support.turns import held_clocks
 
 DELTA = "item/commandExecution/outputDelta"

@@ -19,7 +19,8 @@ from app_server.transport.address import (
 )
 from protocol.jsonrpc.envelope import Request, render_result
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
-from tests.support.harness import WAIT_S, LinePipe
+from tests.support.harness import WAIT_S
+from tests.support.wire.pipes import LinePipe
 
 LOOPBACK = TcpAddress("127.0.0.1", 0)
 

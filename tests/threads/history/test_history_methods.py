@@ -13,7 +13,8 @@ from app_server.threads.log.outline import TurnOutline
 from app_server.views.history import item_entry, listed_entry
 from protocol.threads.history import ThreadItemOutputDeferral
 from protocol.turns.items import AgentMessageThreadItem, McpToolCallResult, McpToolCallThreadItem
-from tests.support.harness import Gate, claim, says, serve
+from tests.support.harness import claim, serve
+from tests.support.model import Gate, says
 from tests.support.threads.histories import texts, turn, write
 
 

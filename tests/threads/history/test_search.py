@@ -22,7 +22,8 @@ from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.loading import load_state
 from protocol.cursors import InvalidCursor
 from protocol.log.rollout import ArchivedChanged, Record, TurnsReverted
-from tests.support.harness import WAIT_S, Gate, claim, says, serve
+from tests.support.harness import WAIT_S, claim, serve
+from tests.support.model import Gate, says
 from tests.support.threads.histories import turn, write
 from tests.support.threads.stores import CLOCK, created, open_store
 

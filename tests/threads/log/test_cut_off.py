@@ -6,8 +6,9 @@ from pathlib import Path
 
 import anyio
 
-from tests.support.harness import WAIT_S, calls, claim, serve
+from tests.support.harness import WAIT_S, claim, serve
 from tests.support.mcp_peers.web_peer import WebPeer
+from tests.support.model import calls
 from tests.support.turns import start_turn
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from app_server.threads.log.loading import load_state
-from tests.support.harness import ScriptedModel, WireClient, calls, claim, serve, write_config
+from tests.support.harness import WireClient, claim, serve, write_config
+from tests.support.model import ScriptedModel, calls
 from tests.support.processes import running
 from tests.support.turn_tools.turn_commands import DELTA, SOON_MS, Desk, command, desk
 from tests.support.turns import held_clocks, start_turn

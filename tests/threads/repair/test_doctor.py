@@ -21,7 +21,8 @@ from app_server.threads.log.file.rollout import RolloutWriter
 from app_server.threads.repair import doctor, verify
 from app_server.threads.repair.doctor import Check, check_home, examine, index_path, rebuild_index
 from protocol.log.rollout import ItemCompleted, NameChanged, TurnStarted
-from tests.support.harness import ScriptedModel, claim, serve, write_config
+from tests.support.harness import claim, serve, write_config
+from tests.support.model import ScriptedModel
 from tests.support.processes import run_cli, running
 from tests.support.threads.stores import created, open_store, user_message
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.support.harness import ScriptedModel, calls, claim, says, serve, write_config
+from tests.support.harness import claim, serve, write_config
+from tests.support.model import ScriptedModel, calls, says
 from tests.support.processes import Running, running
 from tests.support.turn_tools.turn_commands import CommandResult, command, desk
 

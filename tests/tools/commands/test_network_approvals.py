@@ -21,9 +21,10 @@ from app_server.permissions.network.target import Target
 from app_server.turns.model.prompt.surroundings import PROXIED
 from protocol.older_interface.approvals import ExecCommandApprovalParams
 from tests.support.files.fifos import write_fifo
-from tests.support.harness import REQUIREMENTS, claim, says
+from tests.support.harness import REQUIREMENTS, claim
 from tests.support.host.fetching import fetch_line
 from tests.support.host.origin import origin
+from tests.support.model import says
 from tests.support.turn_tools.turn_commands import Desk, command, desk, stdin
 
 ASKED = "item/commandExecution/requestApproval"

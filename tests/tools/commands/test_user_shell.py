@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import Gate, claim, says
+from tests.support.harness import claim
 from tests.support.host.elsewhere import add, desk_there
 from tests.support.host.exec_conversations import listening
 from tests.support.host.stopped import STOPPED
+from tests.support.model import Gate, says
 from tests.support.turn_tools.turn_commands import Desk, command, desk
 from tests.support.turns import start_turn
 

@@ -19,8 +19,9 @@ from protocol.turns.items import (
     InputImageDynamicToolCallOutputContentItem,
     InputTextDynamicToolCallOutputContentItem,
 )
-from tests.support.harness import COMPLETED, Gate, Served, WireClient, calls, claim, says, serve
+from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.large import Case, made
+from tests.support.model import COMPLETED, Gate, calls, says
 
 Content: TypeAlias = list[DynamicToolCallOutputContentItem]
 

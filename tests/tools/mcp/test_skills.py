@@ -10,7 +10,8 @@ import pytest
 
 from app_server.mcp.servers import skills
 from tests.support.apps.threads import Desk, open_desk
-from tests.support.harness import calls, claim, says
+from tests.support.harness import claim
+from tests.support.model import calls, says
 
 ON = "[orchestrator.skills]\nenabled = true\n"
 KIND = {"authority": {"kind": "orchestrator"}}

@@ -10,7 +10,8 @@ import pytest
 from app_server.patch.plan import Plan
 from app_server.patch.unified import blob_name
 from app_server.patch.write import write_plan
-from tests.support.harness import WAIT_S, calls, claim
+from tests.support.harness import WAIT_S, claim
+from tests.support.model import calls
 from tests.support.turn_tools.patch_items import (
     ADD,
     ADDED,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import claim, says
+from tests.support.harness import claim
+from tests.support.model import says
 from tests.support.turn_tools.patches import QUESTION, answer_of, custom_call, patch_of, workspace
 from tests.support.turns import start_turn
 

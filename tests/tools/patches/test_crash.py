@@ -7,7 +7,8 @@ import pytest
 
 from app_server.patch.write import TEMPORARY_SUFFIX
 from tests.support.dying import dying
-from tests.support.harness import ScriptedModel, claim, serve, write_config
+from tests.support.harness import claim, serve, write_config
+from tests.support.model import ScriptedModel
 from tests.support.processes import running
 from tests.support.turn_tools.patches import answer_of, custom_call, patch_of
 from tests.support.turns import start_turn

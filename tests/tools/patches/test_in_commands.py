@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import calls, claim
+from tests.support.harness import claim
+from tests.support.model import calls
 from tests.support.turn_tools.patch_items import (
     ADD,
     ADDED,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import COMPLETED, claim
+from tests.support.harness import claim
+from tests.support.model import COMPLETED
 from tests.support.turn_tools.patches import custom_call, patch_of, workspace
 from tests.support.turns import start_turn
 

@@ -11,10 +11,11 @@ from app_server.host.exec import patch_lines
 from app_server.host.exec.server import patches
 from app_server.patch.plan import Plan
 from app_server.patch.write import write_plan
-from tests.support.harness import WAIT_S, ScriptedModel, claim, says, serve, write_config
+from tests.support.harness import WAIT_S, claim, serve, write_config
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import exec_here
+from tests.support.model import ScriptedModel, says
 from tests.support.processes import running
 from tests.support.turn_tools.patch_items import (
     ADD,

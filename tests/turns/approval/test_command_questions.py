@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness import WireClient, calls, claim, methods_of, says
+from tests.support.harness import WireClient, claim, methods_of
+from tests.support.model import calls, says
 from tests.support.turn_tools.command_questions import QUESTION, SHELL, command, of_command, place
 from tests.support.turns import start_turn
 

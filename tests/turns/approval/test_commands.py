@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from app_server.permissions.shell import grammar
-from tests.support.harness import calls, claim
+from tests.support.harness import claim
+from tests.support.model import calls
 from tests.support.turn_tools.command_questions import (
     QUESTION,
     SHELL,

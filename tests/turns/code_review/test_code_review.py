@@ -19,17 +19,8 @@ from app_server.turns.code_review.texts import (
 )
 from app_server.turns.model.prompt.surroundings import PERMISSIONS, newest_of_each
 from protocol.turns.code_review import BaseBranchReviewTarget
-from tests.support.harness import (
-    Gate,
-    Refusal,
-    Served,
-    WireClient,
-    calls,
-    claim,
-    methods_of,
-    says,
-    serve,
-)
+from tests.support.harness import Served, WireClient, claim, methods_of, serve
+from tests.support.model import Gate, Refusal, calls, says
 
 UNCOMMITTED = {"type": "uncommittedChanges"}
 FINDING = {

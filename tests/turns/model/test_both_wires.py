@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.files.images import PNG, PNG_URL
-from tests.support.harness import BREAK, Gate, Refusal, Served, WireClient, claim, serve
+from tests.support.harness import Served, WireClient, claim, serve
+from tests.support.model import BREAK, Gate, Refusal
 
 WIRES = ("responses", "chat")
 BROKEN = {"responseStreamDisconnected": {"httpStatusCode": None}}

@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import (
-    BREAK,
-    Gate,
-    Refusal,
-    calls,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import claim, serve
+from tests.support.model import BREAK, Gate, Refusal, calls, says
 from tests.support.turns import raw, start_turn
 
 

@@ -18,18 +18,9 @@ from app_server.turns.model.prompt.surroundings import (
     newest_of_each,
 )
 from app_server.turns.model.response.proposed_plan import Piece, PlanSplitter, split_plan
-from tests.support.harness import (
-    BREAK,
-    Gate,
-    Served,
-    WireClient,
-    calls,
-    claim,
-    methods_of,
-    says,
-    serve,
-)
+from tests.support.harness import Served, WireClient, claim, methods_of, serve
 from tests.support.host.sandboxes import working_launcher
+from tests.support.model import BREAK, Gate, calls, says
 
 TEXT = "Intro.\n<proposed_plan>\n# Title\n\n- one\n</proposed_plan>\nAfter."
 

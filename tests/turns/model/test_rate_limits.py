@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from app_server.turns.model.rate_limits import MAX_LIMITS, MAX_TEXT_CHARS, rate_limits
-from tests.support.harness import Refusal, WireClient, serve
+from tests.support.harness import WireClient, serve
+from tests.support.model import Refusal
 
 PRIMARY = {
     "x-codex-primary-used-percent": "12.5",

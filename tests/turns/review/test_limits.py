@@ -7,11 +7,8 @@ import pytest
 from app_server.turns.model.prompt.request import STOPPED_BY_REVIEWER
 from app_server.turns.model.prompt.surroundings import kind_of
 from app_server.turns.review.limits import MAX_REVIEWS, TurnReviews
-from tests.support.harness import (
-    calls,
-    claim,
-    says,
-)
+from tests.support.harness import claim
+from tests.support.model import calls, says
 from tests.support.turn_tools.reviews import (
     ALLOW,
     COMPLETED,

@@ -15,17 +15,10 @@ from app_server.extension.registry import ExtensionRegistry
 from app_server.turns.approval.forms import planned_by_server
 from protocol.turns.auto_review import McpToolCallGuardianApprovalReviewAction
 from protocol.turns.elicitation import FormElicitation
-from tests.support.harness import (
-    Pipe,
-    Refusal,
-    calls,
-    claim,
-    methods_of,
-    says,
-    serve,
-)
+from tests.support.harness import claim, methods_of, serve
 from tests.support.mcp_peers.shelf import Shelf
 from tests.support.mcp_peers.web_peer import WebPeer
+from tests.support.model import Refusal, calls, says
 from tests.support.turn_tools.reviews import (
     ALLOW,
     ASKED,
@@ -38,6 +31,7 @@ from tests.support.turn_tools.reviews import (
     ready_thread,
     verdict,
 )
+from tests.support.wire.pipes import Pipe
 
 
 class Tap:

@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import (
-    Gate,
-    Served,
-    calls,
-    claim,
-    methods_of,
-    says,
-)
+from tests.support.harness import Served, claim, methods_of
+from tests.support.model import Gate, calls, says
 from tests.support.turn_tools.reviews import (
     ALLOW,
     ASKED,

@@ -8,14 +8,8 @@ from app_server.turns.review.verdict import (
     SCHEMA_NAME,
     parse_assessment,
 )
-from tests.support.harness import (
-    calls,
-    claim,
-    methods_of,
-    says,
-    serve,
-    stdio_server,
-)
+from tests.support.harness import claim, methods_of, serve, stdio_server
+from tests.support.model import calls, says
 from tests.support.turn_tools.reviews import (
     ALLOW,
     ASKED,

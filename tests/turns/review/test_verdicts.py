@@ -16,15 +16,8 @@ from app_server.turns.review.verdict import (
     SCHEMA,
     SCHEMA_NAME,
 )
-from tests.support.harness import (
-    BREAK,
-    Gate,
-    Refusal,
-    calls,
-    claim,
-    methods_of,
-    says,
-)
+from tests.support.harness import claim, methods_of
+from tests.support.model import BREAK, Gate, Refusal, calls, says
 from tests.support.turn_tools.reviews import (
     ALLOW,
     COMPLETED,

@@ -20,7 +20,8 @@ from app_server.turns.model.catalogue.listed import (
 from app_server.turns.model.catalogue.lists import FAILED_S, KEPT_S, MAX_KEPT, ModelLists
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.model.provider import Provider
-from tests.support.harness import WAIT_S, ScriptedModel, calls, claim, says, serve
+from tests.support.harness import WAIT_S, claim, serve
+from tests.support.model import ScriptedModel, calls, says
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,8 @@ from app_server.turns.model.prompt.images import (
     without_images,
 )
 from tests.support.files.images import GIF, JPEG, PNG, PNG_URL, WEBP
-from tests.support.harness import WAIT_S, ScriptedModel, claim, serve
+from tests.support.harness import WAIT_S, claim, serve
+from tests.support.model import ScriptedModel
 
 NONE = "it is not a PNG, JPEG, GIF or WebP image"
 

@@ -9,12 +9,8 @@ from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
 from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from protocol.model import JsonObject
 from tests.support.files.images import PNG, PNG_URL
-from tests.support.harness import (
-    BREAK,
-    claim,
-    says,
-    serve,
-)
+from tests.support.harness import claim, serve
+from tests.support.model import BREAK, says
 from tests.support.turns import raw, text_input
 
 

@@ -22,7 +22,8 @@ from app_server.turns.model.interface import (
 )
 from app_server.turns.model.response import bounds as response_bounds
 from app_server.turns.model.response.bounds import ResponseBounds
-from tests.support.harness import BREAK, COMPLETED, Gate, WireClient, claim, methods_of, says, serve
+from tests.support.harness import WireClient, claim, methods_of, serve
+from tests.support.model import BREAK, COMPLETED, Gate, says
 
 MIB = 1024 * 1024
 BROKEN = {"responseStreamDisconnected": {"httpStatusCode": None}}
