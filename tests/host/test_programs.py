@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio.lowlevel
 
 from app_server.host.commands.machine import MachineCommands
-from app_server.host.programs.outlet import Outlet
+from app_server.host.programs.output import ProgramOutput
 from app_server.host.programs.program import Ended, Program, ProgramOrder
 from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.support.files.fifos import read_fifo
@@ -20,10 +20,10 @@ async def test_nothing_is_read_of_a_program_before_it_runs(tmp_path: Path) -> No
     """What it prints until then has no bound: nothing could make it wait."""
     os.mkfifo(printed := tmp_path / "printed")
     sent: list[int] = []
-    outlet = Outlet(None, lambda stream, piece, ended: sent.append(len(piece)), lambda: 0)
+    output = ProgramOutput(None, lambda stream, piece, ended: sent.append(len(piece)), lambda: 0)
     launch = sh(f"head -c {SIZE} /dev/zero; echo > {printed}; head -c {SIZE} /dev/zero")
     program = Program(
-        ProgramOrder(kind="process", launch=launch, takes_input=False, timeout_s=None), outlet
+        ProgramOrder(kind="process", launch=launch, takes_input=False, timeout_s=None), output
     )
     commands = MachineCommands()
     try:
@@ -31,7 +31,7 @@ async def test_nothing_is_read_of_a_program_before_it_runs(tmp_path: Path) -> No
         await read_fifo(printed)
         for _ in range(10):
             await anyio.lowlevel.checkpoint()
-        assert (sent, outlet.kept("stdout")) == ([], "")
+        assert (sent, output.kept("stdout")) == ([], "")
         assert await program.run() == Ended(0, has_all_output=True)
         assert sum(sent) == 2 * SIZE
     finally:

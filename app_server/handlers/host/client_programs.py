@@ -20,7 +20,7 @@ from app_server.handlers.host.program_params import (
 )
 from app_server.host.commands.command import Stream
 from app_server.host.commands.launch import CommandLaunch
-from app_server.host.programs.outlet import Outlet
+from app_server.host.programs.output import ProgramOutput
 from app_server.host.programs.program import Program, ProgramOrder, ProgramRefused
 from app_server.host.programs.programs import Programs
 from app_server.host.sandbox.errors import SandboxUnavailable
@@ -105,10 +105,12 @@ class ClientPrograms:
             takes_input=params.stream_stdin or params.tty,
             timeout_s=timeout_s(),
         )
-        return Program(order, self._outlet(client, cap, event if streams else None))
+        return Program(order, self._output(client, cap, event if streams else None))
 
-    def _outlet(self, client: ConnectionId, cap: int | None, event: OutputEvent | None) -> Outlet:
-        """Make an outlet that sends events to a client, or keeps all."""
+    def _output(
+        self, client: ConnectionId, cap: int | None, event: OutputEvent | None
+    ) -> ProgramOutput:
+        """Make an output that sends events to a client, or keeps all."""
 
         def send(made: OutputEvent, stream: Stream, piece: bytes, cap_reached: bool) -> None:
             encoded = base64.b64encode(piece).decode("ascii")
@@ -116,7 +118,7 @@ class ClientPrograms:
             self._hub.notify(client, event)
 
         on_piece = None if event is None else partial(send, event)
-        return Outlet(cap, on_piece, partial(self._hub.connections.waiting_chars, client))
+        return ProgramOutput(cap, on_piece, partial(self._hub.connections.waiting_chars, client))
 
     def entered(
         self, client: ConnectionId, program_id: str | None, program: Program

@@ -83,8 +83,8 @@ class CommandExecHandlers:
             ended = await program.run()
         return CommandExecResponse(
             exit_code=ended.exit_code,
-            stdout=program.outlet.kept("stdout"),
-            stderr=program.outlet.kept("stderr"),
+            stdout=program.output.kept("stdout"),
+            stderr=program.output.kept("stderr"),
         )
 
     async def write(

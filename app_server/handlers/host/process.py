@@ -13,7 +13,7 @@ from app_server.handlers.host import program_params as given
 from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.host.failures import as_path
 from app_server.handlers.services import Services
-from app_server.host.programs.outlet import Outlet
+from app_server.host.programs.output import ProgramOutput
 from app_server.host.programs.program import Ended, Program
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.rpc.context import ConnectionId, RequestContext, Routes
@@ -109,18 +109,18 @@ class ProcessHandlers:
             # One program must not end the server.
             logger.exception("the end of process %r is not known", handle)
             return
-        self._hub.notify(client, _exited(handle, ended, program.outlet))
+        self._hub.notify(client, _exited(handle, ended, program.output))
 
 
-def _exited(handle: str, ended: Ended, outlet: Outlet) -> ProcessExitedNotification:
+def _exited(handle: str, ended: Ended, output: ProgramOutput) -> ProcessExitedNotification:
     return ProcessExitedNotification(
         process_handle=handle,
         exit_code=ended.exit_code,
         output_drain_timed_out=not ended.has_all_output,
-        stdout=outlet.kept("stdout"),
-        stdout_cap_reached=outlet.cap_reached("stdout"),
-        stderr=outlet.kept("stderr"),
-        stderr_cap_reached=outlet.cap_reached("stderr"),
+        stdout=output.kept("stdout"),
+        stdout_cap_reached=output.cap_reached("stdout"),
+        stderr=output.kept("stderr"),
+        stderr_cap_reached=output.cap_reached("stderr"),
     )
 
 

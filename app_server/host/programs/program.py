@@ -11,7 +11,7 @@ import anyio
 from app_server.host.commands.command import InputClosed, RunningCommand
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.machine import MachineCommands
-from app_server.host.programs.outlet import Outlet
+from app_server.host.programs.output import ProgramOutput
 from app_server.permissions.confinement.confinement import Confinement
 
 MAX_INPUT_BYTES = 16 * 1024 * 1024
@@ -53,9 +53,9 @@ class Ended:
 class Program:
     """A program from its start to its end."""
 
-    def __init__(self, order: ProgramOrder, outlet: Outlet) -> None:
-        """Start nothing yet; the output goes to `outlet`."""
-        self.outlet = outlet
+    def __init__(self, order: ProgramOrder, output: ProgramOutput) -> None:
+        """Start nothing yet; the output goes there."""
+        self.output = output
         self._order = order
         self._command: RunningCommand | None = None
         self._input: deque[bytes | None] = deque()
@@ -74,7 +74,7 @@ class Program:
         """
         # Until it is known here, nothing could make it wait for whoever gets its output.
         launch = replace(self._order.launch, is_held=True)
-        command = await commands.start(launch, confinement, self.outlet.take)
+        command = await commands.start(launch, confinement, self.output.take)
         self._command = command
         if self._is_terminated:
             command.terminate()
@@ -83,7 +83,7 @@ class Program:
         """Wait for the end of what was started; cancelling ends it."""
         command = self._command
         assert command is not None
-        self.outlet.open(command)
+        self.output.open(command)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._feed, command)
@@ -99,7 +99,7 @@ class Program:
             if not command.finished.is_set():
                 with anyio.CancelScope(shield=True):
                     await command.stop()
-            self.outlet.end()
+            self.output.end()
         if limit.cancelled_caught:
             return Ended(TIMED_OUT, command.has_all_output)
         code = command.returncode or 0

@@ -7,7 +7,7 @@ import pytest
 from app_server.host.commands.command import Stream
 from app_server.host.commands.launch import TerminalSize
 from app_server.host.commands.reading import READ_BYTES
-from app_server.host.programs.outlet import Outlet
+from app_server.host.programs.output import ProgramOutput
 from tests.support.host.commands import Printed, commands, finished, sh
 
 LINE = "echo begin; read _; head -c 3000000 /dev/zero; echo err >&2; echo end"
@@ -52,18 +52,18 @@ async def test_a_discarded_stream_is_read_to_its_end(terminal: TerminalSize | No
         assert command.has_all_output
 
 
-async def test_nothing_is_handed_over_above_the_cap_of_an_outlet() -> None:
+async def test_nothing_is_handed_over_above_the_cap_of_an_output() -> None:
     async with commands() as local:
-        outlet = Outlet(10, None, lambda: 0)
+        output = ProgramOutput(10, None, lambda: 0)
         printed = Printed()
 
         def take(stream: Stream, data: bytes) -> None:
             printed.take(stream, data)
-            outlet.take(stream, data)
+            output.take(stream, data)
 
         command = await local.start(sh(LINE, has_stdin=True), take)
-        outlet.open(command)
+        output.open(command)
         await command.write(b"\n")
         assert await finished(command) == 0
-        assert (outlet.kept("stdout"), outlet.cap_reached("stdout")) == ("begin\n" + "\0" * 4, True)
+        assert (output.kept("stdout"), output.cap_reached("stdout")) == ("begin\n" + "\0" * 4, True)
         assert len(printed.of("stdout")) <= len("begin\n") + READ_BYTES

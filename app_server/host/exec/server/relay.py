@@ -36,7 +36,7 @@ DRAIN_S = 2.0
 """After the end of the process, for others that hold its pipes."""
 
 
-class _Outlet:
+class _OutputStream:
     """What may be sent of one output stream."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Relay:
         self.killed = anyio.Event()
         self.child: Child | None = None
         """Set before the client is told that the process runs."""
-        self._outlets = {"stdout": _Outlet(), "stderr": _Outlet()}
+        self._streams = {"stdout": _OutputStream(), "stderr": _OutputStream()}
         self._untaken = 0
         self._input = anyio.Event()
 
@@ -107,7 +107,7 @@ class Relay:
         """
         if stream == "stdin":
             raise ProtocolBroken("credit for input")
-        self._outlets[stream].grant(count)
+        self._streams[stream].grant(count)
 
     async def run(self, child: Child) -> None:
         """Relay until the process has ended and its output was sent, or it is to be killed."""
@@ -131,27 +131,27 @@ class Relay:
 
     async def _until_over(self, child: Child) -> None:
         await child.ended.wait()
-        for outlet in self._outlets.values():
-            await outlet.ended_or_silent()
+        for output in self._streams.values():
+            await output.ended_or_silent()
         self.killed.set()
 
     async def _pump(
         self, stream: StreamName, reader: asyncio.StreamReader, exited: anyio.Event
     ) -> None:
-        outlet = self._outlets[stream]
+        output = self._streams[stream]
         while True:
-            while not outlet.credit:
-                outlet.more = anyio.Event()
-                await outlet.more.wait()
-            outlet.is_reading = True
-            chunk = await reader.read(min(CHUNK_BYTES, outlet.credit))
-            outlet.is_reading = False
-            outlet.reads += 1
+            while not output.credit:
+                output.more = anyio.Event()
+                await output.more.wait()
+            output.is_reading = True
+            chunk = await reader.read(min(CHUNK_BYTES, output.credit))
+            output.is_reading = False
+            output.reads += 1
             if not chunk:
                 break
-            outlet.credit -= len(chunk)
+            output.credit -= len(chunk)
             await self._send(pack(stream, self._id, chunk))
-        outlet.ended.set()
+        output.ended.set()
         with anyio.move_on_after(EXIT_S):
             await exited.wait()
         if not exited.is_set():

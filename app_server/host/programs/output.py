@@ -43,7 +43,7 @@ class _Flow:
     """The last piece has been sent."""
 
 
-class Outlet:
+class ProgramOutput:
     """The output of one program. Used from the event loop alone."""
 
     def __init__(
