@@ -1,12 +1,15 @@
 """Cuts what a client sends on a WebSocket into steps of a bounded number of frames. No I/O.
 
 One read of a socket may hold tens of thousands of the smallest frames, and taking all of them at
-once would keep the event loop for seconds. Only the lengths of frames are read here; what is wrong
-with them is for who parses them.
-Source: RFC 6455, section 5.2.
+once would keep the event loop for seconds. Of frames that are no whole text messages only the
+lengths are read here; what is wrong with them is for who parses them.
+Source: RFC 6455, section 5.2; docs/architecture.md, "What a request costs".
 """
 
 from collections.abc import Iterator
+from typing import TypeAlias
+
+from app_server.transport.text_frames import whole_texts
 
 FRAMES_AT_ONCE = 64
 """Frames that end in one step."""
@@ -16,38 +19,55 @@ _SHORT_HEAD = 2
 _MASK_BYTES = 4
 _LENGTH_BYTES = {126: 2, 127: 8}
 """That follow the first two, by what stands in the second one."""
+_LAST, _OPCODE = 0x80, 0x0F
+"""Bits of the first byte."""
+_FIRST_CONTROL = 8
+"""Opcodes from here on may stand between the frames of a message."""
+
+Step: TypeAlias = bytes | list[bytes]
+"""What a parser is to read, or text messages: a whole frame each, with its head and mask."""
 
 
 class FrameSteps:
     """What one client sends, from the first byte of its HTTP request on."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_message_bytes: int) -> None:
+        """Text messages of more bytes are for the parser, which refuses them."""
+        self._max_message_bytes = max_message_bytes
         self._in_request = True
         self._head = bytearray()
         """Of the frame that has begun, or the newest bytes of the request."""
         self._payload = 0
         """Bytes that are still to come of the frame whose head is complete."""
+        self._in_message = False
+        """Whether the newest frame of data was not the last one of its message."""
 
-    def cut(self, data: bytes) -> Iterator[bytes]:
-        """Give all of `data` in pieces, in each of which at most FRAMES_AT_ONCE frames end.
+    def cut(self, data: bytes) -> Iterator[Step]:
+        """Give all of `data` in steps, in each of which at most FRAMES_AT_ONCE frames end.
 
-        The HTTP request is a piece of its own where frames follow it at once.
+        The HTTP request is a step of its own where frames follow it at once.
         """
-        start = end = frames = 0
+        position = 0
         if self._in_request:
-            end = self._end_of_request(data)
-            if self._in_request or end == len(data):
-                yield data
-                return
-            yield data[:end]
-            start = end
-        while end < len(data):
-            end = self._end_of_frame(data, end)
-            frames += 1
-            if frames == FRAMES_AT_ONCE and end < len(data):
-                yield data[start:end]
-                start, frames = end, 0
-        yield data[start:] if start else data
+            position = self._end_of_request(data)
+            yield data[:position]
+        while position < len(data):
+            if texts := self._texts(data, position):
+                yield texts
+                position += sum(map(len, texts))
+                continue
+            start = position
+            for _ in range(FRAMES_AT_ONCE):
+                position = self._end_of_frame(data, position)
+                if position == len(data):
+                    break
+            yield data[start:position]
+
+    def _texts(self, data: bytes, position: int) -> list[bytes]:
+        if self._payload or self._head or self._in_message:
+            return []
+        most, max_bytes = FRAMES_AT_ONCE, self._max_message_bytes
+        return whole_texts(data, position, most=most, max_bytes=max_bytes)
 
     def _end_of_request(self, data: bytes) -> int:
         seen = bytes(self._head) + data
@@ -63,16 +83,18 @@ class FrameSteps:
     def _end_of_frame(self, data: bytes, position: int) -> int:
         """Return where the frame that stands at `position` ends, or the data."""
         if not self._payload and not self._head and len(data) - position >= _SHORT_HEAD:
-            # Most frames are short and come whole.
+            # Most of these are short and come whole, too.
             length = data[position + 1] & 0x7F
             mask = _MASK_BYTES if data[position + 1] & 0x80 else 0
             end = position + _SHORT_HEAD + mask + length
             if length not in _LENGTH_BYTES and end <= len(data):
+                self._has_begun(data[position])
                 return end
         while not self._payload:
             missing = _head_size(self._head) - len(self._head)
             if not missing:
                 self._payload = _payload_size(self._head)
+                self._has_begun(self._head[0])
                 self._head.clear()
                 break
             if position == len(data):
@@ -82,6 +104,11 @@ class FrameSteps:
         taken = min(self._payload, len(data) - position)
         self._payload -= taken
         return position + taken
+
+    def _has_begun(self, first: int) -> None:
+        """Take note of a frame by its first byte."""
+        if first & _OPCODE < _FIRST_CONTROL:
+            self._in_message = not first & _LAST
 
 
 def _head_size(head: bytearray) -> int:

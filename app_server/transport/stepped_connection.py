@@ -8,9 +8,11 @@ from collections import deque
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
-from websockets.protocol import SEND_EOF
+from websockets.frames import Frame, Opcode
+from websockets.protocol import SEND_EOF, State
 
-from app_server.transport.frame_steps import FrameSteps
+from app_server.transport.frame_steps import FrameSteps, Step
+from app_server.transport.text_frames import payload_of
 
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
 """That wait for a client while its frames are taken. Its messages alone are far below: more are
@@ -23,10 +25,10 @@ class SteppedConnection(ServerConnection):
     While more than MAX_UNSENT_BYTES wait to be sent to it, nothing of the client is taken.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, max_message_bytes: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._cutter = FrameSteps()
-        self._steps: deque[bytes] = deque()
+        self._cutter = FrameSteps(max_message_bytes)
+        self._steps: deque[Step] = deque()
         """Of at most one read of the socket: there is no other one while there are any."""
         self._has_next = False
         """Whether the next step is scheduled."""
@@ -78,8 +80,17 @@ class SteppedConnection(ServerConnection):
     def _take_step(self) -> None:
         self._has_next = False
         if self._steps and not self._waits:
-            super().data_received(self._steps.popleft())
+            self._take(self._steps.popleft())
         self._go_on()
+
+    def _take(self, step: Step) -> None:
+        if isinstance(step, bytes):
+            super().data_received(step)
+        elif self.protocol.state is not State.OPEN:
+            super().data_received(b"".join(step))
+        else:
+            for frame in step:
+                self.recv_messages.put(Frame(Opcode.TEXT, payload_of(frame)))
 
     @property
     def _waits(self) -> bool:

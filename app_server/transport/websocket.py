@@ -117,7 +117,9 @@ class _Listener:
     @property
     def options(self) -> dict[str, Any]:
         return {
-            "create_connection": partial(_Connection, listener=self),
+            "create_connection": partial(
+                _Connection, listener=self, max_message_bytes=self._limits.max_message_bytes
+            ),
             "process_request": self.before_upgrade,
             "select_subprotocol": _select_subprotocol,
             "max_size": self._limits.max_message_bytes,

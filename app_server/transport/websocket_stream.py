@@ -11,6 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed, ProtocolError
 
 from app_server.rpc.message_stream import ClientGone
+from app_server.transport.text_frames import text_frame
 
 FRAGMENT_CHARS = 1024 * 1024
 """Of a message in one frame; a longer one is sent in several (RFC 6455, section 5.4)."""
@@ -22,6 +23,8 @@ class WebSocketStream:
     def __init__(self, socket: ServerConnection) -> None:
         self._socket = socket
         self._sending = asyncio.Lock()
+        self._in_message = False
+        """Whether the last frame of a large message has still to be sent."""
 
     async def receive(self) -> str:
         """Return the next message; a binary frame is read as text, so that it gets its answer.
@@ -63,11 +66,11 @@ class WebSocketStream:
         if not texts:
             return
         socket = self._socket
+        if self._in_message:
+            raise anyio.BrokenResourceError
         # `ServerConnection.send` makes a write of each frame.
         async with socket.send_context():
-            for text in texts:
-                socket.protocol.send_text(text.encode())
-            socket.transport.write(b"".join(socket.protocol.data_to_send()))
+            socket.transport.write(b"".join([text_frame(text.encode()) for text in texts]))
 
     async def _send_large(self, text: str) -> None:
         """Send a message in pieces, between which others run."""
@@ -80,6 +83,7 @@ class WebSocketStream:
                     socket.protocol.send_text(piece, fin=is_last)
                 else:
                     socket.protocol.send_continuation(piece, fin=is_last)
+                self._in_message = not is_last
                 socket.transport.write(b"".join(socket.protocol.data_to_send()))
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:

@@ -90,7 +90,7 @@ except SystemExit:
 
 MOST_TO_HELP = 150
 
-MOST_TO_LISTEN = 315
+MOST_TO_LISTEN = 316
 """Modules until clients can connect, those of the standard library and of other packages too."""
 
 PACKAGES_TO_LISTEN = {"cli", "config", "http", "logs", "rpc", "runtime", "server", "transport"}

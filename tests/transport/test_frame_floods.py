@@ -1,8 +1,6 @@
 """transport: however many frames a client sends, and however little it reads, others go on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
@@ -15,33 +13,16 @@ from app_server.transport.stepped_connection import MAX_UNSENT_BYTES
 from app_server.transport.websocket import WebSocketLimits, listen_tcp
 from app_server.transport.websocket_stream import FRAGMENT_CHARS, WebSocketStream
 from tests.support.harness import WAIT_S
-
-REQUEST = (
-    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+from tests.support.wire.frames import (
+    CLOSE,
+    PING,
+    PONG,
+    REQUEST,
+    TEXT,
+    accepted,
+    frame,
+    pieces_of,
 )
-TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
-
-
-def frame(opcode: int, payload: bytes = b"") -> bytes:
-    """Write a whole message as a client does, with a mask of zeros."""
-    length = len(payload)
-    if length < 126:
-        head = bytes([0x80 | opcode, 0x80 | length])
-    elif length < 2**16:
-        head = bytes([0x80 | opcode, 0x80 | 126]) + length.to_bytes(2, "big")
-    else:
-        head = bytes([0x80 | opcode, 0x80 | 127]) + length.to_bytes(8, "big")
-    return head + bytes(4) + payload
-
-
-def pieces_of(data: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """Cut data into pieces of these sizes, and the rest."""
-    pieces = []
-    for size in sizes:
-        pieces.append(data[:size])
-        data = data[size:]
-    return [piece for piece in (*pieces, data) if piece]
 
 
 @given(
@@ -54,43 +35,16 @@ def test_every_step_holds_few_frames_and_nothing_is_lost(
     frames = [frame(TEXT, bytes(length)) for length in lengths]
     sent = REQUEST + b"".join(frames)
     ends = {len(REQUEST) + sum(map(len, frames[: n + 1])) for n in range(len(frames))}
-    cutter = FrameSteps()
+    cutter = FrameSteps(WebSocketLimits().max_message_bytes)
     position = 0
     for read in pieces_of(sent, sizes):
-        steps = list(cutter.cut(read))
+        cut = list(cutter.cut(read))
+        steps = [step if isinstance(step, bytes) else b"".join(step) for step in cut]
         assert b"".join(steps) == read
         for step in steps:
             inside = range(position + 1, position + len(step) + 1)
             assert sum(end in inside for end in ends) <= FRAMES_AT_ONCE
             position += len(step)
-
-
-@asynccontextmanager
-async def accepted() -> AsyncIterator[
-    tuple[WebSocketStream, asyncio.StreamReader, asyncio.StreamWriter]
-]:
-    """Serve one client; give the server's end, and the socket of the client."""
-    streams: list[WebSocketStream] = []
-    arrived, done = anyio.Event(), anyio.Event()
-
-    async def converse(stream: object) -> None:
-        assert isinstance(stream, WebSocketStream)
-        streams.append(stream)
-        arrived.set()
-        await done.wait()
-
-    async with listen_tcp(TcpAddress("127.0.0.1", 0), converse, WebSocketLimits()) as listener:
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", int(listener.url.rsplit(":", 1)[1])
-        )
-        writer.write(REQUEST)
-        try:
-            await reader.readuntil(b"\r\n\r\n")
-            await arrived.wait()
-            yield streams[0], reader, writer
-        finally:
-            done.set()
-            writer.transport.abort()
 
 
 async def test_others_run_between_the_smallest_frames() -> None:
