@@ -85,3 +85,15 @@ async def test_initialize_is_answered_before_the_next_message_is_read() -> None:
         await work.until_started(1)
         work.let(1, 2)
         assert [answer["id"] for answer in await stream.client_receive(2)] == [1, 2]
+
+
+async def test_nothing_is_kept_of_a_lane_that_nobody_is_in() -> None:
+    queue = KeyedQueue()
+    first = queue.take_place("t", Access.EXCLUSIVE)
+    async with first, queue.take_place("u", Access.SHARED):
+        waiting = asyncio.create_task(queue.take_place("t", Access.SHARED).__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert queue._lanes.keys() == {"t", "u"}
+    assert queue._lanes == {}
