@@ -33,7 +33,7 @@ class ClientPort(Protocol):
         """Whether any listener of a thread could be asked this."""
 
     def has_subscribers(self, thread_id: str) -> bool:
-        """Whether any client listens to the thread."""
+        """Whether any client is subscribed to the thread."""
 
     @property
     def is_crowded(self) -> bool:

@@ -79,7 +79,7 @@ def announce_unloaded(hub: Hub, thread_id: str) -> None:
 def warn_of_config(
     hub: Hub, client: ConnectionId, session: ThreadSession, warnings: Sequence[str]
 ) -> None:
-    """Warn whoever made or loaded a thread of its configuration, and all who listen to it."""
+    """Warn whoever made or loaded a thread of its configuration, and all its subscribers."""
     for warning in warnings:
         hub.notify(client, ConfigWarningNotification(summary=warning))
         session.publisher.warning(warning)

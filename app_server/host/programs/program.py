@@ -54,7 +54,7 @@ class Program:
     """A program from its start to its end."""
 
     def __init__(self, order: ProgramOrder, output: ProgramOutput) -> None:
-        """Start nothing yet; the output goes there."""
+        """Start nothing yet; what it prints goes to `output`."""
         self.output = output
         self._order = order
         self._command: RunningCommand | None = None

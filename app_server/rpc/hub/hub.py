@@ -158,7 +158,7 @@ class Hub:
     def broadcast(self, event: WireModel) -> None:
         """Send an event to every client that has initialized.
 
-        What is about a loaded thread is part of its stream, for those who listen to it.
+        What is about a loaded thread is part of its stream, for its subscribers.
         """
         thread_id: ThreadId | None = getattr(event, "thread_id", None)
         self._notify(self._peers, thread_id, event)

@@ -39,7 +39,7 @@ class Peer(Protocol):
 def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
     """Queue messages of one method, unless the client does not want them or may not have them.
 
-    `as_subscriber`: they are about a thread that it listens to, and carry their numbers.
+    `as_subscriber`: they are about a thread of its subscriptions, and carry their numbers.
     """
     session = peer.session
     if session is None or messages[0].method in session.opted_out:

@@ -123,7 +123,7 @@ class Questions:
             self._refuse_if_passed(question)
 
     def unsubscribed(self, thread_id: ThreadId) -> None:
-        """Look again at what is open about a thread that a client no longer listens to."""
+        """Look again at what is open about a thread that a client is no longer subscribed to."""
         for question in self._open.values():
             if question.thread_id == thread_id:
                 self._refuse_if_passed(question)

@@ -1,4 +1,4 @@
-"""Unloading threads that nobody listens to and that do nothing.
+"""Unloading quiet threads: those without subscribers that do nothing.
 
 Source: docs/wire.md, "Threads".
 """
@@ -29,7 +29,7 @@ class QuietUnloading:
     """Of threads without one of their own."""
 
     async def run(self) -> None:
-        """Unload threads that nobody listens to and that do nothing, until cancelled."""
+        """Unload quiet threads, until cancelled."""
         while True:
             await anyio.sleep(SWEEP_S)
             await self.sweep(anyio.current_time())
