@@ -19,7 +19,7 @@ from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.home import resolve_home
-from app_server.config.reading import parse_override
+from app_server.config.reading import parse_override, profile_file
 from app_server.config.values import Config, ConfigError
 from app_server.extension.registry import ExtensionRegistry
 from app_server.mcp.catalog.catalog import ServerCatalog
@@ -50,6 +50,10 @@ class Failed(Exception):
     """What was asked for cannot be done; the text is for the user."""
 
 
+class WrongCall(Exception):
+    """What was asked for makes no sense; the text is for the user."""
+
+
 FAILURES = (Failed, ConfigError, LoadFailed, NotRecorded, OAuthFailed, ServerUnavailable)
 
 
@@ -64,8 +68,18 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("only add takes a command")
     if options.command == "add" and bool(options.url) == bool(options.words):
         parser.error("add takes either --url URL, or -- and a command")
+    home = resolve_home(options.home)
     try:
-        return asyncio.run(_run(options))
+        overrides = dict(parse_override(text) for text in options.config or [])
+        if options.profile is not None:
+            profile_file(home, options.profile)
+    except ConfigError as exc:
+        parser.error(str(exc))
+    sources = ConfigSources(home, Path.cwd(), overrides=overrides, profile=options.profile)
+    try:
+        return asyncio.run(_run(options, sources))
+    except WrongCall as exc:
+        parser.error(str(exc))
     except FAILURES as exc:
         print(f"app-server mcp: {exc}", file=sys.stderr)
         return 1
@@ -73,13 +87,9 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
-async def _run(options: argparse.Namespace) -> int:
-    home = resolve_home(options.home)
-    overrides = dict(parse_override(text) for text in options.config or [])
-    configuration = Configuration(
-        ConfigSources(home, Path.cwd(), overrides=overrides, profile=options.profile)
-    )
-    config = await configuration.read()
+async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
+    home = sources.home
+    config = await Configuration(sources).read()
     match options.command:
         case "list":
             servers = [_shown(server) for server in (await _servers(config, home)).values()]
@@ -116,13 +126,13 @@ async def _server(config: Config, home: Path, name: str) -> ServerConfig:
 async def _add(options: argparse.Namespace, config: Config, file: ConfigFile) -> None:
     name = options.name
     if VALID_NAME.fullmatch(name) is None:
-        raise Failed(f"`{name}` is no name of a server: use letters, digits and _ : @ / . -")
+        raise WrongCall(f"`{name}` is no name of a server: use letters, digits and _ : @ / . -")
     table: dict[str, Any] = {}
     if options.url is not None:
         if options.env:
-            raise Failed("--env is for servers that are started, not for those behind a URL")
+            raise WrongCall("--env is for servers that are started, not for those behind a URL")
         if not _is_web(options.url):
-            raise Failed(
+            raise WrongCall(
                 f"`{options.url}` is no URL of a server: it begins with https:// or http://"
             )
         table["url"] = options.url
@@ -130,7 +140,7 @@ async def _add(options: argparse.Namespace, config: Config, file: ConfigFile) ->
             table["bearer_token_env_var"] = options.bearer_token_env_var
     else:
         if options.bearer_token_env_var is not None:
-            raise Failed("--bearer-token-env-var is for servers behind a URL")
+            raise WrongCall("--bearer-token-env-var is for servers behind a URL")
         table["command"], *table["args"] = options.words
         if variables := dict(_variable(text) for text in options.env or []):
             table["env"] = variables
@@ -154,7 +164,7 @@ def _is_web(url: str) -> bool:
 def _variable(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or _VARIABLE.fullmatch(name) is None:
-        raise Failed(f"cannot read --env {name}: use KEY=VALUE")
+        raise WrongCall(f"cannot read --env {name}: use KEY=VALUE")
     return name, value
 
 

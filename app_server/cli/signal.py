@@ -113,7 +113,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     target = send.add_mutually_exclusive_group(required=True)
     target.add_argument("--thread", metavar="ID", help="to the thread with this id")
-    target.add_argument("--cwd", metavar="DIR", help="to the thread that was last active there")
+    target.add_argument(
+        "--cwd", type=_absolute, metavar="DIR", help="to the thread that was last active there"
+    )
     target.add_argument("--name", metavar="NAME", help="to the thread with this name")
     send.add_argument("--from", dest="sender", required=True, metavar="NAME", help="who writes")
     send.add_argument("--type", required=True, metavar="TYPE", help="such as Question")
@@ -157,6 +159,10 @@ def make_parser() -> argparse.ArgumentParser:
     recall.add_argument("--source", default=SOURCE, help="the system it came from")
     recall.add_argument("id", metavar="ID", help="the signal's id")
     return parser
+
+
+def _absolute(folder: str) -> str:
+    return str(Path(folder).absolute())
 
 
 def _add_server(parser: argparse.ArgumentParser, token_help: str) -> None:
@@ -230,7 +236,7 @@ def _delivery(options: argparse.Namespace) -> JsonObject:
     if options.thread is not None:
         target = {"threadId": options.thread}
     elif options.cwd is not None:
-        target = {"cwd": str(Path(options.cwd).absolute())}
+        target = {"cwd": options.cwd}
     else:
         target = {"name": options.name}
     return {

@@ -34,6 +34,8 @@ def check_server_url(url: str) -> str:
         )
     except ValueError:
         names_server = False
+    if names_server and "@" in urlsplit(url).netloc:
+        raise ValueError("the address of a server has no user: a token is in a file of its own")
     if not names_server:
         raise ValueError(
             f"{url!r} is no address of a server: use ws://127.0.0.1:PORT or unix://PATH"

@@ -51,7 +51,8 @@ class _Watched:
 def run_program(name: str, main: Callable[[], int]) -> int:
     """Run a program to its end, and return its exit status; 1 if stdout did not take all of it.
 
-    It is told why, unless the reader of a pipe has just gone, as `head` does.
+    It is told why, unless the reader of a pipe has just gone, as `head` does. So is a working
+    directory that is not there any more.
     """
     _open_closed()
     before = sys.stdout, sys.stderr
@@ -65,9 +66,11 @@ def run_program(name: str, main: Callable[[], int]) -> int:
         if _end(name, out, err):
             raise
         return 1
-    except OSError:
+    except OSError as exc:
         if out.problem is None and err.problem is None:
-            raise
+            if not _is_about_folder(exc):
+                raise
+            tell(f"{name}: the working directory is not there any more: change to another one")
         status = 1
     finally:
         sys.stdout, sys.stderr = before
@@ -94,6 +97,15 @@ def _open_closed() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         os.set_inheritable(number, True)
     os.close(number)
+
+
+def _is_about_folder(error: OSError) -> bool:
+    """Whether it says that somebody has removed the folder that this program works in."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return isinstance(error, FileNotFoundError) and error.filename is None
+    return False
 
 
 def _end(name: str, out: _Watched, err: _Watched) -> bool:

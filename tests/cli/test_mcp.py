@@ -87,6 +87,12 @@ def test_servers_are_added_and_removed_and_the_rest_stays(
     before = file.read_bytes()
     for words, problem in (
         (("remove", "new"), f"{file} has no MCP server named `new`"),
+        (("login", "local"), "MCP server `local` does not sign in with OAuth"),
+    ):
+        assert run(tmp_path, *words) == 1
+        assert capsys.readouterr().err == f"app-server mcp: {problem}\n"
+    either = "add takes either --url URL, or -- and a command"
+    wrong: list[tuple[tuple[str, ...], str]] = [
         (
             ("add", "a b", "--", "x"),
             "`a b` is no name of a server: use letters, digits and _ : @ / . -",
@@ -104,14 +110,25 @@ def test_servers_are_added_and_removed_and_the_rest_stays(
             ("add", "a", "--url", "https://a", "--env", "A=b"),
             "--env is for servers that are started, not for those behind a URL",
         ),
-        (("login", "local"), "MCP server `local` does not sign in with OAuth"),
-    ):
-        assert run(tmp_path, *words) == 1
-        assert capsys.readouterr().err == f"app-server mcp: {problem}\n"
-    for wrong in (("add", "a"), ("add", "a", "--url", "https://a", "--", "x"), ("list", "--", "x")):
+        (
+            ("add", "a", "--bearer-token-env-var", "A", "--", "x"),
+            "--bearer-token-env-var is for servers behind a URL",
+        ),
+        (("add", "a"), either),
+        (("add", "a", "--url", "https://a", "--", "x"), either),
+        (("list", "--", "x"), "only add takes a command"),
+        (("list", "-c", "x"), "cannot read --config 'x': use key=value"),
+        (
+            ("list", "-p", "../x"),
+            "invalid profile '../x': a name has at most 64 letters, digits, hyphens and "
+            "underscores",
+        ),
+    ]
+    for call, rule in wrong:
         with pytest.raises(SystemExit) as caught:
-            run(tmp_path, *wrong)
+            run(tmp_path, *call)
         assert caught.value.code == 2
+        assert capsys.readouterr().err.endswith(f"app-server mcp: error: {rule}\n")
     assert file.read_bytes() == before
 
 

@@ -118,6 +118,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
         (["ws://a", "--steps", "0"], "argument --steps: must be a whole number of at least 1"),
         (["ws://a", "--pid", "x"], "argument --pid: must be a whole number of at least 1"),
         (["ws://a", "ws://b:0"], "'ws://b:0' is no address of a server: use ws://127.0.0.1:PORT"),
+        (["ws://me:secret@a"], "bench: error: the address of a server has no user: a token is in"),
         (["ws://a:65536"], "'ws://a:65536' is no address of a server"),
         (["ws://[a"], "'ws://[a' is no address of a server"),
         (["http://a"], "'http://a' is no address of a server"),

@@ -99,3 +99,33 @@ def test_the_status_does_not_depend_on_stderr(
 ) -> None:
     said = [f"app-server {VERSION}"] if status == 0 else []
     assert ended(tmp_path, redirection, *words) == (status, said, [])
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (EXECUTABLE, []),
+        (EXECUTABLE, ["mcp", "list"]),
+        (EXECUTABLE, ["doctor", "--only", "clock"]),
+        (EXECUTABLE, ["signal", "send", "--cwd", ".", "--from", "a", "--type", "T", "hi"]),
+        (CODER, ["-dry-run"]),
+    ],
+)
+def test_a_working_directory_that_was_removed_is_named(
+    tmp_path: Path, program: Path, words: list[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'cd gone; rmdir ../gone; shift; exec "$@"', "sh", "-", program, *words],
+        env=environment_without() | {"APP_SERVER_HOME": str(tmp_path)},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.splitlines()) == (
+        1,
+        [f"{program.name}: the working directory is not there any more: change to another one"],
+    )

@@ -34,6 +34,8 @@ def test_a_key_is_in_no_url_and_in_no_repr() -> None:
         ("ws://router.example.com", "in the clear"),
         ("https://router.example.com", "wss://HOST/PATH"),
         ("wss://", "wss://HOST/PATH"),
+        ("wss://[", "wss://HOST/PATH"),
+        ("wss://router.example.com:65536", "wss://HOST/PATH"),
         ("wss://me:word@router.example.com", "holds no names, keys"),
         ("wss://router.example.com/?key=1", "holds no names, keys"),
     ],

@@ -51,8 +51,12 @@ def check_router_url(url: str) -> str:
     Raises:
         ValueError: it would send the key in the clear, or holds more than a place.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_router = parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_router = False
+    if not is_router:
         raise ValueError("a router has a URL of the form wss://HOST/PATH")
     if parts.scheme == "ws" and not is_this_machine(parts.hostname):
         raise ValueError("ws:// would send the key in the clear: use wss://")
