@@ -83,6 +83,10 @@ async def test_initialize_is_answered_before_the_next_message_is_read() -> None:
     async with conversation(work) as (stream, _, _):
         stream.client_send({"id": 1, "method": "initialize"}, request(2, "thread/list"))
         await work.until_started(1)
+        # More turns of the event loop than a request needs to begin.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert work.started == [1]
         work.let(1, 2)
         assert [answer["id"] for answer in await stream.client_receive(2)] == [1, 2]
 
