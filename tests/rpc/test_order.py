@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from app_server.logs.context import REQUEST
 from app_server.rpc.ordering import KeyedQueue
 from protocol.contract.specs import Access
 from tests.support.harness import claim
@@ -101,3 +102,18 @@ async def test_nothing_is_kept_of_a_lane_that_nobody_is_in() -> None:
         await asyncio.wait([waiting])
         assert queue._lanes.keys() == {"t", "u"}
     assert queue._lanes == {}
+
+
+async def test_what_is_read_after_initialize_is_not_logged_as_a_part_of_it() -> None:
+    found: list[Any] = []
+
+    class Refused(Work):
+        def refused(self, failure: str) -> None:
+            found.append(REQUEST.get())
+
+    work = Refused()
+    work.let(1)
+    async with conversation(work) as (stream, _, _):
+        stream.client_send({"id": 1, "method": "initialize"}, "no JSON")
+        await stream.client_receive(2)
+    assert found == [None]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app_server.host.files.work import Stop
 from app_server.host.search.tree import Tree
 from app_server.host.search.wildmatch import expression
+from tests.support.files.descriptors import open_below
 from tests.support.files.search import files_of, listed, write
 from tests.support.harness import claim
 
@@ -268,6 +269,13 @@ def test_the_user_may_have_exclusions_elsewhere(tmp_path: Path, repository: Path
     )
     write(repository, {"a.o": "", "a.c": ""})
     assert listed(repository) == ["a.c"] == git_lists(repository)
+
+
+def test_files_of_git_that_were_read_are_closed(tmp_path: Path, repository: Path) -> None:
+    write(tmp_path, {"user/.gitconfig": "[core]\n\texcludesFile = ~/mine\n", "user/mine": "a\n"})
+    write(repository, {".git/info/exclude": "b\n", "a": "", "b": "", "c": ""})
+    assert listed(repository) == ["c"]
+    assert open_below(tmp_path) == []
 
 
 @claim("search-files:ignored")
