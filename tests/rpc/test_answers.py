@@ -4,11 +4,13 @@ import json
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 from app_server.rpc.connection import JOINED_CHARS, RpcConnection
 from app_server.rpc.context import RequestContext
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.outbox import Outbox
 from protocol.jsonrpc.envelope import Request, render_result
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import MemoryStream, Work, conversation, request
@@ -77,6 +79,20 @@ async def test_requests_are_finished_and_answered_after_the_client_has_finished_
         work.let(1)
         assert await stream.client_receive_all() == [{"id": 1, "result": {"method": "turn/start"}}]
     assert stream.closed_with == (1000, "")
+
+
+async def test_an_answer_goes_past_the_outbox_where_nothing_waits_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def add(*_: object) -> None:
+        raise AssertionError("its write task would have to wake")
+
+    monkeypatch.setattr(Outbox, "add", add)
+    work = Work()
+    work.let(1)
+    async with conversation(work) as (stream, _, _):
+        stream.client_send(request(1))
+        assert await stream.client_receive() == [{"id": 1, "result": {"method": "turn/start"}}]
 
 
 async def test_a_request_that_never_ends_does_not_hold_up_the_end() -> None:
