@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from app_server.logs.context import REQUEST
 from app_server.rpc.ordering import KeyedQueue
 from protocol.contract.specs import Access
@@ -47,6 +49,32 @@ async def test_reads_of_one_thread_run_side_by_side_but_not_beside_a_write() -> 
         await work.until_started(1, 2, 3, 4)
         work.let(4)
         assert [answer["id"] for answer in await stream.client_receive(3)] == [1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "look"),
+    [
+        ("config/value/write", "config/read"),
+        ("account/logout", "account/read"),
+        ("project/create", "project/list"),
+        ("signal/deliver", "signal/deliver"),
+    ],
+)
+async def test_what_there_is_once_is_changed_and_read_in_the_order_of_requests(
+    change: str, look: str
+) -> None:
+    work = Work()
+    async with conversation(work) as (stream, _, _):
+        for number, method in enumerate((change, look, change)):
+            stream.client_send({"id": number, "method": method, "params": {"id": f"p{number}"}})
+        stream.client_send(request("free", "thread/list"))
+        await work.until_started(0, "free")
+        work.let(0, "free")
+        await work.until_started(0, "free", 1)
+        work.let(1)
+        await work.until_started(0, "free", 1, 2)
+        work.let(2)
+        assert len(await stream.client_receive(4)) == 4
 
 
 async def test_a_request_without_a_usable_thread_id_waits_for_nobody() -> None:
