@@ -71,9 +71,11 @@ class RequestContext:
 
     def answered(self) -> None:
         """Run what was waiting for the answer."""
-        for action in self._after:
-            action()
-        self._after = ()
+        while self._after:
+            # An action may have others follow it.
+            actions, self._after = self._after, ()
+            for action in actions:
+                action()
 
 
 @dataclass(frozen=True, slots=True)

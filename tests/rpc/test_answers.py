@@ -148,6 +148,28 @@ async def test_what_follows_answers_happens_also_when_their_batch_is_never_compl
     assert sorted(followed, key=str) == [1, 2]
 
 
+async def test_what_follows_an_answer_may_have_something_follow_it() -> None:
+    followed: list[str] = []
+
+    class Following:
+        def refused(self, failure: str) -> None:
+            """Count nothing."""
+
+        async def dispatch(self, context: RequestContext, request: Request) -> str:
+            def first() -> None:
+                followed.append("first")
+                context.after_answer(followed.append, "third")
+
+            context.after_answer(first)
+            context.after_answer(followed.append, "second")
+            return "1"
+
+    async with conversation(Following(), ConnectionLimits()) as (stream, _, _):
+        stream.client_send(request(1))
+        assert await stream.client_receive() == [1]
+    assert followed == ["first", "second", "third"]
+
+
 async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer() -> None:
     followed: list[str] = []
     begun = anyio.Event()
