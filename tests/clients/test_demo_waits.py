@@ -1,5 +1,7 @@
 """The demos wait for the MCP servers that they use, and say so when one does not come."""
 
+import errno
+import io
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +28,23 @@ async def test_the_demo_of_signals_waits_for_a_server_that_takes_long(
     slow.chmod(0o700)
     monkeypatch.setattr(thread, "sys", SimpleNamespace(executable=str(slow)))
     assert await run_demo(signals_scenario.run) == 0
+
+
+class Full(io.StringIO):
+    """A stream on a full disk."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("stream", [None, Full()])
+def test_a_demo_that_cannot_be_shown_checks_all_the_same(stream: io.StringIO | None) -> None:
+    transcript = Transcript(stream)
+    with transcript.step("A step"):
+        transcript.say("me", "hello")
+        transcript.check("it holds", holds=True)
+    transcript.close("done")
+    assert transcript.checks == 1
 
 
 async def started(client: Client) -> str:

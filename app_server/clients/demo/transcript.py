@@ -4,7 +4,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -28,11 +28,12 @@ class CheckFailed(Exception):
 
 
 class Transcript:
-    """Prints as things happen; in colour on a terminal."""
+    """Prints as things happen; in colour on a terminal. What a stream does not take is left out."""
 
-    def __init__(self, stream: TextIO = sys.stdout) -> None:
+    def __init__(self, stream: TextIO | None = sys.stdout) -> None:
+        """`stream` None, which is what Python has for a closed one: nothing is shown."""
         self._stream = stream
-        self._coloured = stream.isatty()
+        self._coloured = stream is not None and stream.isatty()
         self.checks = 0
 
     @contextmanager
@@ -69,7 +70,9 @@ class Transcript:
         if not self._coloured:
             for code in (BOLD, DIM, GREEN, RED, CYAN, RESET):
                 text = text.replace(code, "")
-        print(text, file=self._stream, flush=True)
+        if self._stream is not None:
+            with suppress(OSError):
+                print(text, file=self._stream, flush=True)
 
 
 async def run_demo(scenario: Callable[[Transcript, Path], Awaitable[None]]) -> int:
