@@ -42,6 +42,21 @@ async def test_deltas_of_one_text_are_merged_for_a_client_that_falls_behind() ->
 
 
 @claim("bounds:slow-client")
+async def test_deltas_that_are_merged_count_among_what_waits() -> None:
+    outbox = Outbox(OutboxLimits(merge_above=1, max_chars=50))
+    for _ in range(5):
+        outbox.add(*delta_of("a", "x" * 10))
+    assert (outbox.messages, outbox.chars, outbox.overflowed) == (2, 50, False)
+    for _ in range(2):
+        await outbox.take()
+        outbox.release()
+    assert outbox.chars == 0
+    for _ in range(6):
+        outbox.add(*delta_of("a", "x" * 10))
+    assert outbox.overflowed
+
+
+@claim("bounds:slow-client")
 @pytest.mark.parametrize(
     "limits", [OutboxLimits(max_messages=10), OutboxLimits(max_chars=50)], ids=["count", "size"]
 )

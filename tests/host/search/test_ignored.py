@@ -308,8 +308,21 @@ def test_a_repository_in_another_one_has_its_own_rules(repository: Path) -> None
     inner.mkdir()
     git(inner, "init", "-q")
     write(repository, {".gitignore": "*.o\n", "a.o": "", "inner/.gitignore": "*.c\n"})
-    write(inner, {"a.o": "", "a.c": ""})
+    write(inner, {"a.o": "", "a.c": "", "a.d": "", ".git/info/exclude": "*.d\n"})
     assert listed(repository) == [".gitignore", "inner/.gitignore", "inner/a.o"]
+
+
+@claim("search-files:fresh")
+def test_changed_exclusions_of_a_repository_in_another_one_count_at_once(repository: Path) -> None:
+    inner = repository / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    write(inner, {"a": "", "b": ""})
+    tree = Tree(repository)
+    for text, expected in (("a\n", ["inner/b"]), ("b\n", ["inner/a"])):
+        write(inner, {".git/info/exclude": text})
+        tree.refresh(Stop())
+        assert files_of(tree) == expected
 
 
 @claim("search-files:ignored")
