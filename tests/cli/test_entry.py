@@ -82,8 +82,9 @@ CODER = """
 import json, sys
 from app_server.clients.coder import cli
 
+sys.argv = ["coder", "--help"]
 try:
-    cli.main(["--help"])
+    cli.main()
 except SystemExit:
     print(json.dumps(sorted(sys.modules)))
 """

@@ -39,14 +39,12 @@ PRISM_AGENT_SURFACE, PRISM_CODEX_APP_SERVER_MODE and PRISM_CODEX_APP_SERVER_URL,
 (APP_SERVER_HOME, else CODEX_HOME, else the platform's)."""
 
 
-def program() -> int:
-    """Run the command line of this process; returns the exit status."""
-    return run_program("coder", main)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run the command line; returns the agent's exit status, or 2 if it was not started."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_program("coder", lambda: _run(sys.argv[1:]))
+
+
+def _run(words: list[str]) -> int:
     own, rest = words, []
     if "--" in words:
         cut = words.index("--")
@@ -173,4 +171,4 @@ def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
 
 
 if __name__ == "__main__":
-    sys.exit(program())
+    sys.exit(main())
