@@ -204,6 +204,15 @@ async def test_large_answers_wait_beside_the_others_and_for_each_other() -> None
     assert not outbox.overflowed
 
 
+async def test_large_answers_are_not_kept_for_a_client_that_gets_nothing_any_more() -> None:
+    overflowed, closed = Outbox(OutboxLimits()), Outbox(OutboxLimits())
+    overflowed.give_up()
+    closed.close()
+    for outbox in (overflowed, closed):
+        await outbox.add_large("a" * 200)
+        assert outbox.messages == 0
+
+
 async def test_what_waits_is_written_at_once_up_to_a_bound() -> None:
     class Counting(MemoryStream):
         writes: list[int]
