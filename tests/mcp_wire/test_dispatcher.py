@@ -1,6 +1,7 @@
 """mcp: one JSON-RPC conversation with a server, over streams in memory."""
 
 import logging
+from functools import partial
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ from mcp_types import INVALID_PARAMS, JSONRPCRequest
 from app_server.mcp_wire import dispatcher as dispatcher_module
 from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
+from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S
 from tests.support.mcp_peers.conversation import Conversation, conversing
 
@@ -119,12 +121,17 @@ async def test_progress_that_cannot_be_passed_on_is_dropped_above_a_bound(
 
 
 @pytest.mark.parametrize("may_cancel", [True, False])
-async def test_a_call_that_takes_too_long_is_given_up(may_cancel: bool) -> None:
-    outcome: list[Any] = []
+async def test_a_call_that_takes_too_long_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, may_cancel: bool
+) -> None:
+    clock, outcome = LoopClock(monkeypatch), list[Any]()
     async with conversing() as talk:
-        await call(talk, outcome, timeout_s=0.01, may_cancel=may_cancel)
-        assert [str(error) for error in outcome] == ["timed out awaiting m after 0.01s"]
-        await talk.next()
+        async with anyio.create_task_group() as tasks:
+            limited = partial(call, talk, outcome, timeout_s=600.0, may_cancel=may_cancel)
+            tasks.start_soon(limited)
+            await talk.next()
+            clock.put_forward(600.0)
+        assert [str(error) for error in outcome] == ["timed out awaiting m after 600s"]
         await talk.dispatcher.notify("last")
         told = await talk.next()
     reason = "nobody waits for the answer any more"
