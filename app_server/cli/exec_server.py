@@ -17,7 +17,7 @@ from app_server.clients.token_file import NoToken, take_token
 from app_server.host.exec.server.server import ExecServer, ExecSettings
 from app_server.http.loopback_address import is_loopback_address
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
-from app_server.runtime.standard_streams import tell
+from app_server.runtime.standard_streams import print_to_stderr
 
 DEFAULT_LISTEN = "ws://127.0.0.1:0"
 TOKEN_VARIABLE = "APP_SERVER_EXEC_TOKEN"
@@ -119,6 +119,6 @@ def require_token(host: str, token: str | None) -> None:
 async def _serve(settings: ExecSettings) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with ExecServer(settings).listen() as url:
-            tell(f"listening on: {url}")
+            print_to_stderr(f"listening on: {url}")
             async for _ in signals:
                 break

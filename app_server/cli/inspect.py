@@ -18,7 +18,7 @@ from app_server.clients.command_line import MAX_PORT, add_home, command_parser, 
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import parse_upstream
 from app_server.clients.token_file import TOKEN_FILE_HELP
-from app_server.runtime.standard_streams import print_now, tell
+from app_server.runtime.standard_streams import print_now, print_to_stderr
 
 DESCRIPTION = """\
 Look into a running app-server from a browser: its threads with every message as it comes, what it
@@ -108,7 +108,7 @@ async def _run(upstream: ServerAddress, port: int, *, opens: bool) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with AsyncExitStack() as stack:
             inspector = await stack.enter_async_context(serve_inspector(upstream, port))
-            tell(f"inspecting {upstream.url}")
+            print_to_stderr(f"inspecting {upstream.url}")
             # On stdout, so that scripts can read it; it has the token.
             if not print_now(inspector.url):
                 return

@@ -18,7 +18,7 @@ from app_server.config.values import ConfigError
 from app_server.logs.setup import read_log_settings, set_up_logs
 from app_server.runtime.loader import LoadFailed
 from app_server.runtime.open_files import raise_limit
-from app_server.runtime.standard_streams import tell
+from app_server.runtime.standard_streams import print_to_stderr
 from app_server.server.app import serve
 from app_server.server.settings import Settings
 from app_server.transport.address import Address, parse_address
@@ -221,7 +221,7 @@ async def _serve(settings: Settings) -> None:
 
 def _print_addresses(urls: Sequence[str]) -> None:
     for url in urls:
-        tell(f"listening on: {url}")
+        print_to_stderr(f"listening on: {url}")
 
 
 def _demo(scenario: str) -> int:

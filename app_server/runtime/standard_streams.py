@@ -70,7 +70,9 @@ def run_program(name: str, main: Callable[[], int]) -> int:
         if out.problem is None and err.problem is None:
             if not _is_about_folder(exc):
                 raise
-            tell(f"{name}: the working directory is not there any more: change to another one")
+            print_to_stderr(
+                f"{name}: the working directory is not there any more: change to another one"
+            )
         status = 1
     finally:
         sys.stdout, sys.stderr = before
@@ -78,7 +80,7 @@ def run_program(name: str, main: Callable[[], int]) -> int:
 
 
 def print_now(text: str) -> bool:
-    """Print a line to stdout at once; False if it did not take it, which is told at the end."""
+    """Print a line to stdout at once; False where that failed, which is said at the end."""
     try:
         print(text, flush=True)
     except OSError:
@@ -86,8 +88,8 @@ def print_now(text: str) -> bool:
     return True
 
 
-def tell(text: str) -> None:
-    """Print a line to stderr at once; who serves clients goes on if nobody can be told."""
+def print_to_stderr(text: str) -> None:
+    """Print a line to stderr at once; who serves clients goes on where it cannot."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 

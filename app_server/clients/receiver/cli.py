@@ -34,7 +34,7 @@ from app_server.clients.token_file import (
 from app_server.config.home import resolve_home
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.files.secret import StoreFailed, lock_file, read_private, write_private
-from app_server.runtime.standard_streams import tell
+from app_server.runtime.standard_streams import print_to_stderr
 from app_server.runtime.user_paths import expand_user
 
 DEFAULT_SESSION = "agent"
@@ -167,7 +167,7 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
         modes=modes,
     )
     if sys.stdin is not None and sys.stdin.isatty():
-        tell(
+        print_to_stderr(
             "app-server receiver: an agent is expected on stdin, which speaks MCP; without one "
             "signals are injected all the same. Ctrl-D ends it."
         )
@@ -195,8 +195,8 @@ def _route(home: Path, options: argparse.Namespace) -> int:
 
     def ready(url: str) -> None:
         if key_file is not None:
-            tell(f"key file: {key_file}")
-        tell(f"listening on: {url}")
+            print_to_stderr(f"key file: {key_file}")
+        print_to_stderr(f"listening on: {url}")
 
     # Imported late: a bridge has no use for it.
     router = importlib.import_module("app_server.clients.receiver.demo_router.server")
