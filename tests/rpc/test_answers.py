@@ -1,5 +1,6 @@
 """rpc: one answer to each request, also in batches and at the end."""
 
+import asyncio
 import json
 
 import anyio
@@ -249,3 +250,15 @@ async def test_finishing_from_our_side_answers_what_was_read() -> None:
         work.let(1, 2)
         assert {answer["id"] for answer in await stream.client_receive_all()} == {1, 2}
     assert stream.closed_with == (1001, "the server stops")
+
+
+async def test_a_conversation_that_is_cancelled_closes_its_stream() -> None:
+    stream = MemoryStream(1_000_000)
+    connection = RpcConnection(stream, Work(), Hub(lambda: 7), ConnectionLimits())
+    task = asyncio.create_task(connection.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert stream.closed_with == (1000, "")
+    stream.drop()
