@@ -13,6 +13,7 @@ from app_server.rpc.hub.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.outbox import Outbox
 from protocol.jsonrpc.envelope import Request, render_result
+from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import MemoryStream, Work, conversation, request
 
@@ -225,6 +226,17 @@ async def test_a_conversation_ends_when_nothing_can_be_sent_though_the_client_ma
             assert connection.load.in_flight == 1
             work.let(2)
     stream.drop()
+
+
+async def test_a_write_to_a_client_that_stays_has_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = LoopClock(monkeypatch)
+    async with conversation(Work()) as (stream, connection, _):
+        connection.post('"first"')
+        assert await stream.client_receive() == ["first"]
+        clock.put_forward(10 * ConnectionLimits().finish_s)
+        connection.post('"second"')
+        assert await stream.client_receive() == ["second"]
+        assert stream.closed_with is None
 
 
 async def test_after_its_end_each_write_to_a_client_has_its_own_bound() -> None:
