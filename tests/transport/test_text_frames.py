@@ -105,7 +105,7 @@ def websockets_frames(reads: list[bytes]) -> list[tuple[Opcode, bytes, bool]]:
 
 
 def our_frames(reads: list[bytes]) -> list[tuple[Opcode, bytes, bool]]:
-    """Return what is read where whole text messages pass the parser by."""
+    """Return what is read where whole text messages bypass the parser."""
     protocol = accepted_protocol()
     frames: list[tuple[Opcode, bytes, bool]] = []
     cutter = FrameSteps(MAX_BYTES)
