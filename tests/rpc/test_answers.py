@@ -72,6 +72,16 @@ async def test_a_batch_holds_back_what_follows_its_answers() -> None:
         assert after == ["after 1", "after 2"]
 
 
+async def test_batches_that_were_answered_are_not_kept() -> None:
+    work = Work()
+    work.let(*range(10))
+    async with conversation(work) as (stream, connection, _):
+        for number in range(10):
+            stream.client_send([request(number)])
+            await stream.client_receive()
+        assert len(connection._batches) <= 1
+
+
 async def test_requests_are_finished_and_answered_after_the_client_has_finished_sending() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
