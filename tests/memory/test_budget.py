@@ -57,8 +57,9 @@ async def test_diagnostics_show_what_the_server_does_and_keeps(tmp_path: Path) -
         served.model.scripts.append([gate, *says("x" * 1000)])
         start = {"threadId": thread_id, "input": [{"type": "text", "text": SECRET}]}
         await client.call("turn/start", start)
-        await client.call("turn/start", start)
+        # What comes before the model is asked is sent with the rest, and does not wait.
         await gate.wait_until_reached()
+        await client.call("turn/start", start)
         during = await gauges(client)
         names = ("core.turns.running", "core.inputs.queued", "app.subscriptions")
         assert [during[name] for name in names] == [1, 1, 2]
