@@ -1,8 +1,8 @@
 """From a request to its rendered answer, by jsonrpcserver; all failures end here, as errors.
 
-jsonrpcserver looks the method up, calls it and shapes the outcome. It gets messages that are parsed
-already, one at a time (batches are split before, so that order and bounds hold for each element);
-its JSON Schema check is not used, and its own error texts never reach a client.
+jsonrpcserver calls the method and shapes the outcome. It gets messages that are parsed already, one
+at a time (batches are split before, so that order and bounds hold for each element); its JSON
+Schema check is not used, and its own error texts never reach a client.
 Source: docs/wire.md, "Errors".
 """
 
@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from jsonrpcserver import JsonRpcError, Result, Success
 from jsonrpcserver.async_dispatcher import call as call_method
-from jsonrpcserver.dispatcher import get_method
 from jsonrpcserver.request import Request as Call
 from jsonrpcserver.result import ErrorResult, SuccessResult
 from pydantic import TypeAdapter, ValidationError
@@ -117,10 +116,9 @@ class Dispatcher:
         if refusal is not None:
             context.failure = kind_of(refusal)
             return render_error(request.id, refusal.to_wire(), jsonrpc=context.jsonrpc)
-        found = get_method(self._methods, request.method)
         # The list hands the parameters over as one argument instead of one keyword each.
         call = Call(request.method, [request.params], request.id)
-        outcome = await call_method(call, context, found._value)
+        outcome = await call_method(call, context, self._methods[request.method])
         return _render(context, request, getattr(outcome, "_error", None) or outcome._value)
 
     def _refusal(self, context: RequestContext, method: str) -> RpcError | None:
