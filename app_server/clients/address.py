@@ -23,8 +23,10 @@ def check_server_url(url: str) -> str:
     """Return what names a server: `ws://HOST:PORT`, `wss://HOST` or `unix://PATH`.
 
     Raises:
-        ValueError: it names none; the text says what would.
+        ValueError: it names none; the text says what would, and repeats nothing that may be secret.
     """
+    if "@" in url and not url.startswith(UNIX):
+        raise ValueError("the address of a server has no user: a token is in a file of its own")
     try:
         parts = urlsplit(url)
         names_server = (
@@ -34,11 +36,10 @@ def check_server_url(url: str) -> str:
         )
     except ValueError:
         names_server = False
-    if names_server and "@" in urlsplit(url).netloc:
-        raise ValueError("the address of a server has no user: a token is in a file of its own")
     if not names_server:
+        shown = url.partition("?")[0]
         raise ValueError(
-            f"{url!r} is no address of a server: use ws://127.0.0.1:PORT or unix://PATH"
+            f"{shown!r} is no address of a server: use ws://127.0.0.1:PORT or unix://PATH"
         )
     return url
 

@@ -121,7 +121,11 @@ async def test_a_server_that_is_not_there_is_named() -> None:
         (["ws://me:secret@a"], "bench: error: the address of a server has no user: a token is in"),
         (["ws://a:65536"], "'ws://a:65536' is no address of a server"),
         (["ws://[a"], "'ws://[a' is no address of a server"),
-        (["http://a"], "'http://a' is no address of a server"),
+        (
+            ["http://me:secret@a"],
+            "bench: error: the address of a server has no user: a token is in",
+        ),
+        (["http://a?secret"], "'http://a' is no address of a server"),
         (["unix://"], "'unix://' is no address of a server"),
     ],
 )
@@ -131,7 +135,9 @@ def test_a_wrong_call_gets_a_line_with_what_is_wrong(
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
-    assert problem in capsys.readouterr().err
+    complaint = capsys.readouterr().err
+    assert problem in complaint
+    assert "secret" not in complaint
 
 
 def test_without_an_address_and_a_server_the_error_says_how_to_start_one(

@@ -34,9 +34,9 @@ def parse_upstream(url: str, token_file: Path | None = None) -> ServerAddress:
     """
     if url.startswith(UNIX) and len(url) > len(UNIX):
         return ServerAddress(url, token_file)
-    parts = urlsplit(url)
+    parts, shown = urlsplit(url), url.partition("?")[0]
     if parts.scheme != "ws" or not is_this_machine(parts.hostname) or parts.port is None:
-        raise ValueError(f"cannot inspect {url!r}: use ws://127.0.0.1:PORT or unix://PATH")
+        raise ValueError(f"cannot inspect {shown!r}: use ws://127.0.0.1:PORT or unix://PATH")
     if parts.username is not None or parts.path.strip("/") or parts.query or parts.fragment:
-        raise ValueError(f"cannot inspect {url!r}: nothing may stand beside host and port")
+        raise ValueError(f"cannot inspect {shown!r}: nothing may stand beside host and port")
     return ServerAddress(url, token_file)

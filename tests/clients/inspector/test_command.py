@@ -108,6 +108,8 @@ async def test_a_port_that_is_taken_is_named() -> None:
         (["ws://example.com:1"], "use ws://127.0.0.1:PORT or unix://PATH"),
         (["ws://127.0.0.1"], "use ws://127.0.0.1:PORT or unix://PATH"),
         (["unix://"], "use ws://127.0.0.1:PORT or unix://PATH"),
+        (["ws://127.0.0.1:1/?secret"], "cannot inspect 'ws://127.0.0.1:1/': nothing may"),
+        (["ws://127.0.0.1?secret"], "cannot inspect 'ws://127.0.0.1': use ws://127.0.0.1:PORT"),
         (["ws://127.0.0.1:1/path"], "nothing may stand beside host and port"),
         (["ws://user@127.0.0.1:1"], "the address of a server has no user"),
         (["ws://127.0.0.1:65536"], "use ws://127.0.0.1:PORT or unix://PATH"),
