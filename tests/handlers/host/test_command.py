@@ -93,9 +93,12 @@ async def test_time_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     clock = LoopClock(monkeypatch)
     pids = tmp_path / "pid"
     async with serve(tmp_path) as served, served.client() as client:
-        script = f"echo begun; sleep 1000 & echo $! > {pids}; wait"
+        script = f"read _; echo begun; sleep 1000 & echo $! > {pids}; wait"
         command = {"command": ["sh", "-c", script], "sandboxPolicy": FULL_ACCESS}
-        request = await client.request(METHOD, {**command, "timeoutMs": 600_000})
+        fed = {"processId": "p", "streamStdin": True}
+        request = await client.request(METHOD, {**command, **fed, "timeoutMs": 600_000})
+        # It gets its input when its time has begun to count: the start has a limit of its own.
+        await client.call(f"{METHOD}/write", {"processId": "p", "deltaBase64": "Cg=="})
         pid = await read_pid(pids)
         clock.put_forward(600)
         answer = await client.answer(request)
