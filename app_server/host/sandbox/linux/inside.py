@@ -13,7 +13,8 @@ Where that cannot be done the command is not started.
 Arguments: the descriptor of a socket that leads to the server, the port, the bound, each `-` if it
 is not wanted; then `--` and the command line of bubblewrap. Runs as `python -I -S` before each such
 command, so it imports only what is compiled: `json`, `signal` and `socket` would double its time.
-Source: docs/tools.md, "Sandbox", "Network through a proxy"; bwrap(1), setns(2), ioctl_ns(2).
+Source: docs/tools.md, "Sandbox", "Network through a proxy"; bwrap(1), setns(2), ioctl_ns(2),
+ip(7).
 """
 
 import _socket as socket
@@ -27,6 +28,7 @@ NS_GET_USERNS = 0xB701
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
+IP_FREEBIND = 15
 
 NOT_WANTED = "-"
 
@@ -142,9 +144,11 @@ def send_listener(server: int, port: int) -> None:
     """Listen in the network that this process is in now.
 
     Raises:
-        OSError: there is no loopback, or the server is gone.
+        OSError: the port is taken, or the server is gone.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # bubblewrap may be about to give the loopback interface its address.
+    listener.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
     listener.bind(("127.0.0.1", port))
     listener.listen(BACKLOG)
     rights = array.array("i", [listener.fileno()])
