@@ -290,6 +290,7 @@ async def test_calls_above_the_bound_wait_and_notifications_still_arrive(
     peer = WebPeer(answers={"tools/call": [None]})
     async with opened(peer) as ends:
         await ends.begin("tools/call", 1)
+        await peer.changes.until(lambda: "tools/call" in peer.methods())
         await ends.begin("tools/call", 2)
         await ends.notify("notifications/cancelled", requestId=1)
         assert await ends.receive() == answered(2, "call 1")
