@@ -92,7 +92,10 @@ async def test_two_projections_of_a_generation_have_one_owner() -> None:
 
 
 @claim("apps:t-37")
-async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port() -> None:
+async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "MAX_WAITING_CALLS", 1)
     hold = Hold()
     async with (
         serve_tools([listed("look")], FakePool(hold)) as served,
@@ -101,13 +104,17 @@ async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port(
         anyio.create_task_group() as tasks,
     ):
         refusals = []
+        changes = served.pool.changes
 
         async def call(client: Any) -> None:
             refusals.append(await client.refusal("tools/call", {"name": "look"}))
+            changes.note()
 
-        for client in (one, other, other):
+        for client in (one, other, other, other):
             tasks.start_soon(call, client)
-        await served.pool.changes.until(lambda: len(served.pool.exchanges) == 2)
+        # One call of each client runs, one waits behind the second, and one was too much.
+        await changes.until(lambda: (len(served.pool.exchanges), len(refusals)) == (2, 1))
+        assert refusals.pop() == (-32603, "more than 1 calls wait", None)
         with anyio.fail_after(WAIT_S):
             await served.generation.close()
         assert not await is_open(served.generation.port)
