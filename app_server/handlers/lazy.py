@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from functools import partial
 
+import anyio
+
 from app_server.handlers.services import Services
 from app_server.handlers.table import Handlers, Row
 from app_server.rpc.context import Handler, LazyHandler, Routes
@@ -25,7 +27,10 @@ class LazyHandlers:
     @property
     def routes(self) -> Mapping[str, LazyHandler]:
         """Method to what loads its handler."""
-        return {method: LazyHandler(partial(self._one, method)) for method in self._row.methods}
+        turn = anyio.Lock()
+        return {
+            method: LazyHandler(partial(self._one, method), turn) for method in self._row.methods
+        }
 
     async def load(self) -> Routes:
         """Import the class and make it, if that is not done; return its own routes.

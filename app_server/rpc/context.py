@@ -7,6 +7,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, TypeAlias, TypeVarTuple
 
+import anyio
+
 from protocol.model import WireModel
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
 
@@ -98,3 +100,5 @@ class LazyHandler:
 
     load: Callable[[], Awaitable[Handler]]
     """Gives it, or raises LoadFailed; the next request tries that again."""
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while it is loaded: requests for handlers that share it begin in their order."""

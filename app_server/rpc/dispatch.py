@@ -167,14 +167,18 @@ def adapt(method: str, spec: MethodSpec, served_by: Handler | LazyHandler) -> Me
     """Wrap a handler: parameters in their type, failures in their wire form."""
     handler: Handler | None = None
     adapter: TypeAdapter[Any] | None = None
+    lazy = served_by if isinstance(served_by, LazyHandler) else _made(served_by)
 
     async def call(context: RequestContext, params: Json) -> Result:
         nonlocal handler, adapter
         try:
-            if handler is None:
-                await load(spec.build)
-                adapter = type_adapter(spec.params)
-                handler = await _loaded(served_by)
+            # Who comes when it is loaded goes behind those that still wait for their turn.
+            if handler is None or lazy.turn.locked():
+                async with lazy.turn:
+                    if handler is None:
+                        await load(spec.build)
+                        adapter = type_adapter(spec.params)
+                        handler = await lazy.load()
             try:
                 request = spec.parse_params(params, adapter)
             except ParamsMissing as exc:
@@ -217,8 +221,11 @@ def kind_of(error: RpcError) -> str:
     return error.word or f"code {error.code}"
 
 
-async def _loaded(served_by: Handler | LazyHandler) -> Handler:
-    return await served_by.load() if isinstance(served_by, LazyHandler) else served_by
+def _made(handler: Handler) -> LazyHandler:
+    async def load() -> Handler:
+        return handler
+
+    return LazyHandler(load)
 
 
 def load_failed(method: str, failure: LoadFailed) -> RpcError:

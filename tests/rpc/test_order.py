@@ -3,16 +3,22 @@
 import asyncio
 from typing import Any
 
+import anyio
 import pytest
 
 from app_server.logs.context import REQUEST
+from app_server.rpc.context import Handler, LazyHandler, RequestContext
+from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.ordering import KeyedQueue
 from protocol.contract.specs import Access
-from tests.support.harness import claim
+from protocol.jsonrpc.envelope import Request
+from protocol.threads.lists import ThreadLoadedListResponse
+from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import (
     Work,
     conversation,
     request,
+    session,
 )
 
 
@@ -145,3 +151,36 @@ async def test_what_is_read_after_initialize_is_not_logged_as_a_part_of_it() -> 
         stream.client_send({"id": 1, "method": "initialize"}, "no JSON")
         await stream.client_receive(2)
     assert found == [None]
+
+
+@claim("order:loading")
+@pytest.mark.parametrize("steps", range(0, 30, 3))
+async def test_requests_of_handlers_that_are_loaded_begin_in_their_order(steps: int) -> None:
+    begun, may_load, turn = list[Any](), anyio.Event(), anyio.Lock()
+
+    async def handler(context: RequestContext, params: Any) -> ThreadLoadedListResponse:
+        begun.append(context.connection_id)
+        return ThreadLoadedListResponse(data=[])
+
+    async def at_once() -> Handler:
+        return handler
+
+    async def slow() -> Handler:
+        await may_load.wait()
+        return handler
+
+    one, other = "thread/loaded/list", "model/list"
+    dispatcher = Dispatcher({one: LazyHandler(slow, turn), other: LazyHandler(at_once, turn)})
+
+    def ask(number: int, method: str) -> asyncio.Task[str]:
+        context = RequestContext(number, method, False, session(), lambda _: None)
+        return asyncio.create_task(dispatcher.dispatch(context, Request(number, method, {})))
+
+    await ask(1, other)
+    asked = [ask(2, one), ask(3, other), ask(4, one), ask(5, one)]
+    may_load.set()
+    with anyio.fail_after(WAIT_S):
+        for _ in range(steps):
+            await anyio.lowlevel.checkpoint()
+        await asyncio.gather(*asked, ask(6, one), ask(7, other))
+    assert begun == list(range(1, 8))
