@@ -113,6 +113,19 @@ class ExecClient:
         stream, process_id = struct.unpack_from(">BI", frame)
         return stream, process_id, frame[5:]
 
+    async def receive_next(self) -> Any:
+        """Return the next message that is not the end of a stream.
+
+        The end of a process ends its streams: whether that is sent before it depends on which is
+        seen first.
+        """
+        while True:
+            match await self.receive():
+                case (_, _, b""):
+                    pass
+                case message:
+                    return message
+
     async def closed(self) -> tuple[int | None, str | None]:
         """Wait until the exec server closes; returns code and reason."""
         with anyio.fail_after(WAIT_S):

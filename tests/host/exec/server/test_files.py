@@ -61,7 +61,7 @@ async def test_a_file_that_nobody_takes_waits_and_can_be_let_go(tmp_path: Path) 
             taken += len((await client.receive())[2])
         assert taken == WINDOW_BYTES
         await client.send("process/kill", processId=1)
-        ended = await client.receive()
+        ended = await client.receive_next()
         assert ended["method"] == "process/exited"
 
 
@@ -115,7 +115,7 @@ async def line_of(client: ExecClient) -> Any:
     """Give the next line that a process prints."""
     line = b""
     while not line.endswith(b"\n"):
-        stream, _, data = await client.receive()
+        stream, _, data = await client.receive_next()
         assert stream == 1
         line += data
     return json.loads(line)
@@ -144,7 +144,7 @@ async def test_a_patch_is_planned_first_and_written_when_it_is_allowed(tmp_path:
         assert list(work.iterdir()) == []
         await client.write(1, b'{"write":true}\n')
         assert await line_of(client) == {"failure": None, "changed": []}
-        assert (await client.receive())["params"]["exitCode"] == 0
+        assert (await client.receive_next())["params"]["exitCode"] == 0
         assert {path.name for path in tmp_path.iterdir()} >= {"b"}
         assert (work / "a").read_text() == "x\n"
 
@@ -160,7 +160,7 @@ async def test_a_patch_that_is_not_allowed_is_not_written(
             await client.send("process/closeStdin", processId=1)
         else:
             await client.write(1, said)
-        assert (await client.receive())["params"]["exitCode"] == 0
+        assert (await client.receive_next())["params"]["exitCode"] == 0
         assert list(tmp_path.iterdir()) == []
 
 
