@@ -63,6 +63,8 @@ class HttpTransport:
         self._listener = Listener(sender, session, inbox)
         self._tasks = tasks
         self._asking: dict[RequestId, asyncio.Task[None]] = {}
+        self._waiting: set[RequestId] = set()
+        """Of those the requests that have not begun: the server does not know of them."""
         self._notifying: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Task[None] | None = None
         self._call_slots = asyncio.Semaphore(MAX_CALLS)
@@ -88,13 +90,16 @@ class HttpTransport:
             self._session.version = headers.get(VERSION_HEADER, self._session.version)
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         if isinstance(message, JSONRPCRequest):
+            self._waiting.add(message.id)
             self._asking[message.id] = self._tasks.create_task(self._ask(message, body, headers))
         elif isinstance(message, JSONRPCNotification):
             if message.method == "notifications/initialized":
                 await self._notify(body)
                 self._listen()
+            elif (cancelled := _cancelled_by(message)) in self._waiting:
+                self._give_up(cancelled)
             else:
-                self._begin_notifying(body, _cancelled_by(message))
+                self._begin_notifying(body, cancelled)
         else:
             self._begin_notifying(body)
 
@@ -102,6 +107,7 @@ class HttpTransport:
         is_first = message.method == "initialize"
         try:
             async with self._call_slots:
+                self._waiting.discard(message.id)
                 request = self._session.post(body, headers, in_session=not is_first)
                 response = await follow(self._sender, request)
                 try:
@@ -134,8 +140,10 @@ class HttpTransport:
             self._give_up(gives_up)
 
     def _give_up(self, request_id: RequestId | None) -> None:
-        # To MCP a closed connection does not cancel a request: the server is notified first.
+        # To MCP a closed connection does not cancel a request: a server that knows of it is
+        # notified first.
         if request_id is not None and (task := self._asking.pop(request_id, None)) is not None:
+            self._waiting.discard(request_id)
             task.cancel()
 
     def _listen(self) -> None:
