@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -195,8 +196,13 @@ def _addresses(texts: Sequence[str], home: Path) -> list[Address]:
 
 
 def _profile(name: str | None, home: Path) -> str | None:
-    if name is not None and not (file := profile_file(home, name)).exists():
-        logging.getLogger(__name__).warning("the profile changes nothing: there is no %s", file)
+    if name is not None:
+        file = profile_file(home, name)
+        # A home that cannot be looked at is named by the start, as without a profile.
+        with suppress(OSError):
+            if not file.exists():
+                logger = logging.getLogger(__name__)
+                logger.warning("the profile changes nothing: there is no %s", file)
     return name
 
 

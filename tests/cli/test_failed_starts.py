@@ -64,3 +64,10 @@ def test_a_home_that_is_a_file_is_named(tmp_path: Path) -> None:
     status, (line,) = ended('exec "$0" "$@"', home, "mcp-server")
     assert status == 1
     assert line.startswith("app-server: the home folder cannot be used: File exists ")
+
+
+def test_a_home_that_cannot_be_looked_at_is_named_also_with_a_profile(tmp_path: Path) -> None:
+    home = tmp_path / ("long" * 100)
+    status, (line,) = ended('exec "$0" "$@"', home, "--profile", "work")
+    assert status == 1
+    assert line.startswith("app-server: the home folder cannot be used: File name too long ")
