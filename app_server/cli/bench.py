@@ -18,6 +18,7 @@ from app_server.clients.bench.run import BLOCKS, Measured, bench
 from app_server.clients.command_line import add_home, command_parser, whole_number
 from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
 from app_server.host.listening import listener_of
+from app_server.runtime.standard_streams import lacks_working_directory
 from protocol.jsonrpc.errors import RpcError
 
 STEPS = 200
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"app-server bench: {exc}", file=sys.stderr)
         return exc.exit_status
     except (OSError, ValueError, RpcError) as exc:
+        if isinstance(exc, OSError) and lacks_working_directory(exc):
+            raise
         print(f"app-server bench: {exc}", file=sys.stderr)
         return 1
     print(as_json(targets, measured) if options.json else "\n".join(table(targets, measured)))

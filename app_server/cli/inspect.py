@@ -18,7 +18,11 @@ from app_server.clients.command_line import MAX_PORT, add_home, command_parser, 
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import parse_upstream
 from app_server.clients.token_file import TOKEN_FILE_HELP
-from app_server.runtime.standard_streams import print_now, print_to_stderr
+from app_server.runtime.standard_streams import (
+    lacks_working_directory,
+    print_now,
+    print_to_stderr,
+)
 
 DESCRIPTION = """\
 Look into a running app-server from a browser: its threads with every message as it comes, what it
@@ -71,6 +75,8 @@ def main(arguments: Sequence[str]) -> int:
             print(WAITING, file=sys.stderr)
         return exc.exit_status
     except OSError as exc:
+        if lacks_working_directory(exc):
+            raise
         print(f"app-server inspect: {exc.filename}: {exc.strerror}", file=sys.stderr)
         return 1
     try:

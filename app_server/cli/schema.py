@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from app_server.runtime.standard_streams import lacks_working_directory
+
 COMMANDS = {
     "generate-json-schema": "Write the wire's types as JSON Schema (draft 7): one file a type in "
     "v1/, v2/ and DIR itself, and two bundles with all of them.",
@@ -43,6 +45,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
                 files = tree.render_bundles()
                 tree.replace_files(options.out, files)
     except OSError as exc:
+        if lacks_working_directory(exc):
+            raise
         print(f"app-server: {exc}", file=sys.stderr)
         return 1
     print(f"{len(files)} files in {options.out}", file=sys.stderr)

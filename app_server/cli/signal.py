@@ -16,7 +16,7 @@ from app_server.clients.command_line import command_parser, whole_number
 from app_server.clients.connection import Client, open_client
 from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock
-from app_server.runtime.standard_streams import print_now
+from app_server.runtime.standard_streams import lacks_working_directory, print_now
 from protocol.jsonrpc.errors import OVERLOADED, RpcError
 from protocol.model import JsonObject
 
@@ -69,6 +69,8 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as exc:
         parser.error(str(exc))
     except OSError as exc:
+        if lacks_working_directory(exc):
+            raise
         print(f"app-server signal: {exc.filename}: {exc.strerror}", file=sys.stderr)
         return 1
     try:

@@ -2,7 +2,11 @@
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from app_server.runtime.standard_streams import NO_WORKING_DIRECTORY
+from app_server.runtime.user_paths import expand_user
 
 MAX_PORT = 65535
 
@@ -25,6 +29,28 @@ def add_home(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--home", metavar="DIR", help="the home folder (default: the one that the server uses)"
     )
+
+
+def add_folder(parser: argparse.ArgumentParser, *flags: str) -> None:
+    """Add the option for the folder that an agent works in; `working_folder` reads it."""
+    parser.add_argument(
+        *flags, dest="cd", type=Path, metavar="DIR", help="the agent's folder (default: .)"
+    )
+
+
+def working_folder(parser: argparse.ArgumentParser, given: Path | None) -> Path:
+    """Return the folder of the option, absolute, else the working directory.
+
+    Raises:
+        SystemExit: there is neither; it is told, and the exit status is 1.
+        FileNotFoundError: what was given is relative, and there is no working directory.
+    """
+    if given is not None:
+        return expand_user(given).absolute()
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        parser.exit(1, f"{parser.prog}: {NO_WORKING_DIRECTORY}, or name one with --cd\n")
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:

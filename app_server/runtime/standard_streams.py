@@ -7,9 +7,12 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 STDOUT, STDERR = 1, 2
+
+NO_WORKING_DIRECTORY = "the working directory is not there any more: change to another one"
 
 
 class _Watched:
@@ -68,11 +71,9 @@ def run_program(name: str, main: Callable[[], int]) -> int:
         return 1
     except OSError as exc:
         if out.problem is None and err.problem is None:
-            if not _is_about_folder(exc):
+            if not lacks_working_directory(exc):
                 raise
-            print_to_stderr(
-                f"{name}: the working directory is not there any more: change to another one"
-            )
+            print_to_stderr(f"{name}: {NO_WORKING_DIRECTORY}")
         status = 1
     finally:
         sys.stdout, sys.stderr = before
@@ -101,12 +102,17 @@ def _open_closed() -> None:
     os.close(number)
 
 
-def _is_about_folder(error: OSError) -> bool:
-    """Whether it says that somebody has removed the folder that this program works in."""
+def lacks_working_directory(error: OSError) -> bool:
+    """Whether it says that somebody has removed the folder that this program works in.
+
+    A program that catches OSError lets such a one pass: `run_program` tells it.
+    """
     try:
         os.getcwd()  # noqa: PTH109
     except FileNotFoundError:
-        return isinstance(error, FileNotFoundError) and error.filename is None
+        if not isinstance(error, FileNotFoundError):
+            return False
+        return error.filename is None or not Path(error.filename).is_absolute()
     return False
 
 

@@ -101,6 +101,9 @@ def test_the_status_does_not_depend_on_stderr(
     assert ended(tmp_path, redirection, *words) == (status, said, [])
 
 
+NO_FOLDER = "the working directory is not there any more: change to another one"
+
+
 @pytest.mark.parametrize(
     ("program", "words"),
     [
@@ -108,12 +111,34 @@ def test_the_status_does_not_depend_on_stderr(
         (EXECUTABLE, ["mcp", "list"]),
         (EXECUTABLE, ["doctor", "--only", "clock"]),
         (EXECUTABLE, ["signal", "send", "--cwd", ".", "--from", "a", "--type", "T", "hi"]),
-        (CODER, ["-dry-run"]),
+        (EXECUTABLE, ["generate-ts", "--out", "types"]),
+        (EXECUTABLE, ["inspect", "ws://127.0.0.1:1", "--token-file", "token"]),
+        (EXECUTABLE, ["signal", "--url", "ws://127.0.0.1:1", "--token-file", "token", "list"]),
+        (EXECUTABLE, ["bench", "ws://127.0.0.1:1", "--token-file", "token"]),
+        (EXECUTABLE, ["receiver", "--cd", "src"]),
+        (CODER, ["-dry-run", "-cd", "src"]),
     ],
 )
 def test_a_working_directory_that_was_removed_is_named(
     tmp_path: Path, program: Path, words: list[str]
 ) -> None:
+    assert run_without_folder(tmp_path, program, *words) == (1, [f"{program.name}: {NO_FOLDER}"])
+
+
+@pytest.mark.parametrize(("program", "words"), [(EXECUTABLE, ["receiver"]), (CODER, ["-dry-run"])])
+def test_who_works_in_a_folder_that_was_removed_can_name_another_one(
+    tmp_path: Path, program: Path, words: list[str]
+) -> None:
+    shown = " ".join([program.name, *(word for word in words if word.isalpha())])
+    assert run_without_folder(tmp_path, program, *words) == (
+        1,
+        [f"{shown}: {NO_FOLDER}, or name one with --cd"],
+    )
+    assert run_without_folder(tmp_path, program, *words, "--cd", str(tmp_path)) == (0, [])
+
+
+def run_without_folder(tmp_path: Path, program: Path, *words: str) -> tuple[int, list[str]]:
+    """Run a command in a folder that is removed before: status, stderr."""
     (tmp_path / "gone").mkdir()
     done = subprocess.run(
         ["sh", "-c", 'cd gone; rmdir ../gone; shift; exec "$@"', "sh", "-", program, *words],
@@ -125,7 +150,4 @@ def test_a_working_directory_that_was_removed_is_named(
         timeout=START_S,
         check=False,
     )
-    assert (done.returncode, done.stderr.splitlines()) == (
-        1,
-        [f"{program.name}: the working directory is not there any more: change to another one"],
-    )
+    return done.returncode, done.stderr.splitlines()

@@ -10,12 +10,17 @@ from pathlib import Path
 
 from app_server.clients.coder.options import AGENTS, spelled
 from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, Plan
-from app_server.clients.command_line import MAX_PORT, command_parser, whole_number
+from app_server.clients.command_line import (
+    MAX_PORT,
+    add_folder,
+    command_parser,
+    whole_number,
+    working_folder,
+)
 from app_server.clients.receiver.agent.environment import MODES, check_url
 from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file
 from app_server.config.home import resolve_home
 from app_server.runtime.standard_streams import run_program
-from app_server.runtime.user_paths import expand_user
 
 INSTALL = "install"
 
@@ -59,7 +64,7 @@ def _run(words: list[str]) -> int:
         words_of = " ".join(unknown)
         parser.error(f"unrecognized arguments: {words_of}; what is for the agent follows --")
     try:
-        plan = make_plan(options, rest)
+        plan = make_plan(options, working_folder(parser, options.cd), rest)
     except ValueError as exc:
         parser.error(str(exc))
     if options.dry_run:
@@ -113,9 +118,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="where the server writes its token, or the one that is there has it; the agent and "
         f"the receiver are told (default, with a URL: {TOKEN_FILE_VARIABLE})",
     )
-    parser.add_argument(
-        *spelled("cd"), type=Path, metavar="DIR", help="the agent's folder (default: .)"
-    )
+    add_folder(parser, *spelled("cd"))
     parser.add_argument(
         *spelled("sandbox"),
         metavar="MODE",
@@ -138,7 +141,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
+def make_plan(options: argparse.Namespace, folder: Path, rest: Sequence[str]) -> Plan:
     """Read the options.
 
     Raises:
@@ -160,7 +163,7 @@ def make_plan(options: argparse.Namespace, rest: Sequence[str]) -> Plan:
         agent=options.agent,
         mode=MODES[options.codex_app_server],
         home=resolve_home(None),
-        folder=expand_user(options.cd or Path.cwd()).absolute(),
+        folder=folder,
         agent_words=[*words, *rest],
         url=url,
         first_port=options.codex_app_server_port,

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app_server import VERSION
-from app_server.clients.command_line import MAX_PORT, command_parser, whole_number
+from app_server.clients.command_line import (
+    MAX_PORT,
+    add_folder,
+    command_parser,
+    whole_number,
+    working_folder,
+)
 from app_server.clients.receiver.agent.environment import MODE_VARIABLE, THREAD_VARIABLE
 from app_server.clients.receiver.agent.environment import URL_VARIABLE as APP_SERVER_VARIABLE
 from app_server.clients.receiver.ledger.entries import LedgerBroken
@@ -34,8 +40,7 @@ from app_server.clients.token_file import (
 from app_server.config.home import resolve_home
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.files.secret import StoreFailed, lock_file, read_private, write_private
-from app_server.runtime.standard_streams import print_to_stderr
-from app_server.runtime.user_paths import expand_user
+from app_server.runtime.standard_streams import lacks_working_directory, print_to_stderr
 
 DEFAULT_SESSION = "agent"
 
@@ -90,10 +95,12 @@ def main(arguments: Sequence[str]) -> int:
             return _route(home, options)
         if options.port:
             parser.error("--port is for --demo-router")
-        return _bridge(home, options)
+        return _bridge(home, working_folder(parser, options.cd), options)
     except ValueError as exc:
         parser.error(str(exc))
     except OSError as exc:
+        if lacks_working_directory(exc):
+            raise
         print(f"app-server: {exc}", file=sys.stderr)
         return 1
     except (StoreFailed, LedgerBroken) as exc:
@@ -120,7 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--key-file", type=Path, metavar="FILE", help="a file with the key to the router"
     )
     parser.add_argument("--thread", metavar="ID", help="the thread that signals go to")
-    parser.add_argument("--cd", type=Path, metavar="DIR", help="the agent's folder (default: .)")
+    add_folder(parser, "--cd")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
     for name, what in (("wake", "wake an idle thread"), ("passive", "wait for the next turn")):
         parser.add_argument(
@@ -145,7 +152,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _bridge(home: Path, options: argparse.Namespace) -> int:
+def _bridge(home: Path, folder: Path, options: argparse.Namespace) -> int:
     environ = dict(os.environ)
     if options.thread:
         environ[THREAD_VARIABLE] = options.thread
@@ -161,7 +168,7 @@ def _bridge(home: Path, options: argparse.Namespace) -> int:
     settings = ReceiverSettings(
         session=session,
         home=home,
-        cwd=expand_user(options.cd or Path.cwd()).absolute(),
+        cwd=folder,
         environ=environ,
         router=router,
         modes=modes,
