@@ -1,6 +1,7 @@
 """What command lines have in common: texts shown as they are written, the home, numbers."""
 
 import argparse
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,29 @@ def add_home(parser: argparse.ArgumentParser) -> None:
 def add_folder(parser: argparse.ArgumentParser, *flags: str) -> None:
     """Add the option for the folder that an agent works in; `working_folder` reads it."""
     parser.add_argument(
-        *flags, dest="cd", type=Path, metavar="DIR", help="the agent's folder (default: .)"
+        *flags, dest="cd", type=_folder, metavar="DIR", help="the agent's folder (default: .)"
     )
+
+
+def _folder(text: str) -> Path:
+    """Read a folder that is there: the `type` of an option.
+
+    Raises:
+        ArgumentTypeError
+        FileNotFoundError: it is relative, and there is no working directory.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("must name a folder")
+    folder = expand_user(text).absolute()
+    try:
+        is_folder = stat.S_ISDIR(folder.stat().st_mode)
+    except FileNotFoundError:
+        raise argparse.ArgumentTypeError(f"there is no folder {folder}") from None
+    except OSError as exc:
+        raise argparse.ArgumentTypeError(f"{folder}: {exc.strerror}") from None
+    if not is_folder:
+        raise argparse.ArgumentTypeError(f"{folder} is no folder")
+    return folder
 
 
 def working_folder(parser: argparse.ArgumentParser, given: Path | None) -> Path:
@@ -43,10 +65,9 @@ def working_folder(parser: argparse.ArgumentParser, given: Path | None) -> Path:
 
     Raises:
         SystemExit: there is neither; it is told, and the exit status is 1.
-        FileNotFoundError: what was given is relative, and there is no working directory.
     """
     if given is not None:
-        return expand_user(given).absolute()
+        return given
     try:
         return Path.cwd()
     except FileNotFoundError:

@@ -1,10 +1,13 @@
 """cli: numbers and addresses that cannot be meant are refused, with the rule."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from app_server.cli import serve, signal
+from app_server.clients.coder import cli as coder
 from app_server.clients.receiver import cli as receiver
 
 HUGE = "9" * 30
@@ -73,3 +76,39 @@ def test_seconds_of_a_server(words: str, rule: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as caught:
         serve.main([words])
     assert refusal(caught, capsys).endswith(f"argument {words.partition('=')[0]}: {rule}")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("", "must name a folder"),
+        ("gone", "there is no folder {}"),
+        ("file", "{} is no folder"),
+        ("file/inside", "{}: Not a directory"),
+        ("loop", "{}: Too many levels of symbolic links"),
+        ("a" * 256, "{}: File name too long"),
+    ],
+)
+@pytest.mark.parametrize("program", ["app-server receiver", "coder"])
+def test_a_folder_that_an_agent_cannot_work_in(
+    program: str,
+    name: str,
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.chdir(tmp_path)
+    is_coder = program == "coder"
+    with pytest.raises(SystemExit) as caught:
+        if is_coder:
+            monkeypatch.setattr(sys, "argv", ["coder", "-dry-run", "-cd", name])
+            coder.main()
+        else:
+            receiver.main(["--cd", name])
+    option = "-cd/--cd" if is_coder else "--cd"
+    assert refusal(caught, capsys) == (
+        f"{program}: error: argument {option}: " + complaint.format(tmp_path / name)
+    )
