@@ -4,12 +4,12 @@ Which thread is in which stands in the threads' own logs.
 Source: docs/threads.md, "Projects and sections".
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError
 
 from protocol.contract.specs import type_adapter
-from protocol.log.base import RecordBase
+from protocol.log.base import ROLLOUT_VERSION, RecordBase, is_of_newer
 from protocol.model import WireModel
 from protocol.threads.thread import ThreadSection
 
@@ -71,10 +71,18 @@ FilingRecord: TypeAlias = Annotated[
 ]
 
 
+_TYPES = {kind.model_fields["type"].default for kind in get_args(get_args(FilingRecord)[0])}
+
+
 def parse_filing_record(line: bytes) -> FilingRecord | None:
-    """Read one line; None when it is damaged or of a kind this version does not know."""
+    """Read one line; None when it is damaged or of a version or kind that is not known here."""
     try:
         record: FilingRecord = type_adapter(FilingRecord).validate_json(line)
     except ValidationError:
         return None
-    return record
+    return record if record.v <= ROLLOUT_VERSION else None
+
+
+def is_newer_filing(line: bytes) -> bool:
+    """Whether a line that cannot be read here is whole, but of a newer version or kind."""
+    return is_of_newer(line, _TYPES)

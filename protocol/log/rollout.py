@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError
-from pydantic_core import from_json
 
 from protocol.contract.specs import type_adapter
-from protocol.log.base import ROLLOUT_VERSION, RecordBase
+from protocol.log.base import ROLLOUT_VERSION, RecordBase, is_of_newer
 from protocol.log.metadata import MetadataRecord
 from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
 from protocol.threads.thread import GitInfo
@@ -496,16 +495,7 @@ def parse_record(line: bytes | str) -> Record | None:
 
 def is_newer(line: bytes | str) -> bool:
     """Whether a line that cannot be read here is whole, but of a newer version or kind."""
-    try:
-        members = from_json(line)
-    except ValueError:
-        return False
-    if not isinstance(members, dict) or not isinstance(members.get("type"), str):
-        return False
-    version = members.get("v")
-    return (isinstance(version, int) and version > ROLLOUT_VERSION) or (
-        members["type"] not in _TYPES
-    )
+    return is_of_newer(line, _TYPES)
 
 
 def render_record(record: RecordBase) -> bytes:
