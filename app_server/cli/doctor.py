@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from app_server.threads.repair.doctor import Check
 
 NAMES = (
-    "threads", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox", "ports", "clock",
-    "limits",
+    "threads", "filing", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox", "ports",
+    "clock", "limits",
 )  # fmt: skip
 """Of the checks in `app_server.doctor.catalogue`."""
 
@@ -36,6 +36,7 @@ what is checked:
   locks    which running process holds which thread, and locks whose process has died
   index    it is whole, of this version, and its rows equal what the logs say
   codex    rollouts of Codex in the same home
+  filing   the log of projects and sections can be read and added to; which lines are left out
   disk     something can be written and synced, here and where temporary files go
   modes    nobody else can read credentials, or change settings, instructions, hooks, rules,
            skills and plugins

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from app_server.doctor.clock import check_clock
 from app_server.doctor.config import check_config
 from app_server.doctor.disk import check_disk
+from app_server.doctor.filing import check_filing
 from app_server.doctor.keyring import check_keyring
 from app_server.doctor.limits import check_limits
 from app_server.doctor.mcp_servers import MCP_S, check_mcp_servers
@@ -25,6 +26,7 @@ CHECKS: Sequence[CheckSpec] = (
         blocking=lambda machine: examine(machine.home, machine.progress),
         bound_s=THREADS_S,
     ),
+    CheckSpec(name="filing", blocking=check_filing),
     CheckSpec(
         name="disk",
         blocking=check_disk,
