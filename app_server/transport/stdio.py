@@ -28,8 +28,12 @@ class _Output(Protocol):
 class StdioStream:
     """A MessageStream over two pipes, or files."""
 
-    def __init__(self, reader: asyncio.StreamReader, output: _Output) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, source: asyncio.ReadTransport, output: _Output
+    ) -> None:
+        """Read what `source` brings; both it and `output` are owned from now on."""
         self._reader = reader
+        self._source = source
         self._output = output
 
     async def receive(self) -> str:
@@ -55,7 +59,8 @@ class StdioStream:
             raise anyio.BrokenResourceError from exc
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close the outgoing pipe. What it has not taken by now it never gets."""
+        """Close both pipes. What the outgoing one has not taken by now it never gets."""
+        self._source.close()
         self._output.close()
 
 
@@ -104,15 +109,17 @@ async def open_stdio() -> StdioStream:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     source = sys.stdin.buffer if _is_waited_for(sys.stdin.buffer) else _as_pipe(sys.stdin.buffer)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
+    incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
     if not _is_waited_for(sys.stdout.buffer):
-        return StdioStream(reader, _File(sys.stdout.buffer))
+        return StdioStream(reader, incoming, _File(sys.stdout.buffer))
     transport, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, sys.stdout.buffer
     )
     # So that `drain` waits until nothing is left here: it would be lost with the process.
     transport.set_write_buffer_limits(0)
-    return StdioStream(reader, _Pipe(asyncio.StreamWriter(transport, protocol, None, loop)))
+    return StdioStream(
+        reader, incoming, _Pipe(asyncio.StreamWriter(transport, protocol, None, loop))
+    )
 
 
 def _is_waited_for(file: BinaryIO) -> bool:

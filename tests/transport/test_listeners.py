@@ -251,6 +251,11 @@ async def test_a_line_above_the_bound_ends_a_conversation_on_stdio(
         await stream.send("hello")
         assert await client.receive() == "hello\n"
         await stream.aclose()
+        # A client that goes on sees that nobody reads any more.
+        with pytest.raises((BrokenPipeError, ConnectionResetError)), anyio.fail_after(WAIT_S):
+            while True:
+                await client.send("more")
+                await anyio.lowlevel.checkpoint()
 
 
 async def test_what_was_sent_on_stdio_is_in_the_pipe_and_cannot_be_lost_with_the_process(
