@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -245,7 +246,9 @@ async def test_a_server_that_speaks_no_http() -> None:
 async def test_who_says_nothing_is_not_waited_for() -> None:
     async with proxy(LOCAL, ProxyBounds(head_s=0.01)) as used:
         assert await used.exchange(b"") == b""
-        assert await used.exchange(b"GET http://a/") == b""
+        # It may be over before a byte was read: then the connection ends with a reset.
+        with suppress(ConnectionResetError):
+            assert await used.exchange(b"GET http://a/") == b""
 
 
 async def test_a_tunnel_in_which_nothing_moves_is_closed() -> None:
