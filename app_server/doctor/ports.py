@@ -11,6 +11,7 @@ from app_server.doctor.machine import Machine
 from app_server.host.listening import PROC, listener_of
 from app_server.threads.repair.doctor import Check
 from app_server.transport.address import TcpAddress, UnixAddress, parse_address
+from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, TOO_LONG
 
 CONNECT_S = 2.0
 
@@ -65,16 +66,23 @@ def _holder(port: int) -> str:
 
 
 def _check_socket(path: Path, check: Check) -> None:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        check.add("error", f"{path}: {TOO_LONG}")
+        check.advise("choose another path")
+        return
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        if not os.access(path.parent, os.W_OK | os.X_OK):
+        if path.is_symlink():
+            check.add("error", f"{path}: {LINK_TO_NOTHING}")
+            check.advise("move it away, or choose another path")
+        elif not os.access(path.parent, os.W_OK | os.X_OK):
             check.add("error", f"no file can be made in {path.parent}")
             check.advise("make that folder, and give this user the right to write there")
         return
     except OSError as exc:
         check.add("error", f"{path}: {exc.strerror}")
-        check.advise("let this user reach that path")
+        check.advise("let this user reach that path, or choose another one")
         return
     if not stat.S_ISSOCK(mode):
         check.add("error", f"{path} is there and is no socket")

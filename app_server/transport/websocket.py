@@ -6,11 +6,9 @@ Source: docs/listeners.md; RFC 6455.
 """
 
 import asyncio
-import errno
 import http
 import logging
 import socket
-import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from websockets.typing import Subprotocol
 from app_server.http.backlog import ASKED_BACKLOG, lengthen_backlogs
 from app_server.http.loopback_address import is_loopback_address
 from app_server.rpc.message_stream import MessageStream
+from app_server.runtime.loader import load
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
 from app_server.transport.admission import Admission
 from app_server.transport.peer_user.own_user import OwnUser
@@ -196,17 +195,13 @@ async def listen_unix(
 
     Raises:
         OSError: the path cannot be bound, or is in use, or others could put a socket in its place.
+        LoadFailed: what makes the socket cannot be imported.
     """
     check_user = None if own_user is None else partial(_check_unix, own_user)
     listener = _Listener(conversation, limits, Admission(check_user=check_user))
     path = address.path
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _require_safe_folder(path.parent)
-    _remove_stale_socket(path)
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound = (await load(_binding))(path)
     try:
-        bound.bind(str(path))
-        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
         server = await unix_serve(listener.converse, sock=bound, **listener.options)
         lengthen_backlogs([bound])
     except BaseException:
@@ -232,35 +227,17 @@ async def _check_tcp(own_user: OwnUser, connection: ServerConnection) -> None:
         await own_user.check_tcp(there, connection.local_address)
 
 
+def _binding() -> Callable[[Path], socket.socket]:
+    from app_server.transport.socket_file import bind_socket
+
+    return bind_socket
+
+
 async def _check_unix(own_user: OwnUser, connection: ServerConnection) -> None:
     number = connection.transport.get_extra_info("socket").fileno()
     # What event loops hand out as a socket does not have every method of one.
     with socket.fromfd(number, socket.AF_UNIX, socket.SOCK_STREAM) as accepted:
         own_user.check_unix(accepted)
-
-
-def _require_safe_folder(folder: Path) -> None:
-    """Refuse a folder where any user may replace the socket with one of their own.
-
-    In one with the sticky bit, such as /tmp, everybody may remove only what is theirs.
-    """
-    mode = folder.stat().st_mode
-    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        raise OSError(errno.EPERM, "everybody may replace files in this folder", str(folder))
-
-
-def _remove_stale_socket(path: Path) -> None:
-    if not path.exists():
-        return
-    if not path.is_socket():
-        raise OSError(errno.EEXIST, "exists and is not a socket", str(path))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-        else:
-            raise OSError(errno.EADDRINUSE, "another server listens on this socket", str(path))
 
 
 @asynccontextmanager

@@ -1,7 +1,9 @@
 """transport: a Unix socket is for its owner alone, and the kernel says who that is."""
 
 import asyncio
+import errno
 import os
+import re
 import socket
 import stat
 import sys
@@ -12,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from app_server.doctor.machine import Machine
+from app_server.doctor.ports import check_ports
+from app_server.transport import socket_file
 from app_server.transport.address import UnixAddress
 from app_server.transport.peer_user.errors import OtherUser, UserUnknown
 from app_server.transport.peer_user.own_user import OVERFLOW_UID, OwnUser
+from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, TOO_LONG
 from tests.support.harness import claim, serve
 from tests.support.wire.handshakes import Answer, handshake
 
@@ -130,6 +136,52 @@ async def test_a_folder_where_anybody_may_replace_the_socket_is_refused(tmp_path
     folder.chmod(0o1777)
     async with serve(tmp_path, listen=[UnixAddress(folder / "socket")]) as served:
         assert (await handshake(served.urls[0])).status == 101
+
+
+@claim("listener:unix")
+@pytest.mark.parametrize(
+    ("name", "named", "reason"),
+    [
+        ("loop", "loop", os.strerror(errno.ELOOP)),
+        ("dangling", "dangling", LINK_TO_NOTHING),
+        ("file", "file", "exists and is not a socket"),
+        ("folder", "folder", "exists and is not a socket"),
+        ("file/socket", "file", "exists and is no folder"),
+        ("dangling/socket", "dangling", "exists and is no folder"),
+        ("loop/socket", "loop", "exists and is no folder"),
+        ("x" * MAX_PATH_BYTES, "x" * MAX_PATH_BYTES, TOO_LONG),
+    ],
+)
+async def test_a_path_that_cannot_be_a_socket_is_named_with_what_is_wrong(
+    name: str, named: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nothing")
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    path = tmp_path / name
+    with pytest.raises(OSError, match=re.escape(reason)) as refused:
+        async with serve(tmp_path / "home", listen=[UnixAddress(path)]):
+            pass
+    assert (refused.value.filename, refused.value.strerror) == (str(tmp_path / named), reason)
+    assert [there for there in sorted(tmp_path.iterdir()) if there.name != "home"] == before
+    check = check_ports(Machine(home=tmp_path, listen=[f"unix://{path}"]))
+    assert (check.status, len(check.details)) == ("error", 1)
+
+
+async def test_a_path_that_the_system_refuses_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "socket"
+
+    def taken_meanwhile(there: Path) -> None:
+        there.touch()
+
+    monkeypatch.setattr(socket_file, "_remove_stale_socket", taken_meanwhile)
+    with pytest.raises(OSError, match="Address already in use") as refused:
+        socket_file.bind_socket(path)
+    assert refused.value.filename == str(path)
 
 
 def test_the_user_of_a_connection_is_the_one_who_made_it(
