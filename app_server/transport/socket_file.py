@@ -1,4 +1,4 @@
-"""The file of a Unix socket: made, or taken over from a server that is dead. It blocks.
+"""The file of a Unix socket: made, or taken over from a server that is dead.
 
 What keeps it from being made is said with its path, before the system says "in use" of it.
 Source: unix(7); docs/listeners.md.
@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 MAX_PATH_BYTES = 107 if sys.platform == "linux" else 103
@@ -72,8 +73,11 @@ def _remove_stale_socket(path: Path) -> None:
     if not stat.S_ISSOCK(mode):
         raise OSError(errno.EEXIST, "exists and is not a socket", str(path))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        # One that accepts nothing any more, and has its backlog full, would be waited for.
+        probe.setblocking(False)
         try:
-            probe.connect(str(path))
+            with suppress(BlockingIOError):
+                probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
         else:

@@ -170,6 +170,17 @@ async def test_a_path_that_cannot_be_a_socket_is_named_with_what_is_wrong(
     assert (check.status, len(check.details)) == ("error", 1)
 
 
+def test_a_server_that_takes_no_connections_still_holds_its_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as hung, socket.socket(socket.AF_UNIX) as waiting:
+        hung.bind(str(path))
+        hung.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(OSError, match="another server listens on this socket") as refused:
+            socket_file.bind_socket(path)
+    assert (refused.value.errno, refused.value.filename) == (errno.EADDRINUSE, str(path))
+
+
 async def test_a_path_that_the_system_refuses_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
