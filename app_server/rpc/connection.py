@@ -1,7 +1,7 @@
 """One client's conversation.
 
 In: text from a MessageStream. Out: text to the same stream, one whole message per send.
-A read task takes messages in order, runners answer requests, and a write task empties the outbox.
+A read task takes messages in order, a task for each answers it, a write task empties the outbox.
 Invariant: a request gets exactly one answer, also when the server is stopping, unless the client
 has gone; requests of a client that has gone are finished, within a bound.
 Source: docs/wire.md, "Framing", "Order", "Bounds".
@@ -18,13 +18,12 @@ import anyio
 
 from app_server.rpc.batch import Action, BatchAnswers, Reply
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
-from app_server.rpc.in_flight import Requests, RequestsInFlight
+from app_server.rpc.in_flight import Requests, RequestsInFlight, Work
 from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.message_stream import ClientGone, MessageStream
 from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
 from app_server.rpc.reading import is_short, read_long
-from app_server.rpc.runners import Runners, Work
 from protocol.jsonrpc.envelope import (
     Answer,
     Batch,
@@ -188,7 +187,7 @@ class RpcConnection:
             with anyio.CancelScope() as scope:
                 async with asyncio.TaskGroup() as tasks:
                     with self._reading:
-                        await self._read(Runners(tasks))
+                        await self._read(tasks)
                     scope.deadline = anyio.current_time() + self._limits.finish_s
         finally:
             # A request that was cancelled leaves its batch incomplete; a turn that another one of
@@ -198,7 +197,7 @@ class RpcConnection:
         self._outbox.close()
         self._bound_next_write()
 
-    async def _read(self, runners: Runners) -> None:
+    async def _read(self, tasks: asyncio.TaskGroup) -> None:
         try:
             while True:
                 if self._outbox.has_no_room:
@@ -208,38 +207,38 @@ class RpcConnection:
                 message = parse_message(text) if is_short(text) else await read_long(text)
                 if isinstance(message, Batch):
                     with anyio.CancelScope(shield=True):
-                        await self._take_batch(message, len(text) // len(message.messages), runners)
-                elif (first := self._take(message, len(text), None, runners)) is not None:
+                        await self._take_batch(message, len(text) // len(message.messages), tasks)
+                elif (first := self._take(message, len(text), None, tasks)) is not None:
                     await first
         except ClientGone:
             self._clients.leave(self._id)
         except anyio.EndOfStream:
             pass
 
-    async def _take_batch(self, batch: Batch, chars: int, runners: Runners) -> None:
+    async def _take_batch(self, batch: Batch, chars: int, tasks: asyncio.TaskGroup) -> None:
         answers = BatchAnswers(batch, self._reply, lambda: self._jsonrpc)
         if not answers.fits:
             invalid = refused(None, "the ids of a batch leave no space for its answers")
-            self._take(invalid, chars, None, runners)
+            self._take(invalid, chars, None, tasks)
             return
         self._batches = [batch for batch in self._batches if not batch.is_complete]
         self._batches.append(answers)
         for position, message in enumerate(batch.messages, start=1):
             request_id = message.id if isinstance(message, Request | Invalid) else None
-            if first := self._take(message, chars, partial(answers.add, request_id), runners):
+            if first := self._take(message, chars, partial(answers.add, request_id), tasks):
                 await first
             if position % BATCH_STEP == 0:
                 await asyncio.sleep(0)
 
     def _take(
-        self, message: Message, chars: int, batch: Reply | None, runners: Runners
+        self, message: Message, chars: int, batch: Reply | None, tasks: asyncio.TaskGroup
     ) -> Work | None:
         """Take a message; returns what is to be awaited before the next one is taken."""
         match message:
             case Request():
                 if self._in_flight.have_room_for(chars):
                     context = self._context_of(message)
-                    return self._in_flight.take(context, message, chars, batch, runners)
+                    return self._in_flight.take(context, message, chars, batch, tasks)
                 self._refuse(message.id, overloaded(), batch)
             case Answer():
                 self._clients.answer(self._id, message)

@@ -3,8 +3,9 @@
 Source: docs/wire.md, "Order", "Bounds".
 """
 
-from collections.abc import Callable
-from typing import Protocol
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 
@@ -15,12 +16,13 @@ from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.message_stream import MessageStream
 from app_server.rpc.ordering import KeyedQueue, LanePlace
 from app_server.rpc.outbox import Outbox
-from app_server.rpc.runners import Runners, Work
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import FREE, Access, Order
 from protocol.jsonrpc.envelope import Request
 from protocol.jsonrpc.errors import MAX_ANSWER_CHARS
 from protocol.thread_ids import usual_form
+
+Work: TypeAlias = Coroutine[Any, Any, None]
 
 MANY_IN_FLIGHT = 8
 """Requests: the answers of so many go out together, in fewer writes."""
@@ -71,7 +73,7 @@ class RequestsInFlight:
         request: Request,
         chars: int,
         batch: Reply | None,
-        runners: Runners,
+        tasks: asyncio.TaskGroup,
     ) -> Work | None:
         """Have a request answered to the client, or to the `batch` that it belongs to.
 
@@ -86,10 +88,10 @@ class RequestsInFlight:
             return self._answer_on_reader(context, request, chars, batch)
         lane = None if order.access is Access.FREE else _lane(order, request)
         if lane is None:
-            runners.start_soon(self._answer, context, request, chars, batch)
+            tasks.create_task(self._answer(context, request, chars, batch))
         else:
             place = self._lanes.take_place(lane, order.access)
-            runners.start_soon(self._answer_in_lane, place, context, request, chars, batch)
+            tasks.create_task(self._answer_in_lane(place, context, request, chars, batch))
         return None
 
     async def _answer_on_reader(

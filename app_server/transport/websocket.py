@@ -27,8 +27,8 @@ from app_server.rpc.message_stream import MessageStream
 from app_server.runtime.loader import load
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
 from app_server.transport.admission import Admission
+from app_server.transport.flow_control import FlowControlledConnection
 from app_server.transport.peer_user.own_user import OwnUser
-from app_server.transport.stepped_connection import SteppedConnection
 from app_server.transport.websocket_stream import WebSocketStream
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ SUBPROTOCOL = Subprotocol("app-server")
 """What a page in a browser offers beside its token."""
 
 
-class _Connection(SteppedConnection):
+class _Connection(FlowControlledConnection):
     """A connection that counts from when it is accepted, and not only once it is a client's."""
 
     def __init__(self, *arguments: Any, listener: "_Listener", **options: Any) -> None:
@@ -107,6 +107,7 @@ class _Listener:
         return None
 
     async def converse(self, connection: ServerConnection) -> None:
+        assert isinstance(connection, FlowControlledConnection)
         self._open += 1
         try:
             await self._conversation(WebSocketStream(connection))
@@ -116,9 +117,7 @@ class _Listener:
     @property
     def options(self) -> dict[str, Any]:
         return {
-            "create_connection": partial(
-                _Connection, listener=self, max_message_bytes=self._limits.max_message_bytes
-            ),
+            "create_connection": partial(_Connection, listener=self),
             "process_request": self.before_upgrade,
             "select_subprotocol": _select_subprotocol,
             "max_size": self._limits.max_message_bytes,

@@ -7,11 +7,14 @@ import anyio
 import pytest
 
 from app_server.logs.context import REQUEST
+from app_server.rpc.connection import BATCH_STEP
 from app_server.rpc.context import Handler, LazyHandler, RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.ordering import KeyedQueue
+from protocol.contract.methods import METHODS
 from protocol.contract.specs import Access
 from protocol.jsonrpc.envelope import Request
+from protocol.server.lifecycle import WarningNotification
 from protocol.threads.lists import ThreadLoadedListResponse
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import (
@@ -184,3 +187,46 @@ async def test_requests_of_handlers_that_are_loaded_begin_in_their_order(steps: 
             await anyio.lowlevel.checkpoint()
         await asyncio.gather(*asked, ask(6, one), ask(7, other))
     assert begun == list(range(1, 8))
+
+
+async def test_a_thousand_quick_requests_do_not_keep_another_client_waiting() -> None:
+    quick, other = Work(), Work()
+    quick.let(*range(1000))
+    other.let("x")
+    async with conversation(quick) as (many, _, _), conversation(other) as (one, _, _):
+        many.client_send([request(number, "free/method") for number in range(1000)])
+        one.client_send(request("x"))
+        await other.until_started("x")
+        assert len(quick.started) <= 4 * BATCH_STEP
+        await one.client_receive()
+        assert len((await many.client_receive())[0]) == 1000
+
+
+async def test_requests_of_a_lane_keep_their_order_whoever_waits() -> None:
+    work = Work()
+    async with conversation(work) as (stream, _, _):
+        stream.client_send([*(request(each) for each in "abc"), request("x", thread=None)])
+        await work.until_started("a", "x")
+        work.let("a", "b")
+        await work.until_started("a", "x", "b", "c")
+        work.let("c", "x")
+        (answers,) = await stream.client_receive()
+        assert [answer["id"] for answer in answers] == ["a", "b", "c", "x"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_request_that_fails_takes_no_other_with_it(waits: bool) -> None:
+    async def handler(context: RequestContext, params: Any) -> Any:
+        if params.limit == 1:
+            if waits:
+                await asyncio.sleep(0)
+            raise LookupError
+        return WarningNotification(message="fine")
+
+    async with conversation(Dispatcher(dict.fromkeys(METHODS, handler))) as (stream, connection, _):
+        connection.session = session()
+        lists = [{**request(n, "thread/list"), "params": {"limit": n}} for n in range(3)]
+        stream.client_send(lists)
+        (answers,) = await stream.client_receive()
+    well = {answer["id"]: "result" in answer for answer in answers}
+    assert well == {0: True, 1: False, 2: True}

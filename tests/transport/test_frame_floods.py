@@ -4,12 +4,14 @@ import asyncio
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app_server.transport.address import TcpAddress
-from app_server.transport.frame_steps import FRAMES_AT_ONCE, FrameSteps
-from app_server.transport.stepped_connection import MAX_UNSENT_BYTES
+from app_server.transport.flow_control import (
+    MAX_UNSENT_BYTES,
+    READ_BYTES,
+    FlowControlledConnection,
+    JoiningTransport,
+)
 from app_server.transport.websocket import WebSocketLimits, listen_tcp
 from app_server.transport.websocket_stream import FRAGMENT_CHARS, WebSocketStream
 from tests.support.harness import WAIT_S
@@ -21,30 +23,7 @@ from tests.support.wire.frames import (
     TEXT,
     accepted,
     frame,
-    pieces_of,
 )
-
-
-@given(
-    lengths=st.lists(st.sampled_from([0, 0, 0, 1, 125, 126, 300, 70_000]), max_size=300),
-    sizes=st.lists(st.integers(1, 3_000), max_size=30),
-)
-def test_every_step_holds_few_frames_and_nothing_is_lost(
-    lengths: list[int], sizes: list[int]
-) -> None:
-    frames = [frame(TEXT, bytes(length)) for length in lengths]
-    sent = REQUEST + b"".join(frames)
-    ends = {len(REQUEST) + sum(map(len, frames[: n + 1])) for n in range(len(frames))}
-    cutter = FrameSteps(WebSocketLimits().max_message_bytes)
-    position = 0
-    for read in pieces_of(sent, sizes):
-        cut = list(cutter.cut(read))
-        steps = [step if isinstance(step, bytes) else b"".join(step) for step in cut]
-        assert b"".join(steps) == read
-        for step in steps:
-            inside = range(position + 1, position + len(step) + 1)
-            assert sum(end in inside for end in ends) <= FRAMES_AT_ONCE
-            position += len(step)
 
 
 async def test_others_run_between_the_smallest_frames() -> None:
@@ -65,7 +44,7 @@ async def test_others_run_between_the_smallest_frames() -> None:
                 await stream.receive()
                 received += 1
                 since += 1
-    assert longest <= 2 * FRAMES_AT_ONCE
+    assert longest <= 2 * READ_BYTES // len(frame(TEXT))
 
 
 async def test_a_client_that_reads_no_pongs_is_not_read_until_it_does() -> None:
@@ -90,7 +69,7 @@ async def test_a_client_that_reads_no_pongs_is_not_read_until_it_does() -> None:
                 most = max(most, transport.get_write_buffer_size())
                 await asyncio.sleep(0)
             most = max(most, transport.get_write_buffer_size())
-            assert most < MAX_UNSENT_BYTES + FRAMES_AT_ONCE * pong_bytes
+            assert most < MAX_UNSENT_BYTES + READ_BYTES
 
             # Once it reads, it is served as before.
             async def read() -> None:
@@ -102,36 +81,79 @@ async def test_a_client_that_reads_no_pongs_is_not_read_until_it_does() -> None:
             tasks.cancel_scope.cancel()
 
 
-async def test_frames_of_one_step_are_answered_in_one_write_and_the_end_of_sending_follows(
-    monkeypatch: pytest.MonkeyPatch,
+class RecordingTransport(JoiningTransport):
+    """A socket's transport that records what is written to the socket."""
+
+    def __init__(self, transport: asyncio.Transport, written: list[bytes]) -> None:
+        super().__init__(transport)
+        self._written = written
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._written.append(bytes(data))
+        super().write(data)
+
+    def write_eof(self) -> None:
+        self._written.append(b"end")
+        super().write_eof()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Record each write to the sockets of a listener."""
+    writes: list[bytes] = []
+    connection_made = FlowControlledConnection.connection_made
+
+    def record(connection: FlowControlledConnection, transport: asyncio.Transport) -> None:
+        connection_made(connection, RecordingTransport(transport, writes))
+
+    monkeypatch.setattr(FlowControlledConnection, "connection_made", record)
+    return writes
+
+
+async def test_frames_of_one_read_are_answered_in_one_write_and_the_end_of_sending_follows(
+    written: list[bytes],
 ) -> None:
     code = b"\x03\xe8"
     pings = [frame(PING, str(number).encode()) for number in range(3)]
     pongs = [bytes([0x80 | PONG, 1]) + str(number).encode() for number in range(3)]
-    written: list[bytes] = []
     with anyio.fail_after(WAIT_S):
-        async with accepted() as (stream, reader, writer):
-            transport = stream._socket.transport
-            write, write_eof = transport.write, transport.write_eof
-
-            def note(data: bytes) -> None:
-                written.append(data)
-                write(data)
-
-            def note_end() -> None:
-                written.append(b"end")
-                write_eof()
-
-            monkeypatch.setattr(transport, "write", note)
-            monkeypatch.setattr(transport, "write_eof", note_end)
+        async with accepted() as (_, reader, writer):
+            written.clear()
             writer.write(b"".join(pings) + frame(CLOSE, code))
             received = await reader.read()
     answers = b"".join(pongs) + bytes([0x80 | CLOSE, len(code)]) + code
     assert (written, received) == ([answers, b"end"], answers)
 
 
+async def test_messages_sent_together_are_one_write_and_later_ones_are_not_delayed(
+    written: list[bytes],
+) -> None:
+    with anyio.fail_after(WAIT_S):
+        async with accepted() as (stream, _, _):
+            written.clear()
+            await stream.send("a", "b")
+            await stream.send("c")
+            writes = list(written)
+    assert writes == [b"\x81\x01a\x81\x01b", b"\x81\x01c"]
+
+
+async def test_held_writes_go_out_in_the_next_turn_of_the_event_loop(written: list[bytes]) -> None:
+    """A sender that waits between two messages holds back no frame of its connection."""
+    with anyio.fail_after(WAIT_S):
+        async with accepted() as (stream, _, _):
+            transport = stream._socket.transport
+            assert isinstance(transport, JoiningTransport)
+            written.clear()
+            transport.hold()
+            transport.write(b"held")
+            before = list(written)
+            await asyncio.sleep(0)
+            transport.write(b"at once")
+            assert (before, written) == ([], [b"held", b"at once"])
+
+
 async def test_frames_that_follow_the_request_at_once_are_taken() -> None:
-    texts = [str(number) for number in range(3 * FRAMES_AT_ONCE)]
+    texts = [str(number) for number in range(READ_BYTES)]
     received: list[str] = []
     done = anyio.Event()
 
@@ -158,15 +180,15 @@ async def test_a_message_waits_for_the_end_of_a_large_one() -> None:
             tasks.start_soon(stream.send, large)
             tasks.start_soon(stream.send, "behind")
             heads, payload = [], b""
-            for _ in range(4):
+            for _ in range(5):
                 head = await reader.readexactly(2)
                 size = head[1]
                 if size == 127:
                     size = int.from_bytes(await reader.readexactly(8), "big")
                 heads.append(head[0])
                 payload += await reader.readexactly(size)
-    # The begin of a text, two continuations of which the second ends it, and a whole text.
-    assert heads == [0x01, 0x00, 0x80, 0x81]
+    # The begin of a text, continuations of which the last, empty one ends it, and a whole text.
+    assert heads == [0x01, 0x00, 0x00, 0x80, 0x81]
     assert payload == large.encode() + b"behind"
 
 

@@ -1,7 +1,7 @@
 """WebSocket frames as raw bytes, and a server's end to send them to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -28,15 +28,6 @@ def frame(opcode: int, payload: bytes = b"", mask: bytes = bytes(4), *, fin: boo
     else:
         head = bytes([first, 0x80 | 127]) + length.to_bytes(8, "big")
     return head + mask + bytes(byte ^ mask[n % 4] for n, byte in enumerate(payload))
-
-
-def pieces_of(data: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """Cut data into pieces of these sizes, and the rest."""
-    pieces = []
-    for size in sizes:
-        pieces.append(data[:size])
-        data = data[size:]
-    return [piece for piece in (*pieces, data) if piece]
 
 
 @asynccontextmanager

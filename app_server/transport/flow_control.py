@@ -1,0 +1,176 @@
+"""Flow control of WebSocket connections: bounded reads, joined writes, a bound on unread answers.
+
+websockets parses all frames of one read before others run, writes each frame by itself, and answers
+pings however few of its answers are read. Its connection is an asyncio protocol on a transport;
+here the protocol reads into a small buffer, and the transport joins writes.
+Source: docs/wire.md, "Bounds"; asyncio's "Transports and Protocols".
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection
+
+READ_BYTES = 4096
+"""Of one read of a socket: several hundred of the smallest frames, which take milliseconds."""
+MAX_UNSENT_BYTES = 8 * 1024 * 1024
+"""Waiting for a client while it is read. Its messages alone are far below: more are pongs, for
+which no task waits."""
+
+
+class JoiningTransport(asyncio.Transport):
+    """The transport of a socket, with writes joined on request and reading paused behind a bound.
+
+    While more than `MAX_UNSENT_BYTES` wait to be sent the socket is not read.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._held: list[bytes | bytearray | memoryview] | None = None
+        """Written since `hold`, in order; None while writes go out at once."""
+        self._is_paused = False
+        """By the connection, whose queue of frames is full."""
+        self._is_behind = False
+        """Above the bound of unsent bytes."""
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Join the writes of a block that does not wait."""
+        if self._held is not None:
+            yield
+            return
+        self._held = []
+        try:
+            yield
+        finally:
+            self.flush()
+
+    def hold(self) -> None:
+        """Join writes until `flush`, at the latest in the next turn of the event loop."""
+        if self._held is None:
+            self._held = []
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what was held."""
+        held, self._held = self._held, None
+        if held:
+            self._write(held[0] if len(held) == 1 else b"".join(held))
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write, or hold until `flush`."""
+        if self._held is None:
+            self._write(data)
+        else:
+            self._held.append(data)
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        self._transport.write(data)
+        # The transport has paused its protocol far below, so that `writing_resumed` comes.
+        if not self._is_behind and self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            self._is_behind = True
+            self._transport.pause_reading()
+
+    def writing_resumed(self) -> None:
+        """Resume reading after the bound of unsent bytes was passed; the protocol calls it."""
+        if self._is_behind:
+            self._is_behind = False
+            if not self._is_paused:
+                self._transport.resume_reading()
+
+    def pause_reading(self) -> None:
+        """Pause reading for the connection."""
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Resume reading for the connection, unless too much is unsent."""
+        self._is_paused = False
+        if not self._is_behind:
+            self._transport.resume_reading()
+
+    def is_reading(self) -> bool:
+        """Whether the socket is read."""
+        return self._transport.is_reading()
+
+    def write_eof(self) -> None:
+        """Close the writing end behind what was written."""
+        self.flush()
+        self._transport.write_eof()
+
+    def can_write_eof(self) -> bool:
+        """Whether the writing end can be closed alone."""
+        return self._transport.can_write_eof()
+
+    def close(self) -> None:
+        """Close behind what was written."""
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._held = None
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Whether the transport is closed or being closed."""
+        return self._transport.is_closing()
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes that the socket has not taken."""
+        return self._transport.get_write_buffer_size() + sum(map(len, self._held or ()))
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Return the marks between which the protocol may write, low and high."""
+        return self._transport.get_write_buffer_limits()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks at which the protocol's writing is paused and resumed."""
+        self._transport.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what the socket's transport knows of it."""
+        return self._transport.get_extra_info(name, default)
+
+
+class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
+    """A WebSocket connection with small reads and joined writes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the socket over."""
+        assert isinstance(transport, asyncio.Transport)
+        self._buffer = bytearray(READ_BYTES)
+        self._writes = JoiningTransport(transport)
+        super().connection_made(self._writes)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Return the buffer of the next read."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read, and answer its control frames in one write."""
+        with self._writes.joined():
+            self.data_received(bytes(memoryview(self._buffer)[:nbytes]))
+
+    def resume_writing(self) -> None:
+        """Resume writing, and reading where it waited for this."""
+        super().resume_writing()
+        self._writes.writing_resumed()
+
+    async def send_texts(self, texts: Sequence[str]) -> None:
+        """Send messages, a frame each, in one write.
+
+        Raises:
+            ConnectionClosed: the connection is closed.
+        """
+        if len(texts) > 1:
+            self._writes.hold()
+        try:
+            for text in texts:
+                await self.send(text)
+        finally:
+            self._writes.flush()
