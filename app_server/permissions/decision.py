@@ -68,12 +68,12 @@ class Refuse:
     text: str
 
 
-Decision: TypeAlias = Run | Ask | Refuse
+Verdict: TypeAlias = Run | Ask | Refuse
 
 
 def decide(
     facts: CommandFacts, policy: AskForApproval, confinement: Confinement, rules: Rules
-) -> Decision:
+) -> Verdict:
     """Decide about a command."""
     script = facts.script
     strict = _strictest_rule(script, rules)
@@ -124,7 +124,7 @@ def _may_ask_for_rules(policy: AskForApproval) -> bool:
     return policy != "never"
 
 
-def _decide_about_danger(danger: str, policy: AskForApproval, confinement: Confinement) -> Decision:
+def _decide_about_danger(danger: str, policy: AskForApproval, confinement: Confinement) -> Verdict:
     if policy != "never":
         return Ask(True, f"this is known to be dangerous: {danger}")
     if confinement.is_confined:

@@ -42,10 +42,9 @@ from app_server.tools.commands.terminals import CommandPlace, Terminals
 from app_server.tools.commands.user_shell import UserShell
 from app_server.tools.dynamic.specs import DynamicTools
 from app_server.tools.registry import ThreadTools
-from app_server.turns.approval.asking import Asker
-from app_server.turns.approval.decisions import Decisions
-from app_server.turns.approval.elicitations import ElicitationGate
-from app_server.turns.approval.gates import thread_approvals
+from app_server.turns.approval.approvals import thread_approvals
+from app_server.turns.approval.asking import ThreadQuestions
+from app_server.turns.approval.elicitations import Elicitations
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.model.catalogue.providers import credential_variables as model_credentials
 from app_server.turns.model.catalogue.thread_model import ThreadModel
@@ -83,8 +82,8 @@ class ThreadSession:
         self._switch_plugins(thread.state.settings)
         self._parts = parts = thread_parts(thread, ports)
         self.slot, self.publisher, self.goals = parts.slot, parts.publisher, parts.goals
-        asker = _asker(parts, settings, ports, self._hook_source(ports))
-        elicitations = ElicitationGate(asker, lambda name: self.mcp.metadata_of(name))
+        questions = _questions(parts, settings, ports, self._hook_source(ports))
+        elicitations = Elicitations(questions, lambda name: self.mcp.metadata_of(name))
         self.mcp = ThreadServers(
             thread, config, mcp, parts.publisher, ports.extensions, ports.processes, elicitations
         )
@@ -104,7 +103,7 @@ class ThreadSession:
             reads_server_skills=settings.reads_server_skills,
         )
         self.terminals = Terminals(_place(settings, self.mcp, ports), tasks)
-        starter = self._starter(settings, ports, asker)
+        starter = self._starter(settings, ports, questions)
         self.input = ClientInput(parts, starter)
         self.inbox = Inbox(parts, starter)
         self.queue = ThreadQueue(parts, starter)
@@ -114,19 +113,21 @@ class ThreadSession:
         self.compaction = CompactionStart(parts.slot, starter, self.wake)
         self._goal_turns = GoalTurns(parts, starter)
 
-    def _starter(self, settings: SessionSettings, ports: SessionPorts, asker: Asker) -> TurnStarter:
+    def _starter(
+        self, settings: SessionSettings, ports: SessionPorts, questions: ThreadQuestions
+    ) -> TurnStarter:
         """Join what begins, runs and ends turns."""
         parts, timeouts = self._parts, self.out_of_band.timeouts
         scripts, interrupt = ScriptReader(ports.grammar), parts.slot.interrupt
         approvals = thread_approvals(
-            asker, ports.approvals, scripts, ports.rules, interrupt, timeouts
+            questions, ports.approvals, scripts, ports.rules, interrupt, timeouts
         )
         install = ports.install_servers if settings.installs_skill_servers else None
         runner = TurnRunner(
             parts=parts,
-            hooks=TurnHooks(parts, asker.hooks),
+            hooks=TurnHooks(parts, questions.hooks),
             skill_servers=SkillServers(parts, self.mcp, install),
-            ending=TurnEnding(parts, asker.open, ports.metrics),
+            ending=TurnEnding(parts, questions, ports.metrics),
             before_request=self._before_request,
             go_on=self._go_on,
         )
@@ -136,7 +137,7 @@ class ThreadSession:
             return ThreadTools(
                 servers=self.servers,
                 approvals=approvals,
-                user_hooks=asker.hooks,
+                user_hooks=questions.hooks,
                 terminals=self.terminals,
                 hooks=parts.hooks,
                 contribution=self.mcp.context,
@@ -266,16 +267,15 @@ class ThreadSession:
         return was_open
 
 
-def _asker(
+def _questions(
     parts: ThreadParts, settings: SessionSettings, ports: SessionPorts, source: HookSource
-) -> Asker:
+) -> ThreadQuestions:
     thread, clients, clock = parts.thread, parts.clients, parts.clock
     stop = parts.slot.stop_denied_turn
     calls = VerdictCalls(thread, ports.model, settings.model.providers)
     transcript = ports.store.shown_path(thread.id)
-    return Asker(
+    return ThreadQuestions(
         thread=thread,
-        decisions=Decisions(thread, clock),
         clients=clients,
         reviewer=Reviewer(stop, thread, calls, clients, clock),
         clock=clock,

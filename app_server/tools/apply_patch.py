@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 
 from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
@@ -27,8 +26,8 @@ from app_server.tools.patches.declaration import NAME, PatchArguments, patch_dec
 from app_server.tools.patches.planned import PlannedPatch, planned_here, planned_there
 from app_server.tools.patches.texts import Written, reason_to_ask
 from app_server.tools.patches.turn_changes import TurnChanges
-from app_server.turns.approval.asking import ApprovalCancelled, Denied
-from app_server.turns.approval.files import FileGate, FileRequest
+from app_server.turns.approval.approvals import ThreadApprovals
+from app_server.turns.approval.files import FileRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
@@ -50,12 +49,12 @@ class ApplyPatch:
     def __init__(
         self,
         turn: TurnContext,
-        gate: FileGate,
+        approvals: ThreadApprovals,
         grammar: ShellGrammar,
         environments: TurnEnvironments,
     ) -> None:
         self._turn = turn
-        self._gate = gate
+        self._approvals = approvals
         self._grammar = grammar
         self._environments = environments
         self._changes = TurnChanges(turn)
@@ -145,28 +144,24 @@ class ApplyPatch:
             return f"patch rejected: {exc}"
         except PatchFailed as exc:
             return f"apply_patch verification failed: {exc}"
-        except Denied as exc:
-            return str(exc)
 
     async def _carry_out(
         self, item_id: str, planned: PlannedPatch, text: str, found: FoundEnvironment, cwd: str
     ) -> str:
         shown = await anyio.to_thread.run_sync(shown_changes, planned.plan)
         item = FileChangeThreadItem(id=item_id, changes=shown, status="inProgress")
-        await self._allow(item, planned.plan, text, found, cwd)
+        refusal = await self._refusal(item, planned.plan, text, found, cwd)
+        if refusal is not None:
+            return refusal
         # What was begun is done, and written down: an interrupt comes after it.
         with anyio.CancelScope(shield=True):
             written = await self._write(item, planned, found)
         return written.output()
 
-    async def _allow(
+    async def _refusal(
         self, item: FileChangeThreadItem, plan: Plan, text: str, found: FoundEnvironment, cwd: str
-    ) -> None:
-        """Announce the item, and ask if need be; returns when the files may be changed.
-
-        Raises:
-            Denied: they must not be; the text is for the model.
-        """
+    ) -> str | None:
+        """Return why files must not be changed, after announcing the item and asking if need be."""
         turn = self._turn
         writable = self._environments.confinement(found.folder).writable
         request = FileRequest(
@@ -180,21 +175,22 @@ class ApplyPatch:
             reason=reason_to_ask(plan),
             patch=text,
         )
-        decision = self._gate.decide(request)
-        if isinstance(decision, Refuse):
-            raise Denied(decision.text)
+        approvals = self._approvals.files
+        verdict = approvals.check(request)
+        if isinstance(verdict, Refuse):
+            return verdict.text
         turn.recorder.started(item)
-        if isinstance(decision, Ask):
-            try:
-                await self._gate.ask(request, _nothing)
-            except Denied as exc:
+        if isinstance(verdict, Ask):
+            with self._approvals.questions.open(approvals.question(request)) as asked:
+                decision = await asked.decide()
+            if not decision.is_allowed:
                 item.status = "declined"
                 await turn.recorder.completed(item)
-                if isinstance(exc, ApprovalCancelled):
-                    turn.interrupt()
-                    # Being cancelled arrives here.
-                    await anyio.lowlevel.checkpoint()
-                raise
+                if decision.ends_turn:
+                    await turn.interrupt_here()
+                return decision.text
+            approvals.keep(request, decision)
+        return None
 
     async def _write(
         self, item: FileChangeThreadItem, planned: PlannedPatch, found: FoundEnvironment
@@ -214,7 +210,3 @@ class ApplyPatch:
         await self._turn.recorder.completed(item)
         await self._changes.notify(made, found)
         return Written(made, failure, wall_s)
-
-
-async def _nothing() -> None:
-    pass

@@ -11,7 +11,7 @@ from app_server.permissions.confinement.confining import confinement_of, through
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.grants import Grant
 from app_server.permissions.network.settings import NetworkTable
-from app_server.turns.approval.permissions import PermissionGate
+from app_server.turns.approval.permissions import PermissionApprovals
 from app_server.turns.tools.turn import TurnContext
 from protocol.log.rollout import LOCAL, WorkingFolder
 
@@ -51,7 +51,7 @@ class TurnEnvironments:
 
     turn: TurnContext
     machines: Environments
-    permissions: PermissionGate
+    permissions: PermissionApprovals
     places: Places
     proxy: NetworkTable | None
 

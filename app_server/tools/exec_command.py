@@ -7,7 +7,6 @@ import os.path
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import PurePath
 
 import anyio
@@ -18,7 +17,7 @@ from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.decision import Ask, CommandFacts, Decision, Refuse, Run
+from app_server.permissions.decision import Ask, CommandFacts, Refuse, Run, Verdict
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.commands.arguments import EXEC_COMMAND, ExecArguments, exec_declaration
@@ -32,9 +31,9 @@ from app_server.tools.environments import (
     NoEnvironment,
     TurnEnvironments,
 )
-from app_server.turns.approval.asking import ApprovalCancelled, Denied
-from app_server.turns.approval.command_question import CommandRequest
-from app_server.turns.approval.gates import ThreadApprovals
+from app_server.turns.approval.approvals import ThreadApprovals
+from app_server.turns.approval.asking import Decision
+from app_server.turns.approval.commands import CommandRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
@@ -68,8 +67,7 @@ class ExecCommand:
         self._turn = turn
         self._environments = environments
         self._terminals = terminals
-        self._gate = approvals.commands
-        self._network = approvals.network
+        self._approvals = approvals
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function; not without a folder to work in."""
@@ -100,9 +98,9 @@ class ExecCommand:
         if patched is not None:
             return patched
         planned = await self._plan(call.call_id, arguments, found, cwd)
-        decision = self._within(await self._gate.decide(planned.request))
-        if isinstance(decision, Refuse):
-            return _failed(decision.text)
+        verdict = self._within(await self._approvals.commands.check(planned.request))
+        if isinstance(verdict, Refuse):
+            return _failed(verdict.text)
         item = CommandExecutionThreadItem(
             id=call.call_id,
             command=planned.request.command,
@@ -115,15 +113,15 @@ class ExecCommand:
         made_room = await self._terminals.make_room(recorder)
         run = self._terminals.open(item, planned.arguments.cmd, recorder)
         try:
-            if isinstance(decision, Ask):
-                decision = await self._ask(run, planned, decision)
-                decision = Run() if self._may_not_leave else decision
+            if isinstance(verdict, Ask):
+                decision = await self._ask(run, planned, verdict)
+                if not decision.is_allowed:
+                    return _failed(decision.text)
+                verdict = await self._allowed(planned, verdict)
             else:
                 recorder.started(item)
-            confinement = planned.request.confinement if decision.sandboxed else UNCONFINED
+            confinement = planned.request.confinement if verdict.sandboxed else UNCONFINED
             return await self._run(run, planned, confinement, made_room)
-        except Denied as exc:
-            return _failed(str(exc))
         finally:
             if not run.is_background:
                 # Interrupted, or refused by the disk: nothing of it goes on.
@@ -135,11 +133,11 @@ class ExecCommand:
         """Whether nothing lets a command out of the sandbox: plans and reviews write nothing."""
         return self._turn.settings.mode == "plan" or self._turn.recorder.has_own_history
 
-    def _within(self, decision: Decision) -> Decision:
-        if not self._may_not_leave or isinstance(decision, Refuse) or decision.sandboxed:
-            return decision
+    def _within(self, verdict: Verdict) -> Verdict:
+        if not self._may_not_leave or isinstance(verdict, Refuse) or verdict.sandboxed:
+            return verdict
         # A rule lets it out by itself; what asks for it is answered so.
-        return Run() if isinstance(decision, Run) else Refuse(STAYS)
+        return Run() if isinstance(verdict, Run) else Refuse(STAYS)
 
     async def _plan(
         self, call_id: str, arguments: ExecArguments, found: FoundEnvironment, cwd: str
@@ -150,7 +148,7 @@ class ExecCommand:
             raise BadCall(_failed(str(exc))) from exc
         login = arguments.login and self._terminals.place.settings.allow_login_shell
         is_users = arguments.shell is None
-        script = await self._gate.read(arguments.cmd, shell, is_users=is_users)
+        script = await self._approvals.commands.read(arguments.cmd, shell, is_users=is_users)
         request = CommandRequest(
             turn_id=self._turn.turn_id,
             item_id=call_id,
@@ -188,23 +186,32 @@ class ExecCommand:
         """Return what decides about the command's connections; None where nothing has to."""
         if confinement.proxy is None:
             return None
-        return self._network.of_command(
+        return self._approvals.network.of_command(
             confinement.proxy, self._turn.turn_id, run.item.id, run.note
         )
 
-    async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> Run:
-        """Announce the item as one that nothing runs for yet, and ask."""
-        item = run.item
+    async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> Decision:
+        """Announce the item as one that nothing runs for yet, ask, and keep what was allowed."""
+        item, approvals = run.item, self._approvals.commands
         item.source, item.process_id = "agent", None
-        announce = partial(self._turn.recorder.started, item)
-        try:
-            allowed = await self._gate.ask(planned.request, ask, announce, run.decline)
+        with self._approvals.questions.open(approvals.question(planned.request, ask)) as asked:
+            self._turn.recorder.started(item)
+            decision = await asked.decide()
+            if not decision.is_allowed:
+                await run.decline()
+        if decision.is_allowed:
+            await approvals.keep(planned.request, ask, decision)
             item.source, item.process_id = "unifiedExecStartup", run.session_id
-        except ApprovalCancelled:
-            self._turn.interrupt()
-            await anyio.lowlevel.checkpoint()
-            raise
-        return allowed
+        elif decision.ends_turn:
+            await self._turn.interrupt_here()
+        return decision
+
+    async def _allowed(self, planned: _Planned, ask: Ask) -> Run:
+        """Return how an allowed command runs: as asked, or as a rule says that was accepted."""
+        if self._may_not_leave:
+            return Run()
+        verdict = await self._approvals.commands.check(planned.request)
+        return verdict if isinstance(verdict, Run) else Run(ask.sandboxed)
 
     async def _run(
         self, run: CommandRun, planned: _Planned, confinement: Confinement, made_room: str | None
@@ -253,18 +260,20 @@ class ExecCommand:
             return False
         if not looks_denied(run.exit_code, run.unread):
             return False
-        exit_code = run.exit_code
         run.send_pending()
-
-        async def on_denied() -> None:
-            await run.complete(exit_code)
-
-        try:
-            return await self._gate.may_run_unsandboxed(planned.request, on_denied)
-        except ApprovalCancelled:
-            self._turn.interrupt()
-            await anyio.lowlevel.checkpoint()
-            raise
+        approvals = self._approvals.commands
+        verdict = await approvals.check_unsandboxed(planned.request)
+        if not isinstance(verdict, Ask):
+            return isinstance(verdict, Run)
+        question = approvals.question(planned.request, verdict, is_retry=True)
+        with self._approvals.questions.open(question) as asked:
+            decision = await asked.decide()
+        if decision.is_allowed:
+            await approvals.keep(planned.request, verdict, decision)
+        elif decision.ends_turn:
+            await run.complete(run.exit_code)
+            await self._turn.interrupt_here()
+        return decision.is_allowed
 
     async def _not_started(self, run: CommandRun, error: OSError) -> str:
         reason = error.strerror or str(error) or "unknown error"

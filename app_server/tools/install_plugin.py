@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 from app_server.config.editing.errors import NotRecorded
 from app_server.extension.plugins import PluginOffers
 from app_server.extension.registration import ContributionContext
-from app_server.turns.approval.approvals import ELICITATION
+from app_server.turns.approval.tools import ELICITATION
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, text
@@ -142,7 +142,7 @@ class PluginInstall:
             requested_schema=McpElicitationSchema(type="object", properties={}),
         )
         with turn.waiting_on_approval():
-            answer = await turn.clients.ask(turn.thread_id, ELICITATION, question)
+            answer, _ = await turn.clients.ask(turn.thread_id, ELICITATION, question)
         return answer if isinstance(answer, McpServerElicitationRequestResponse) else None
 
     async def _decline(self, plugin_id: str) -> None:

@@ -31,7 +31,7 @@ from app_server.tools.update_plan import UpdatePlan
 from app_server.tools.view_image import ViewImage
 from app_server.tools.web_search import WebSearch
 from app_server.tools.write_stdin import WriteStdin
-from app_server.turns.approval.gates import ThreadApprovals
+from app_server.turns.approval.approvals import ThreadApprovals
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.session_settings import SessionSettings
 from app_server.turns.tools.table import ToolTable, TurnTool
@@ -61,7 +61,7 @@ class ThreadTools:
 def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTable:
     """Make the table of one turn; `own` are tools about the thread itself."""
     environments = _environments(turn, thread)
-    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, environments)
+    patches = ApplyPatch(turn, thread.approvals, thread.grammar, environments)
     permissions = RequestPermissions(turn, thread.approvals.permissions, environments)
     tools: Sequence[TurnTool] = (
         ExecCommand(turn, thread.terminals, thread.approvals, patches, environments),
@@ -79,7 +79,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
         McpCalls(
             turn,
             thread.servers,
-            thread.approvals.tools,
+            thread.approvals,
             thread.hooks,
             environments,
         ),
@@ -93,7 +93,7 @@ def tool_table(turn: TurnContext, thread: ThreadTools, *own: TurnTool) -> ToolTa
 def review_table(turn: TurnContext, thread: ThreadTools) -> ToolTable:
     """Make the table for a review of code: commands, and nothing that changes the thread."""
     environments = _environments(turn, thread)
-    patches = ApplyPatch(turn, thread.approvals.files, thread.grammar, environments)
+    patches = ApplyPatch(turn, thread.approvals, thread.grammar, environments)
     tools: Sequence[TurnTool] = (
         ExecCommand(turn, thread.terminals, thread.approvals, patches, environments),
         WriteStdin(turn, thread.terminals),

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from app_server.tools.commands.arguments import environment_member
 from app_server.tools.environments import EnvironmentNotKnown, NoEnvironment, TurnEnvironments
-from app_server.turns.approval.permissions import PermissionGate, PermissionRequest
+from app_server.turns.approval.permissions import PermissionApprovals, PermissionRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
@@ -67,10 +67,10 @@ class RequestPermissions:
     """Asks for permissions, and returns to the model what it was granted."""
 
     def __init__(
-        self, turn: TurnContext, gate: PermissionGate, environments: TurnEnvironments
+        self, turn: TurnContext, approvals: PermissionApprovals, environments: TurnEnvironments
     ) -> None:
         self._turn = turn
-        self._gate = gate
+        self._approvals = approvals
         self._environments = environments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
@@ -102,7 +102,7 @@ class RequestPermissions:
         profile = _profile(request.permissions, cwd)
         if profile.file_system is None and profile.network is None:
             raise BadCall(NOTHING)
-        given, scope = await self._gate.ask(
+        given, scope = await self._approvals.ask(
             PermissionRequest(
                 turn_id=self._turn.turn_id,
                 item_id=call.call_id,

@@ -84,7 +84,7 @@ class RequestUserInput:
             is_blocking=True,
         )
         with turn.waiting_on_user_input():
-            answer = await turn.clients.ask(turn.thread_id, METHOD, params)
+            answer, _ = await turn.clients.ask(turn.thread_id, METHOD, params)
         if not isinstance(answer, ToolRequestUserInputResponse):
             answer = ToolRequestUserInputResponse(answers={})
         return answer.model_dump_json()

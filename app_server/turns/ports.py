@@ -18,16 +18,14 @@ class ClientPort(Protocol):
     def broadcast(self, event: WireModel) -> None:
         """Send every client an event; never waits."""
 
-    async def ask(self, thread_id: str, method: str, params: WireModel) -> WireModel | None:
-        """Put a question to the listeners of a thread and wait for the first answer.
-
-        None means that a client refused. Cancelling withdraws the question.
-        """
-
-    async def ask_by_name(
+    async def ask(
         self, thread_id: str, method: str, params: WireModel
     ) -> tuple[WireModel | None, str | None]:
-        """Do as `ask` does, and return with the answer the name of the client that gave it."""
+        """Send a request to the listeners of a thread; return the first answer and its client.
+
+        The answer is None where a client refused; the client is known by its name. Cancelling
+        withdraws the request.
+        """
 
     def can_ask(self, thread_id: str, method: str, params: WireModel) -> bool:
         """Whether any listener of a thread could be asked this."""

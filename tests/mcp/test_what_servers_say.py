@@ -22,7 +22,7 @@ from app_server.tools.mcp.progress import (
     ProgressRate,
     shortened,
 )
-from app_server.turns.approval.question import ApprovalRequest, approval_question
+from app_server.turns.approval.tools import ToolRequest, approval_form
 from tests.support.harness import claim, serve
 from tests.support.mcp_peers.calls import outputs_of
 from tests.support.model import calls
@@ -171,7 +171,7 @@ def test_the_question_about_a_call_fits_into_a_message_whatever_the_tool_says() 
     tool = Tool(raw, VisibleName("mcp__evil", "act"), definition, config)
     for size, shown in ((10, 1), (890_000, 0)):
         arguments = {"text": "x" * size}
-        question = approval_question(ApprovalRequest("t", "u", "call", tool, arguments))
+        question = approval_form(ToolRequest("t", "u", "call", tool, arguments))
         assert isinstance(question.meta, dict)
         assert question.meta["tool_params"] == arguments
         assert len(question.meta["tool_params_display"]) == shown

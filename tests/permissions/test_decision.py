@@ -12,9 +12,9 @@ from app_server.permissions.decision import (
     CANNOT_ESCALATE,
     Ask,
     CommandFacts,
-    Decision,
     Refuse,
     Run,
+    Verdict,
     decide,
     may_leave_sandbox,
     unsandboxed_amendment,
@@ -69,7 +69,7 @@ YARN, PIP = Refuse("use yarn"), Refuse("policy forbids commands starting with `p
 MKDIR = "requires approval: ask me"
 
 # For each kind of command what each policy says of it, in a sandbox.
-TABLE: dict[str, dict[str, Decision]] = {
+TABLE: dict[str, dict[str, Verdict]] = {
     "npm i": dict.fromkeys(POLICIES, YARN),
     "ls && npm i": dict.fromkeys(POLICIES, YARN),
     "pip install x": dict.fromkeys(POLICIES, PIP),
@@ -108,7 +108,7 @@ TABLE: dict[str, dict[str, Decision]] = {
     "ls > x": {**dict.fromkeys(POLICIES, INSIDE), "untrusted": Ask(True)},
 }
 
-ESCALATED: dict[str, dict[str, Decision]] = {
+ESCALATED: dict[str, dict[str, Verdict]] = {
     "npm i": dict.fromkeys(POLICIES, YARN),
     "mkdir x": {
         "never": Refuse(CANNOT_ASK),
@@ -137,7 +137,7 @@ ESCALATED: dict[str, dict[str, Decision]] = {
     },
 }
 
-WITHOUT_SANDBOX: dict[str, dict[str, Decision]] = {
+WITHOUT_SANDBOX: dict[str, dict[str, Verdict]] = {
     **{command: TABLE[command] for command in ("npm i", "mkdir x", "touch x", "ls", "make")},
     "rm -rf x": {**TABLE["rm -rf x"], "never": REFUSED},
 }
@@ -145,7 +145,7 @@ WITHOUT_SANDBOX: dict[str, dict[str, Decision]] = {
 
 async def decision(
     command: str, policy: str, confinement: Confinement = CONFINED, **facts: Any
-) -> Decision:
+) -> Verdict:
     """Decide about a command, under the rules of these tests."""
     given = CommandFacts(script=await read_command(READER, command), **facts)
     return decide(given, POLICIES[policy], confinement, RULES)

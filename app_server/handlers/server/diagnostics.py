@@ -102,7 +102,7 @@ class DiagnosticsHandlers:
             "app.outbox.messages": sum(load.messages for load in loads),
             "app.outbox.chars": sum(load.chars for load in loads),
             "app.outbox.longest": max((load.messages for load in loads), default=0),
-            "app.questions.open": self._hub.questions.count,
+            "app.questions.open": self._hub.server_requests.count,
             "app.subscriptions": self._hub.subscribers.count,
             "core.turns.running": sum(s.slot.active_turn_id is not None for s in sessions),
             "core.inputs.queued": sum(len(s.thread.state.queued) for s in sessions),

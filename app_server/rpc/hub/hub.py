@@ -16,9 +16,9 @@ import anyio.lowlevel
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.connections import Connections
 from app_server.rpc.hub.peer import Peer, post
-from app_server.rpc.hub.questions import Question, Questions, may_be_asked
 from app_server.rpc.hub.replay_buffer import Position, ReplayLimits
 from app_server.rpc.hub.replay_buffers import ReplayBuffers
+from app_server.rpc.hub.server_requests import ServerRequest, ServerRequests, may_be_asked
 from app_server.rpc.hub.subscribers import Subscribers, ThreadId
 from app_server.rpc.outgoing import Outgoing
 from protocol.contract.methods import METHOD_OF
@@ -58,7 +58,7 @@ class Hub:
         self.connections = Connections()
         self._peers = self.connections.peers
         self.subscribers = Subscribers()
-        self.questions = Questions(self._is_left_to_nobody)
+        self.server_requests = ServerRequests(self._is_left_to_nobody)
         self.observer: EventObserver | None = None
         """Is shown the events and questions of threads, whoever listens."""
         self._sent_since_yield = 0
@@ -72,7 +72,7 @@ class Hub:
                 yield connection_id
             finally:
                 self.subscribers.remove_all(connection_id)
-                self.questions.left(connection_id)
+                self.server_requests.left(connection_id)
 
     def leave(self, connection_id: ConnectionId) -> None:
         """End what belongs to a client that has gone; its requests may still be worked on."""
@@ -83,7 +83,7 @@ class Hub:
         peer = self._peers.get(connection_id)
         if peer is not None:
             self.subscribers.add(connection_id, thread_id)
-            self.questions.put_open(thread_id, connection_id, peer)
+            self.server_requests.send_open(thread_id, connection_id, peer)
 
     def hold(self, connection_id: ConnectionId, thread_id: ThreadId, position: Position) -> None:
         """Subscribe a connection, but send it nothing before `release`.
@@ -108,12 +108,12 @@ class Hub:
                 return
             for message in stream.since(position.seq):
                 post(peer, message, as_subscriber=True)
-        self.questions.put_open(thread_id, connection_id, peer)
+        self.server_requests.send_open(thread_id, connection_id, peer)
 
     def unsubscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
         """End a subscription; False if there was none."""
         did_subscribe = self.subscribers.remove(connection_id, thread_id)
-        self.questions.unsubscribed(thread_id)
+        self.server_requests.unsubscribed(thread_id)
         return did_subscribe
 
     def is_subscribed(self, connection_id: ConnectionId, thread_id: ThreadId) -> bool:
@@ -205,74 +205,70 @@ class Hub:
         self._sent_since_yield = 0
         await anyio.lowlevel.checkpoint()
 
-    # Questions.
+    # Requests of the server.
 
-    async def ask(self, thread_id: ThreadId, method: str, params: WireModel) -> WireModel | None:
-        """Put a question to every subscriber of a thread and return the first answer.
-
-        None means that a client refused it or answered nonsense. With no subscriber the question
-        stays open and goes to the next one. Waits without limit, for an answer or to be cancelled;
-        whoever saw the question is notified once that it is settled.
-        """
-        return (await self.ask_by_name(thread_id, method, params))[0]
-
-    async def ask_by_name(
+    async def ask(
         self, thread_id: ThreadId, method: str, params: WireModel
     ) -> tuple[WireModel | None, str | None]:
-        """Do as `ask` does, and return with the answer the name of the client that gave it."""
-        with self.questions.opened(thread_id, method, params) as question:
+        """Send a request to every subscriber of a thread; return the first answer and its client.
+
+        The answer is None where a client refused or its answer made no sense; the client is known
+        by its name. With no subscriber the request stays open and goes to the next one. Waits
+        without limit, for an answer or to be cancelled; the clients that saw the request are
+        notified once that it is settled.
+        """
+        with self.server_requests.open(thread_id, method, params) as request:
             held = self.subscribers.held(thread_id)
             for connection_id in self.subscribers.of(thread_id):
                 if connection_id not in held:
-                    self.questions.put(question, connection_id, self._peers[connection_id])
+                    self.server_requests.send(request, connection_id, self._peers[connection_id])
             try:
-                await question.answered.wait()
+                await request.answered.wait()
             finally:
-                self._notify_settled(question, thread_id)
+                if request.asked:
+                    settled = ServerRequestResolvedNotification(
+                        thread_id=thread_id, request_id=request.id
+                    )
+                    self._notify(request.asked, thread_id, settled)
                 if self.observer is not None:
-                    self.observer.asked(method, answered=question.answered.is_set())
-        return question.result, question.answered_by
-
-    def _notify_settled(self, question: Question, thread_id: ThreadId) -> None:
-        event = ServerRequestResolvedNotification(thread_id=thread_id, request_id=question.id)
-        if question.asked:
-            self._notify(question.asked, thread_id, event)
+                    self.observer.asked(method, answered=request.answered.is_set())
+        return request.result, request.answered_by
 
     async def ask_client(
         self, method: str, params: WireModel, preferred: ConnectionId
     ) -> WireModel | None:
-        """Put a question about no thread to one client, or to every client when that one has gone.
+        """Send a request about no thread to one client, or to every client when that one has gone.
 
         Returns the first answer; None when nobody can be asked, or a client refused it or answered
         nonsense. Waits without limit, for an answer or to be cancelled.
         """
         asked = (preferred,) if preferred in self._peers else tuple(self._peers)
-        with self.questions.opened(None, method, params) as question:
+        with self.server_requests.open(None, method, params) as request:
             for connection_id in asked:
-                self.questions.put(question, connection_id, self._peers[connection_id])
-            if question.asked:
-                await question.answered.wait()
-        return question.result
+                self.server_requests.send(request, connection_id, self._peers[connection_id])
+            if request.asked:
+                await request.answered.wait()
+        return request.result
 
     def answer(self, connection_id: ConnectionId, answer: Answer) -> None:
-        """Take the answer of a client to a question; see Questions.answer."""
-        self.questions.answer(connection_id, self._peers[connection_id], answer)
+        """Take the answer of a client to a request; see ServerRequests.answer."""
+        self.server_requests.answer(connection_id, self._peers[connection_id], answer)
 
-    def _is_left_to_nobody(self, question: Question) -> bool:
-        """Whether all who are there do not know a question.
+    def _is_left_to_nobody(self, request: ServerRequest) -> bool:
+        """Whether no client that is there knows the method of a request.
 
         One about a thread waits where nobody is there, and for who is about to be asked.
         """
-        left = question.asked - question.passed.keys()
-        if question.thread_id is None:
+        left = request.asked - request.passed.keys()
+        if request.thread_id is None:
             return not left
-        subscribers = self.subscribers.of(question.thread_id)
-        others = (self._peers[one].session for one in subscribers - question.passed.keys() - left)
+        subscribers = self.subscribers.of(request.thread_id)
+        others = (self._peers[one].session for one in subscribers - request.passed.keys() - left)
         return (
-            not subscribers.isdisjoint(question.passed)
+            not subscribers.isdisjoint(request.passed)
             and subscribers.isdisjoint(left)
             and not any(
-                session is not None and may_be_asked(session, question.method, question.params)
+                session is not None and may_be_asked(session, request.method, request.params)
                 for session in others
             )
         )

@@ -8,7 +8,7 @@ from app_server.sessions.publisher import TurnEnd
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.records import end_of_turn
 from app_server.telemetry.metrics import ServerMetrics
-from app_server.turns.approval.asking import Withdrawable
+from app_server.turns.approval.asking import ThreadQuestions
 from app_server.turns.model.interface import kind_of
 from app_server.turns.run import TurnRun
 from protocol.log.rollout import Record
@@ -22,8 +22,7 @@ class TurnEnding:
     """Ends the turns of one loaded thread."""
 
     parts: ThreadParts
-    questions: Withdrawable
-    """Are withdrawn with the turn that they were asked in."""
+    questions: ThreadQuestions
     metrics: ServerMetrics
 
     async def end(self, run: TurnRun, end: TurnEnd, error: TurnError | None) -> None:
@@ -54,7 +53,7 @@ class TurnEnding:
         self.parts.status.publish()
         self.parts.publisher.turn_completed(turn, end, error, run.last_message)
         self.parts.thread.open_items.clear()
-        self.questions.turn_over(run.id)
+        self.questions.turn_ended(run.id)
         self.parts.hooks.turn_ended(self.parts.thread.id, run.id)
         failure = None if error is None else kind_of(error.codex_error_info)
         self.metrics.turn_ended(end, failure)

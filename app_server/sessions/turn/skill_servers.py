@@ -18,7 +18,7 @@ from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import Install
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.skills.dependencies import NeededServer
-from app_server.turns.approval.approvals import writes_freely
+from app_server.turns.approval.tools import writes_freely
 from protocol.turns.approvals import (
     ToolRequestUserInputOption,
     ToolRequestUserInputParams,
@@ -107,7 +107,7 @@ class SkillServers:
             is_blocking=True,
         )
         with anyio.move_on_after(ANSWER_S) as limit, self.parts.status.waiting_on_user_input():
-            answer = await self.parts.clients.ask(self.parts.thread.id, METHOD, params)
+            answer, _ = await self.parts.clients.ask(self.parts.thread.id, METHOD, params)
         if limit.cancelled_caught:
             return False
         chosen: Sequence[str] = ()

@@ -92,7 +92,7 @@ class ClientTools:
         )
         if not turn.clients.can_ask(turn.thread_id, METHOD, params):
             return _failure(NOBODY)
-        answer = await turn.clients.ask(turn.thread_id, METHOD, params)
+        answer, _ = await turn.clients.ask(turn.thread_id, METHOD, params)
         return answer if isinstance(answer, DynamicToolCallResponse) else _failure(FAILED)
 
 

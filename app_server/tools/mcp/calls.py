@@ -31,11 +31,11 @@ from app_server.mcp.tools.listing import read_only_hint
 from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
+from app_server.permissions.decision import Ask, Refuse
 from app_server.tools.environments import TurnEnvironments
 from app_server.tools.mcp.progress import ProgressRate, shortened
-from app_server.turns.approval.approvals import ApprovalGate
-from app_server.turns.approval.asking import Denied
-from app_server.turns.approval.question import ApprovalRequest
+from app_server.turns.approval.approvals import ThreadApprovals
+from app_server.turns.approval.tools import ToolRequest
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
@@ -57,7 +57,7 @@ class McpCalls:
         self,
         turn: TurnContext,
         servers: ServerSet,
-        approvals: ApprovalGate,
+        approvals: ThreadApprovals,
         hooks: Hooks,
         environments: TurnEnvironments,
     ) -> None:
@@ -106,12 +106,11 @@ class McpCalls:
             read_only_hint=read_only_hint(tool.definition),
         )
         recorder.started(item)
-        try:
-            await self._approvals.allow(
-                ApprovalRequest(recorder.thread.id, recorder.turn_id, call.call_id, tool, arguments)
-            )
-        except Denied as exc:
-            return await self._failed(item, str(exc), 0.0)
+        refusal = await self._refusal(
+            ToolRequest(recorder.thread.id, recorder.turn_id, call.call_id, tool, arguments)
+        )
+        if refusal is not None:
+            return await self._failed(item, refusal, 0.0)
         started = time.perf_counter()
         try:
             result = await self._send(call, tool, arguments)
@@ -135,6 +134,20 @@ class McpCalls:
         hooks.call_ended(facts, "failed" if failed else "completed")
         await recorder.completed(item)
         return model_output(result, wall_s, self._limit_bytes(tool))
+
+    async def _refusal(self, request: ToolRequest) -> str | None:
+        """Return why a call must not run, after asking where policy wants it."""
+        approvals = self._approvals.tools
+        verdict = approvals.check(request)
+        if isinstance(verdict, Refuse):
+            return verdict.text
+        if isinstance(verdict, Ask):
+            with self._approvals.questions.open(approvals.question(request)) as asked:
+                decision = await asked.decide()
+            if not decision.is_allowed:
+                return decision.text
+            await approvals.keep(request, decision)
+        return None
 
     def _find(self, call: RequestedCall) -> Tool | None:
         return self._servers.tools().find(VisibleName(call.namespace or "", call.name))

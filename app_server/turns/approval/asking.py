@@ -1,221 +1,164 @@
-"""Has an action allowed, by hooks, the reviewer or the user, and writes down what became of it.
+"""Questions about actions: hooks, the reviewer or the user decide, and the log keeps the decision.
+
+A question is a value, and so is its decision. The order of what happens around it stands in its
+caller:
+
+    with questions.open(question) as asked:  # the thread's status shows that the user is asked
+        recorder.started(item)
+        decision = await asked.decide()
+        if not decision.is_allowed:
+            await recorder.completed(declined_item)
 
 Source: docs/tools.md, "Approvals and rules".
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from types import TracebackType
+from typing import ClassVar, Literal, TypeAlias
 
 import anyio
 
+from app_server.mcp.tools.calls import cut_middle
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.turns.approval.decisions import Asked, Decisions
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.ports import ClientPort
-from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer
+from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer, is_reviewed
+from protocol.log.rollout import ApprovalDecided
 from protocol.model import JsonObject, WireModel
 from protocol.server.lifecycle import WarningNotification
-from protocol.turns.approvals import (
-    AcceptWithExecpolicyAmendmentDecision,
-    ApplyNetworkPolicyAmendmentDecision,
-)
-from protocol.turns.auto_review import GuardianApprovalReviewAction
+from protocol.turns.policy import ApprovalsReviewer
 
 NO_ANSWER = "approval request failed"
 
-OnDenied: TypeAlias = Callable[[], Awaitable[None]]
-Answer = TypeVar("Answer", bound=WireModel)
+MAX_SUBJECT_BYTES = 4_096
+"""Of the subject of a question, in the log."""
 
-
-class Denied(Exception):
-    """The action must not be done; the text goes to the item and to the model."""
-
-
-class ApprovalCancelled(Denied):
-    """The action must not be done, and its turn has to be ended as interrupted."""
+ActionKind: TypeAlias = Literal["command", "fileChange", "permissions", "mcpToolCall", "network"]
+DecidedBy: TypeAlias = Literal["user", "reviewer", "server", "hook", "policy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(Asked):
-    """An action that somebody has to allow."""
+class Asked:
+    """An action that a decision is about."""
+
+    action: ActionKind
+    turn_id: str
+    item_id: str
+    """The item that clients see of it."""
+    subject: str
+    """The action in a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The decision about an action."""
+
+    is_allowed: bool
+    by: DecidedBy
+    word: str
+    """The decision as the log has it; see ApprovalDecided."""
+    text: str = ""
+    """Why not, for the item and for the model."""
+    ends_turn: bool = False
+    """Whether the user cancelled the turn too, which has to be interrupted."""
+    answer: WireModel | None = None
+    """The user's answer; None where somebody else decided, which is for this once."""
+    rule: list[str] | None = None
+    """The rule that the user chose with it."""
+    client: str | None = None
+    """The name of the client that answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookedTool:
+    """An action as the hooks of `PermissionRequest` are given it."""
+
+    name: str
+    input: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Asked, ABC):
+    """An action that has to be allowed."""
+
+    no_answer: ClassVar[str] = NO_ANSWER
+    """The text of a decision where the client's answer made no sense."""
+    is_timed: ClassVar[bool] = True
+    """Whether the user has only as long as the settings say."""
 
     method: str
     params: WireModel
-    reviewed: GuardianApprovalReviewAction
-    """The action, as clients are shown it when the reviewer decides."""
-    evidence: JsonObject
-    """The action, as the reviewer is shown it."""
-    tool_name: str
-    """What hooks know the tool as."""
-    tool_input: JsonObject
-    """The action, as hooks are given it."""
+    planned: PlannedAction
+    """The action as the reviewer and its clients are shown it."""
+    hooked: HookedTool | None = None
+    """None: no hook is asked."""
+    reviewer: ApprovalsReviewer | None = None
+    """Takes the place of the thread's setting."""
 
-
-class Withdrawable:
-    """The questions that are open, each of which ends with the turn that it was asked in."""
-
-    def __init__(self) -> None:
-        self._open: dict[anyio.CancelScope, str | None] = {}
-
-    @contextmanager
-    def asked_in(self, turn_id: str | None) -> Iterator[anyio.CancelScope]:
-        """Ask in this context, which is left when the turn ends; None: no turn ends it."""
-        with anyio.CancelScope() as scope:
-            self._open[scope] = turn_id
-            try:
-                yield scope
-            finally:
-                del self._open[scope]
-
-    def turn_over(self, turn_id: str) -> None:
-        """Withdraw what was asked in a turn."""
-        for scope, asked_in in self._open.items():
-            if asked_in == turn_id:
-                scope.cancel()
+    @abstractmethod
+    def read(self, answer: WireModel, client: str | None) -> Decision:
+        """Return the decision that a user's answer is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
-    """The questions of one thread."""
+class ThreadQuestions:
+    """The questions of one loaded thread."""
 
     thread: LiveThread
     clients: ClientPort
     reviewer: Reviewer
     clock: Clock
-    decisions: Decisions
     waiting: Callable[[], AbstractContextManager[None]]
     """Shows in the thread's status that the user is asked."""
     timeout_s: float | None
-    """For the user's answer to `allow`; None waits without limit."""
+    """For the user's answer to a timed question; None waits without limit."""
     hooks: ThreadHooks
-    """Are asked before anybody else."""
-    open: Withdrawable = field(default_factory=Withdrawable)
-    """What servers ask, and commands that connect: withdrawn at the end of its turn."""
+    _withdrawable: dict[anyio.CancelScope, str | None] = field(default_factory=dict, init=False)
+    """With the turn that ends each."""
 
-    async def allow(
-        self,
-        question: Question,
-        kind: type[Answer],
-        check: Callable[[Answer], None] | None = None,
-        on_denied: OnDenied | None = None,
-        announce: Callable[[], None] | None = None,
-    ) -> Answer | None:
-        """Ask the hooks, then the reviewer or the user; returns when the action may be done.
+    def open(self, question: Question) -> "OpenQuestion":
+        """Make a question to be decided in a context, which the thread's status shows."""
+        return OpenQuestion(self, question)
 
-        Gives the user's answer, which `check` did not refuse; None if a hook or the reviewer
-        allowed the action, this once. `announce` is called before anybody is asked, and where only
-        the user is, once the thread's status shows that. `check` raises Denied for an answer that
-        does not allow the action. `on_denied` is called before that comes out, while the status is
-        still that. Cancelling withdraws the question: clients are told that it is settled.
+    async def record(self, asked: Asked, decision: Decision) -> None:
+        """Write a decision to the thread's log.
 
         Raises:
-            Denied: somebody refused, nobody answered in time, or the answer made no sense.
+            OSError: the disk refused, or the thread was unloaded.
         """
-        asks_hooks = self.hooks.listens("PermissionRequest")
-        with ExitStack() as status:
-            if not (asks_hooks or self._is_reviewed):
-                status.enter_context(self.waiting())
-            if announce is not None:
-                announce()
+        record = ApprovalDecided(
+            at_ms=self.clock.now_ms(),
+            turn_id=asked.turn_id,
+            item_id=asked.item_id,
+            action=asked.action,
+            subject=cut_middle(asked.subject, MAX_SUBJECT_BYTES),
+            decision=decision.word,
+            by=decision.by,
+            client=decision.client,
+            rule=decision.rule,
+        )
+        # The end of the turn syncs it, as it does its items.
+        await self.thread.append(record, sync=False)
+
+    @contextmanager
+    def withdrawn_with(self, turn_id: str | None) -> Iterator[anyio.CancelScope]:
+        """Ask in a context that is cancelled when the turn ends; None: no turn ends it."""
+        with anyio.CancelScope() as scope:
+            self._withdrawable[scope] = turn_id
             try:
-                if asks_hooks and await self._is_allowed_by_hook(question):
-                    return None
-                # The settings of the turn may have changed while a hook ran.
-                if self._is_reviewed:
-                    action, evidence = question.reviewed, question.evidence
-                    planned = PlannedAction(question.turn_id, question.item_id, action, evidence)
-                    await self.review(question, planned)
-                    return None
-                if asks_hooks:
-                    status.enter_context(self.waiting())
-                answer = await self._answer(question, kind)
-                if check is not None:
-                    check(answer)
-            except Denied:
-                if on_denied is not None:
-                    await on_denied()
-                raise
-        return answer
+                yield scope
+            finally:
+                del self._withdrawable[scope]
 
-    @property
-    def _is_reviewed(self) -> bool:
-        return self.thread.state.in_force.approvals_reviewer != "user"
-
-    async def _is_allowed_by_hook(self, question: Question) -> bool:
-        outcome = await self.hooks.fire(
-            "PermissionRequest",
-            question.turn_id,
-            question.tool_name,
-            question.item_id,
-            tool_name=question.tool_name,
-            tool_input=question.tool_input,
-        )
-        if outcome.blocked is not None:
-            await self.decisions.write(question, "decline", "hook")
-            raise Denied(outcome.blocked)
-        if outcome.allows:
-            await self.decisions.write(question, "accept", "hook")
-        return outcome.allows
-
-    async def review(self, asked: Asked, planned: PlannedAction) -> None:
-        """Ask the reviewer; returns when the action may be done, this once.
-
-        Cancelling aborts the review.
-
-        Raises:
-            Denied: the reviewer refused, or came to no verdict in time.
-        """
-        try:
-            await self.reviewer.review(planned)
-        except ApprovalRefused as exc:
-            await self.decisions.write(asked, "decline", "reviewer")
-            raise Denied(str(exc)) from exc
-        except BaseException:
-            await self.decisions.write_withdrawn(asked)
-            raise
-        await self.decisions.write(asked, "accept", "reviewer")
-
-    async def put(
-        self,
-        asked: Asked,
-        method: str,
-        params: WireModel,
-        kind: type[Answer],
-        timeout_s: float | None = None,
-    ) -> tuple[Answer | None, str | None]:
-        """Ask the user; gives the answer, None if it made no sense, and the client that gave it.
-
-        What became of it is written down, but for an answer that makes sense. Cancelling withdraws
-        the question.
-
-        Raises:
-            Denied: nobody answered in time; without `timeout_s` there is no limit.
-        """
-        try:
-            with anyio.fail_after(timeout_s):
-                answer, client = await self.clients.ask_by_name(self.thread.id, method, params)
-        except TimeoutError as exc:
-            await self.decisions.write(asked, "expired", "server")
-            raise Denied(f"nobody answered within {timeout_s:g} s") from exc
-        except BaseException:
-            await self.decisions.write_withdrawn(asked)
-            raise
-        if isinstance(answer, kind):
-            return answer, client
-        await self.decisions.write(asked, "failed", "user", client)
-        return None, client
-
-    async def _answer(self, question: Question, kind: type[Answer]) -> Answer:
-        answer, client = await self.put(
-            question, question.method, question.params, kind, self.timeout_s
-        )
-        if answer is None:
-            raise Denied(NO_ANSWER)
-        await self.decisions.write(question, _word(answer), "user", client, _rule(answer))
-        return answer
+    def turn_ended(self, turn_id: str) -> None:
+        """Withdraw the questions of servers and of connections that were asked in a turn."""
+        for scope, asked_in in self._withdrawable.items():
+            if asked_in == turn_id:
+                scope.cancel()
 
     def warn(self, message: str) -> None:
         """Warn the clients of the thread."""
@@ -223,19 +166,96 @@ class Asker:
         self.clients.emit(self.thread.id, warning)
 
 
-def _word(answer: WireModel) -> str:
-    """Return the decision in one word, as the wire has it."""
-    decision = getattr(answer, "decision", "accept")
-    if isinstance(decision, WireModel):
-        return next(iter(decision.model_dump(by_alias=True)))
-    return str(decision)
+class OpenQuestion:
+    """A question from before its action is announced until its decision was acted on."""
 
+    def __init__(self, questions: ThreadQuestions, question: Question) -> None:
+        self._questions = questions
+        self._question = question
+        self._status = ExitStack()
+        self._asks_hooks = question.hooked is not None and questions.hooks.listens(
+            "PermissionRequest"
+        )
 
-def _rule(answer: WireModel) -> list[str] | None:
-    decision = getattr(answer, "decision", None)
-    if isinstance(decision, AcceptWithExecpolicyAmendmentDecision):
-        return decision.accept_with_execpolicy_amendment.execpolicy_amendment
-    if isinstance(decision, ApplyNetworkPolicyAmendmentDecision):
-        amendment = decision.apply_network_policy_amendment.network_policy_amendment
-        return [amendment.action, amendment.host]
-    return None
+    def __enter__(self) -> "OpenQuestion":
+        if not (self._asks_hooks or self._is_reviewed):
+            self._status.enter_context(self._questions.waiting())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        place: TracebackType | None,
+    ) -> None:
+        self._status.__exit__(kind, failure, place)
+
+    @property
+    def _is_reviewed(self) -> bool:
+        return is_reviewed(self._question.reviewer, self._questions.thread.state.in_force)
+
+    async def decide(self) -> Decision:
+        """Ask the hooks, then the reviewer or the user, and record the decision.
+
+        Waits for the user as long as the settings say. Cancelling withdraws the question: clients
+        are sent that it is settled.
+
+        Raises:
+            OSError: the decision cannot be recorded; the action must not be done.
+        """
+        decision = await self._ask_hooks() if self._asks_hooks else None
+        if decision is None:
+            try:
+                # The settings of the turn may have changed while a hook ran.
+                decision = await (self._ask_reviewer() if self._is_reviewed else self._ask_user())
+            except BaseException:
+                await self._record_withdrawn()
+                raise
+        await self._questions.record(self._question, decision)
+        return decision
+
+    async def _ask_hooks(self) -> Decision | None:
+        question, hooked = self._question, self._question.hooked
+        assert hooked is not None
+        outcome = await self._questions.hooks.fire(
+            "PermissionRequest",
+            question.turn_id,
+            hooked.name,
+            question.item_id,
+            tool_name=hooked.name,
+            tool_input=hooked.input,
+        )
+        if outcome.blocked is not None:
+            return Decision(is_allowed=False, by="hook", word="decline", text=outcome.blocked)
+        return Decision(is_allowed=True, by="hook", word="accept") if outcome.allows else None
+
+    async def _ask_reviewer(self) -> Decision:
+        try:
+            await self._questions.reviewer.review(self._question.planned)
+        except ApprovalRefused as exc:
+            return Decision(is_allowed=False, by="reviewer", word="decline", text=str(exc))
+        return Decision(is_allowed=True, by="reviewer", word="accept")
+
+    async def _ask_user(self) -> Decision:
+        questions, question = self._questions, self._question
+        if self._asks_hooks:
+            self._status.enter_context(questions.waiting())
+        timeout_s = questions.timeout_s if question.is_timed else None
+        try:
+            with anyio.fail_after(timeout_s):
+                answer, client = await questions.clients.ask(
+                    questions.thread.id, question.method, question.params
+                )
+        except TimeoutError:
+            text = f"nobody answered within {timeout_s:g} s"
+            return Decision(is_allowed=False, by="server", word="expired", text=text)
+        if answer is None:
+            text = question.no_answer
+            return Decision(is_allowed=False, by="user", word="failed", text=text, client=client)
+        return question.read(answer, client)
+
+    async def _record_withdrawn(self) -> None:
+        withdrawn = Decision(is_allowed=False, by="server", word="cancel")
+        # Whatever stopped the turn is what comes through.
+        with anyio.CancelScope(shield=True), suppress(OSError):
+            await self._questions.record(self._question, withdrawn)

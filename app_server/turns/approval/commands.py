@@ -3,17 +3,20 @@
 Source: docs/tools.md, "Approvals and rules".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import anyio.to_thread
 
 from app_server.permissions.commands.nested import read_command, run_by
+from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.decision import (
     Ask,
-    Decision,
+    CommandFacts,
+    Refuse,
     Run,
+    Verdict,
     decide,
     may_leave_sandbox,
     unsandboxed_amendment,
@@ -25,18 +28,32 @@ from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
 from app_server.turns.approval.asking import (
     NO_ANSWER,
-    ApprovalCancelled,
-    Asker,
-    Denied,
-    OnDenied,
+    Decision,
+    HookedTool,
     Question,
+    ThreadQuestions,
 )
-from app_server.turns.approval.command_question import CommandRequest, command_question
+from app_server.turns.review.evidence import (
+    MAX_ARGUMENTS_BYTES,
+    MAX_DESCRIPTION_BYTES,
+    bounded,
+    machine_of,
+)
+from app_server.turns.review.reviewer import PlannedAction
+from protocol.log.rollout import LOCAL
 from protocol.model import WireModel
 from protocol.turns.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
+    ApplyNetworkPolicyAmendmentDecision,
+    CommandExecutionApprovalDecision,
+    CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
+    ExecpolicyAmendmentChoice,
 )
+from protocol.turns.auto_review import CommandGuardianApprovalReviewAction
+from protocol.turns.items import CommandAction
+
+METHOD = "item/commandExecution/requestApproval"
 
 REJECTED = "rejected by user"
 RETRY = "command failed; retry without sandbox?"
@@ -51,11 +68,38 @@ _Key: TypeAlias = tuple[str, str, str, bool]
 """The environment, the command line, the folder, and whether it runs within the confinement."""
 
 
-@dataclass(slots=True)
-class CommandGate:
-    """The approvals of one thread's commands; what was allowed for the session is kept here."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRequest:
+    """A command that may need somebody's word."""
 
-    asker: Asker
+    turn_id: str
+    item_id: str
+    facts: CommandFacts
+    command: str
+    """The whole line, with the shell that runs it, as clients are shown it."""
+    cwd: str
+    actions: Sequence[CommandAction]
+    confinement: Confinement
+    """What confines it, if it runs in the sandbox."""
+    environment_id: str = LOCAL
+    """Where it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandQuestion(Question):
+    """A question about a command of the model's."""
+
+    def read(self, answer: WireModel, client: str | None) -> Decision:
+        """Return the decision; only those of a command allow it."""
+        assert isinstance(answer, CommandExecutionRequestApprovalResponse)
+        return read_command_answer(answer, client)
+
+
+@dataclass(slots=True)
+class CommandApprovals:
+    """The approvals of one thread's commands; those for the session are remembered here."""
+
+    questions: ThreadQuestions
     scripts: ScriptReader
     rules: RuleBook
     _remembered: dict[_Key, None] = field(default_factory=dict, init=False)
@@ -70,74 +114,104 @@ class CommandGate:
         """
         return run_by(await read_command(self.scripts, script), shell, is_users=is_users)
 
-    async def decide(self, request: CommandRequest) -> Decision:
-        """Say what becomes of a command: it runs, `ask` has to be called first, or it is refused.
+    async def check(self, request: CommandRequest) -> Verdict:
+        """Return whether a command runs, has to be asked about, or is refused.
 
-        Asks nobody, and takes as long as it takes to look at the files of rules.
+        Takes as long as it takes to look at the files of rules.
         """
-        settings = self.asker.thread.state.in_force
+        settings = self.questions.thread.state.in_force
         folder = settings.working_folder(request.environment_id)
         known = () if folder is None else (folder.cwd, *folder.roots)
         facts = replace(request.facts, is_elsewhere=request.cwd not in known)
         policy = settings.approval_policy
         given = facts, policy, request.confinement, await self._rules()
         if len(facts.script.text) <= MAX_INLINE_BYTES:
-            decision = decide(*given)
+            verdict = decide(*given)
         else:
             # Hundreds of commands take tens of milliseconds.
-            decision = await anyio.to_thread.run_sync(decide, *given)
-        if isinstance(decision, Ask) and self._is_remembered(request, sandboxed=decision.sandboxed):
-            return Run(decision.sandboxed)
-        return decision
+            verdict = await anyio.to_thread.run_sync(decide, *given)
+        if isinstance(verdict, Ask) and self._is_remembered(request, sandboxed=verdict.sandboxed):
+            return Run(verdict.sandboxed)
+        return verdict
 
-    async def ask(
-        self,
-        request: CommandRequest,
-        ask: Ask,
-        announce: Callable[[], None],
-        on_denied: OnDenied,
-    ) -> Run:
-        """Ask the user or the reviewer, and return how the command may run.
+    async def check_unsandboxed(self, request: CommandRequest) -> Verdict:
+        """Return whether a command that the sandbox denied something runs again without it.
 
-        That is as `ask` says, or if the user accepted a rule, as the rule says.
-
-        `announce` shows clients the item, and is called before the question is put; `on_denied`
-        completes the item as declined, and is called before a refusal is raised. Waits as long as
-        the settings say, without limit by default; cancelling withdraws the question.
-
-        Raises:
-            ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
-            Denied: it must not run; the text is for the model.
+        Refused without a text where policy forbids the question: the model gets the failure.
         """
-        question = command_question(self.asker, request, ask)
-        await self._ask(request, ask, question, on_denied, announce)
-        decision = await self.decide(request)
-        return decision if isinstance(decision, Run) else Run(ask.sandboxed)
-
-    async def may_run_unsandboxed(self, request: CommandRequest, on_denied: OnDenied) -> bool:
-        """Ask, after the sandbox denied what a command did, whether it may run again without.
-
-        False if policy forbids the question, or the answer is no: the model then gets the failure
-        as it was. To be called once an item. `on_denied` is called before ApprovalCancelled.
-
-        Raises:
-            ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
-        """
-        if not may_leave_sandbox(self.asker.thread.state.in_force.approval_policy):
-            return False
+        if not may_leave_sandbox(self.questions.thread.state.in_force.approval_policy):
+            return Refuse("")
         if self._is_remembered(request, sandboxed=False):
-            return True
+            return Run(sandboxed=False)
         amendment = unsandboxed_amendment(request.facts, await self._rules())
-        ask = Ask(sandboxed=False, reason=RETRY, amendment=amendment)
-        try:
-            question = command_question(self.asker, request, ask, self.asker.clock.new_id())
-            await self._ask(request, ask, question)
-        except ApprovalCancelled:
-            await on_denied()
-            raise
-        except Denied:
-            return False
-        return True
+        return Ask(sandboxed=False, reason=RETRY, amendment=amendment)
+
+    def question(self, request: CommandRequest, ask: Ask, *, is_retry: bool = False) -> Question:
+        """Return the question; a retry has an id that tells it from the first about its item."""
+        questions = self.questions
+        amendment = None if ask.amendment is None else list(ask.amendment)
+        params = CommandExecutionRequestApprovalParams(
+            thread_id=questions.thread.id,
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            started_at_ms=questions.clock.now_ms(),
+            approval_id=questions.clock.new_id() if is_retry else None,
+            environment_id=request.environment_id,
+            reason=ask.reason,
+            command=request.command,
+            cwd=request.cwd,
+            command_actions=list(request.actions),
+            proposed_execpolicy_amendment=amendment,
+            available_decisions=_offered(amendment),
+        )
+        planned = PlannedAction(
+            turn_id=request.turn_id,
+            target_item_id=request.item_id,
+            action=CommandGuardianApprovalReviewAction(
+                source="unifiedExec", command=request.command, cwd=request.cwd
+            ),
+            evidence={
+                "kind": "command",
+                **machine_of(request.environment_id),
+                "command": bounded(request.command, MAX_ARGUMENTS_BYTES),
+                "cwd": request.cwd,
+                "runs_in_sandbox": ask.sandboxed and request.confinement.is_confined,
+                "why_asked": ask.reason,
+                "justification_of_the_agent": bounded(
+                    request.facts.justification, MAX_DESCRIPTION_BYTES
+                ),
+            },
+        )
+        hooked = HookedTool(
+            name="Bash",
+            input={
+                "command": request.facts.script.text,
+                "description": request.facts.justification,
+            },
+        )
+        return CommandQuestion(
+            action="command",
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            subject=request.command,
+            method=METHOD,
+            params=params,
+            planned=planned,
+            hooked=hooked,
+        )
+
+    async def keep(self, request: CommandRequest, ask: Ask, decision: Decision) -> None:
+        """Keep an approval for the session, or the rule that the user accepted with it."""
+        answer = decision.answer
+        if not isinstance(answer, CommandExecutionRequestApprovalResponse):
+            return
+        match answer.decision:
+            case "acceptForSession":
+                self._remembered[_key(request, sandboxed=ask.sandboxed)] = None
+                if len(self._remembered) > MAX_REMEMBERED:
+                    del self._remembered[next(iter(self._remembered))]
+            case AcceptWithExecpolicyAmendmentDecision() as accepted if ask.amendment is not None:
+                await self._learn(accepted.accept_with_execpolicy_amendment.execpolicy_amendment)
 
     async def _rules(self) -> Rules:
         rules = await self.rules.current()
@@ -145,28 +219,6 @@ class CommandGate:
 
     def _is_remembered(self, request: CommandRequest, *, sandboxed: bool) -> bool:
         return _key(request, sandboxed=sandboxed) in self._remembered
-
-    async def _ask(
-        self,
-        request: CommandRequest,
-        ask: Ask,
-        question: Question,
-        on_denied: OnDenied | None = None,
-        announce: Callable[[], None] | None = None,
-    ) -> None:
-        kind = CommandExecutionRequestApprovalResponse
-        answer = await self.asker.allow(question, kind, check_decision, on_denied, announce)
-        match None if answer is None else answer.decision:
-            case "acceptForSession":
-                self._remember(request, sandboxed=ask.sandboxed)
-            case AcceptWithExecpolicyAmendmentDecision() as accepted if ask.amendment is not None:
-                words = accepted.accept_with_execpolicy_amendment.execpolicy_amendment
-                await self._learn(words)
-
-    def _remember(self, request: CommandRequest, *, sandboxed: bool) -> None:
-        self._remembered[_key(request, sandboxed=sandboxed)] = None
-        if len(self._remembered) > MAX_REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
 
     async def _learn(self, words: Sequence[str]) -> None:
         try:
@@ -178,22 +230,47 @@ class CommandGate:
                 message += "; it holds for this session only"
                 self._learned.append(PrefixRule(tuple((word,) for word in words)))
                 del self._learned[:-MAX_SESSION_RULES]
-            self.asker.warn(message)
+            self.questions.warn(message)
 
 
-def check_decision(
-    answer: CommandExecutionRequestApprovalResponse, *amendments: type[WireModel]
-) -> None:
-    """Raise ApprovalCancelled or Denied unless it accepts, in words or with an amendment."""
-    match answer.decision:
-        case "accept" | "acceptForSession" | AcceptWithExecpolicyAmendmentDecision():
-            return
-        case "cancel":
-            raise ApprovalCancelled(REJECTED)
-        case "decline":
-            raise Denied(REJECTED)
-    if not isinstance(answer.decision, amendments):
-        raise Denied(NO_ANSWER)
+def read_command_answer(
+    answer: CommandExecutionRequestApprovalResponse,
+    client: str | None,
+    *amendments: type[WireModel],
+) -> Decision:
+    """Return the decision that an answer is; one with another amendment than these is refused."""
+    chosen, rule = answer.decision, None
+    word = next(iter(chosen.model_dump(by_alias=True))) if isinstance(chosen, WireModel) else chosen
+    text, ends_turn = "", False
+    match chosen:
+        case "accept" | "acceptForSession":
+            pass
+        case "cancel" | "decline":
+            text, ends_turn = REJECTED, chosen == "cancel"
+        case AcceptWithExecpolicyAmendmentDecision():
+            rule = chosen.accept_with_execpolicy_amendment.execpolicy_amendment
+        case ApplyNetworkPolicyAmendmentDecision():
+            amendment = chosen.apply_network_policy_amendment.network_policy_amendment
+            rule = [amendment.action, amendment.host]
+            text = "" if isinstance(chosen, amendments) else NO_ANSWER
+    return Decision(
+        is_allowed=not text,
+        by="user",
+        word=word,
+        text=text,
+        ends_turn=ends_turn,
+        answer=answer,
+        rule=rule,
+        client=client,
+    )
+
+
+def _offered(amendment: list[str] | None) -> list[CommandExecutionApprovalDecision]:
+    if amendment is None:
+        return ["accept", "cancel"]
+    choice = ExecpolicyAmendmentChoice(execpolicy_amendment=amendment)
+    learn = AcceptWithExecpolicyAmendmentDecision(accept_with_execpolicy_amendment=choice)
+    return ["accept", learn, "cancel"]
 
 
 def _key(request: CommandRequest, *, sandboxed: bool) -> _Key:

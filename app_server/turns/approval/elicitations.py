@@ -1,5 +1,7 @@
-"""What MCP servers ask the user: policy first, then the clients, or for approvals the reviewer.
+"""Elicitations of MCP servers: policy first, then the clients, or for approvals the reviewer.
 
+A form without fields whose `_meta` says `codex_request_type: approval_request` names a tool call
+that the server holds back, which a reviewer may answer. Other questions are the user's alone.
 Source: docs/mcp.md, "Questions of servers".
 """
 
@@ -9,21 +11,26 @@ from typing import TypeAlias
 
 from pydantic import ValidationError
 
-from app_server.extension.metadata import RuntimeMetadata
+from app_server.extension.metadata import ApprovalSource, RuntimeMetadata
 from app_server.mcp.elicitation import CANCELLED, DECLINED, ServerQuestion
+from app_server.mcp.tools.calls import cut_middle
 from app_server.mcp_wire.errors import BadQuestion
-from app_server.turns.approval.approvals import ELICITATION, writes_freely
-from app_server.turns.approval.asking import Asker
-from app_server.turns.approval.forms import (
-    accepted,
-    asks_for_approval,
-    declined,
-    planned_by_server,
+from app_server.turns.approval.asking import ThreadQuestions
+from app_server.turns.approval.tools import ELICITATION, writes_freely
+from app_server.turns.review.evidence import (
+    MAX_ARGUMENTS_BYTES,
+    MAX_DESCRIPTION_BYTES,
+    MAX_DETAIL_BYTES,
+    bounded,
 )
-from app_server.turns.review.reviewer import ApprovalRefused, is_reviewed
+from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, is_reviewed
 from protocol.log.rollout import Settings
-from protocol.model import JsonObject
+from protocol.model import Json, JsonObject
+from protocol.turns.auto_review import reviewed_call
 from protocol.turns.elicitation import (
+    SOURCE_DESCRIPTION,
+    SOURCE_ID,
+    SOURCE_NAME,
     FormElicitation,
     McpElicitationSchema,
     McpServerElicitationRequestResponse,
@@ -34,18 +41,29 @@ from protocol.turns.policy import GranularAskForApproval
 
 Wire: TypeAlias = FormElicitation | OpenaiFormElicitation | UrlElicitation
 
+_LIMITS = {
+    "tool_title": MAX_DETAIL_BYTES,
+    "tool_description": MAX_DESCRIPTION_BYTES,
+    SOURCE_ID: MAX_DETAIL_BYTES,
+    SOURCE_NAME: MAX_DETAIL_BYTES,
+    SOURCE_DESCRIPTION: MAX_DESCRIPTION_BYTES,
+}
+
+_SOURCE = (SOURCE_ID, SOURCE_NAME, SOURCE_DESCRIPTION)
+
 
 @dataclass(frozen=True, slots=True)
-class ElicitationGate:
+class Elicitations:
     """The questions of one thread's servers."""
 
-    asker: Asker
+    questions: ThreadQuestions
     metadata_of: Callable[[str], RuntimeMetadata]
     """Gives what is said of a server, by its name."""
 
     async def elicit(self, question: ServerQuestion) -> JsonObject:
         """Answer a question, asking the user unless policy decides; see ElicitationPort."""
-        thread, clients = self.asker.thread, self.asker.clients
+        questions, thread = self.questions, self.questions.thread
+        clients = questions.clients
         wire = _wire_question(thread.id, question)
         settings = thread.state.in_force
         if _is_empty_form(wire) and settings.approval_policy == "never" and writes_freely(settings):
@@ -56,8 +74,8 @@ class ElicitationGate:
             return await self._review(question.caller, wire)
         if wire.needs_extension and not clients.can_ask(thread.id, ELICITATION, wire):
             raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
-        with self.asker.open.asked_in(question.caller) as scope, self.asker.waiting():
-            answer = await clients.ask(thread.id, ELICITATION, wire)
+        with questions.withdrawn_with(question.caller) as scope, questions.waiting():
+            answer, _ = await clients.ask(thread.id, ELICITATION, wire)
         if scope.cancelled_caught:
             return CANCELLED
         if not isinstance(answer, McpServerElicitationRequestResponse):
@@ -67,7 +85,7 @@ class ElicitationGate:
 
     def _is_for_reviewer(self, wire: Wire, settings: Settings) -> bool:
         metadata = self.metadata_of(wire.server_name)
-        return asks_for_approval(wire.meta) and is_reviewed(metadata, settings)
+        return asks_for_approval(wire.meta) and is_reviewed(metadata.approvals_reviewer, settings)
 
     async def _review(self, turn_id: str, wire: Wire) -> JsonObject:
         planned = None
@@ -75,9 +93,9 @@ class ElicitationGate:
             planned = planned_by_server(turn_id, wire, self.metadata_of(wire.server_name))
         if planned is None:
             return declined()
-        with self.asker.open.asked_in(turn_id):
+        with self.questions.withdrawn_with(turn_id):
             try:
-                await self.asker.reviewer.review(planned)
+                await self.questions.reviewer.review(planned)
             except ApprovalRefused as exc:
                 return declined(str(exc))
             return accepted()
@@ -123,3 +141,60 @@ def _wire_question(thread_id: str, question: ServerQuestion) -> Wire:
         place = ".".join(str(part) for part in problem["loc"]) or "requestedSchema"
         raise BadQuestion(f"Invalid elicitation: {place}: {problem['msg']}") from exc
     raise BadQuestion(f"Unsupported elicitation mode: {asked['mode']}")
+
+
+def asks_for_approval(meta: Json) -> bool:
+    """Whether a question, by its `_meta`, wants somebody's approval."""
+    return isinstance(meta, dict) and meta.get("codex_request_type") == "approval_request"
+
+
+def planned_by_server(
+    turn_id: str, form: FormElicitation, metadata: RuntimeMetadata
+) -> PlannedAction | None:
+    """Put the form to the reviewer; None if it does not name a call, or wants more than a word.
+
+    Whom the call belongs to is what a registration says of the tool, else what the server says.
+    """
+    meta = form.meta
+    if not isinstance(meta, dict) or form.requested_schema.properties:
+        return None
+    name, arguments = meta.get("tool_name"), meta.get("tool_params", {})
+    if meta.get("codex_approval_kind") != "mcp_tool_call" or not isinstance(arguments, dict):
+        return None
+    if not isinstance(name, str) or not name.strip():
+        return None
+    registered = metadata.of_named_tool(name).approval_source
+    if registered is not None:
+        meta = {**meta, **dict.fromkeys(_SOURCE), **_members_of(registered)}
+    name = cut_middle(name, MAX_DETAIL_BYTES)
+    facts = {
+        key: cut_middle(text, limit_bytes)
+        for key, limit_bytes in _LIMITS.items()
+        if isinstance(text := meta.get(key), str)
+    }
+    evidence: JsonObject = {
+        "kind": "request_of_mcp_server",
+        "server": form.server_name,
+        "tool": name,
+        **facts,
+        "message": bounded(form.message, MAX_DESCRIPTION_BYTES),
+        "arguments": bounded(arguments, MAX_ARGUMENTS_BYTES),
+    }
+    source = facts.get(SOURCE_ID), facts.get(SOURCE_NAME)
+    action = reviewed_call(form.server_name, name, facts.get("tool_title"), source)
+    return PlannedAction(turn_id, None, action, evidence)
+
+
+def _members_of(source: ApprovalSource) -> JsonObject:
+    return dict(zip(_SOURCE, (source.id, source.name, source.description), strict=True))
+
+
+def accepted() -> JsonObject:
+    """Answer a server whose call was approved."""
+    return {"action": "accept", "content": {}, "_meta": {"approvals_reviewer": "auto_review"}}
+
+
+def declined(reason: str | None = None) -> JsonObject:
+    """Answer a server whose call was not."""
+    why = {} if reason is None else {"message": reason}
+    return {"action": "decline", "_meta": {**why, "approvals_reviewer": "auto_review"}}

@@ -6,10 +6,12 @@ Source: docs/tools.md, "Approvals and rules".
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app_server.permissions.decision import Ask, Decision, Refuse, Run, may_leave_sandbox
-from app_server.turns.approval.asking import ApprovalCancelled, Asker, Denied, OnDenied, Question
+from app_server.permissions.decision import Ask, Refuse, Run, Verdict, may_leave_sandbox
+from app_server.turns.approval.asking import Decision, HookedTool, Question, ThreadQuestions
 from app_server.turns.review.evidence import MAX_ARGUMENTS_BYTES, bounded, machine_of
+from app_server.turns.review.reviewer import PlannedAction
 from protocol.log.rollout import LOCAL
+from protocol.model import WireModel
 from protocol.turns.approvals import (
     FileChangeRequestApprovalParams,
     FileChangeRequestApprovalResponse,
@@ -60,20 +62,39 @@ class FileRequest:
         return place if self.reason is None else f"{place}: {self.reason}"
 
 
-@dataclass(slots=True)
-class FileGate:
-    """The approvals of one thread's changes; what was allowed for the session is kept here."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileQuestion(Question):
+    """A question about changes of files."""
 
-    asker: Asker
+    def read(self, answer: WireModel, client: str | None) -> Decision:
+        """Return the decision."""
+        assert isinstance(answer, FileChangeRequestApprovalResponse)
+        is_allowed = answer.decision in ("accept", "acceptForSession")
+        return Decision(
+            is_allowed=is_allowed,
+            by="user",
+            word=answer.decision,
+            text="" if is_allowed else REJECTED,
+            ends_turn=answer.decision == "cancel",
+            answer=answer,
+            client=client,
+        )
+
+
+@dataclass(slots=True)
+class FileApprovals:
+    """The approvals of one thread's changes of files; those for the session are remembered here."""
+
+    questions: ThreadQuestions
     _remembered: dict[tuple[str, str], None] = field(default_factory=dict, init=False)
 
-    def decide(self, request: FileRequest) -> Decision:
-        """Say whether changes are made, have to be asked about with `ask`, or are refused.
+    def check(self, request: FileRequest) -> Verdict:
+        """Return whether changes are made, have to be asked about, or are refused.
 
-        A decision to run that is not `sandboxed` is for files outside of where the thread may
-        write, which the user has allowed.
+        One that runs and is not `sandboxed` is for files outside of where the thread may write,
+        which the user has allowed.
         """
-        policy = self.asker.thread.state.in_force.approval_policy
+        policy = self.questions.thread.state.in_force.approval_policy
         if all(file in self._remembered for file in request.files):
             return Run(sandboxed=request.is_inside)
         if policy == "untrusted":
@@ -86,42 +107,31 @@ class FileGate:
             return Refuse(f"patch rejected: {request.reason}; {BY_SETTINGS}")
         return Refuse(OUTSIDE if request.may_write else READ_ONLY)
 
-    async def ask(self, request: FileRequest, on_denied: OnDenied) -> None:
-        """Ask the user or the reviewer; returns when the files may be changed.
-
-        The item must have been announced; see `CommandGate.ask`.
-
-        Raises:
-            ApprovalCancelled: the user cancelled the turn too, which has to be interrupted.
-            Denied: they must not be changed; the text is for the model.
-        """
-        kind = FileChangeRequestApprovalResponse
-        answer = await self.asker.allow(self._question(request), kind, _check, on_denied)
-        if answer is not None and answer.decision == "acceptForSession":
+    def keep(self, request: FileRequest, decision: Decision) -> None:
+        """Keep an approval for the session."""
+        answer = decision.answer
+        if not isinstance(answer, FileChangeRequestApprovalResponse):
+            return
+        if answer.decision == "acceptForSession":
             self._remembered.update(dict.fromkeys(request.files))
             while len(self._remembered) > MAX_REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
 
-    def _question(self, request: FileRequest) -> Question:
+    def question(self, request: FileRequest) -> Question:
+        """Return the question; the item must have been announced."""
         params = FileChangeRequestApprovalParams(
-            thread_id=self.asker.thread.id,
+            thread_id=self.questions.thread.id,
             turn_id=request.turn_id,
             item_id=request.item_id,
-            started_at_ms=self.asker.clock.now_ms(),
+            started_at_ms=self.questions.clock.now_ms(),
             reason=request.question_reason,
         )
-        return Question(
-            action="fileChange",
+        planned = PlannedAction(
             turn_id=request.turn_id,
-            item_id=request.item_id,
-            subject=", ".join(request.paths),
-            method=METHOD,
-            params=params,
-            reviewed=ApplyPatchGuardianApprovalReviewAction(
+            target_item_id=request.item_id,
+            action=ApplyPatchGuardianApprovalReviewAction(
                 cwd=request.cwd, files=list(request.paths)
             ),
-            tool_name="apply_patch",
-            tool_input={"command": request.patch},
             evidence={
                 "kind": "file_change",
                 **machine_of(request.environment_id),
@@ -132,11 +142,13 @@ class FileGate:
                 "patch": bounded(request.patch, MAX_ARGUMENTS_BYTES),
             },
         )
-
-
-def _check(answer: FileChangeRequestApprovalResponse) -> None:
-    match answer.decision:
-        case "cancel":
-            raise ApprovalCancelled(REJECTED)
-        case "decline":
-            raise Denied(REJECTED)
+        return FileQuestion(
+            action="fileChange",
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            subject=", ".join(request.paths),
+            method=METHOD,
+            params=params,
+            planned=planned,
+            hooked=HookedTool(name="apply_patch", input={"command": request.patch}),
+        )

@@ -15,14 +15,30 @@ from app_server.permissions.network.policy import NetworkPolicy, NetworkRule, ve
 from app_server.permissions.network.target import Target
 from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.runtime.pausable_timeouts import PausableTimeouts
-from app_server.turns.approval.asking import ApprovalCancelled, Asker, Denied, Question
-from app_server.turns.approval.commands import MAX_REMEMBERED, MAX_SESSION_RULES, check_decision
-from app_server.turns.approval.decisions import Asked
-from app_server.turns.approval.network_question import network_question
+from app_server.turns.approval.asking import (
+    Asked,
+    Decision,
+    HookedTool,
+    Question,
+    ThreadQuestions,
+)
+from app_server.turns.approval.commands import (
+    MAX_REMEMBERED,
+    MAX_SESSION_RULES,
+    METHOD,
+    read_command_answer,
+)
+from app_server.turns.review.reviewer import PlannedAction
+from protocol.log.rollout import LOCAL
+from protocol.model import WireModel
 from protocol.turns.approvals import (
     ApplyNetworkPolicyAmendmentDecision,
+    CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
+    NetworkApprovalContext,
+    NetworkPolicyAmendmentChoice,
 )
+from protocol.turns.auto_review import NetworkAccessGuardianApprovalReviewAction
 from protocol.turns.policy import NetworkPolicyAmendment
 
 MAX_TARGETS = 256
@@ -42,11 +58,21 @@ class _Pending:
     """None after it is settled: whoever asked has gone, and others may ask."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkQuestion(Question):
+    """A question about connections to a host."""
+
+    def read(self, answer: WireModel, client: str | None) -> Decision:
+        """Return the decision, which may be a rule for good."""
+        assert isinstance(answer, CommandExecutionRequestApprovalResponse)
+        return read_command_answer(answer, client, ApplyNetworkPolicyAmendmentDecision)
+
+
 @dataclass(slots=True)
-class NetworkGate:
+class NetworkApprovals:
     """The connections of one thread's commands; what was allowed for the session is kept here."""
 
-    asker: Asker
+    questions: ThreadQuestions
     rules: RuleBook
     interrupt: Callable[[str], None]
     """Ends the running turn, by its id, as interrupted."""
@@ -87,7 +113,7 @@ class NetworkGate:
             await pending.settled.wait()
             if pending.is_allowed is not None:
                 return pending.is_allowed
-        state = self.asker.thread.state
+        state = self.questions.thread.state
         if state.open_turn is None or not may_leave_sandbox(state.in_force.approval_policy):
             return False
         pending = self._pending[target] = _Pending()
@@ -99,23 +125,26 @@ class NetworkGate:
         return pending.is_allowed
 
     async def _ask(self, target: Target, turn_id: str) -> bool:
-        question = network_question(self.asker, turn_id, target)
-        with self.asker.open.asked_in(turn_id):
-            self.timeouts.pause()
-            try:
-                return await self._put(target, question)
-            except ApprovalCancelled:
-                self.interrupt(turn_id)
-            except Denied:
-                pass
-            finally:
-                self.timeouts.resume()
-        return False
+        is_allowed = False
+        self.timeouts.pause()
+        try:
+            with self.questions.withdrawn_with(turn_id):
+                with self.questions.open(self._question(turn_id, target)) as asked:
+                    decision = await asked.decide()
+                if decision.ends_turn:
+                    self.interrupt(turn_id)
+                elif decision.is_allowed:
+                    is_allowed = await self._keep(target, decision)
+        finally:
+            self.timeouts.resume()
+        return is_allowed
 
-    async def _put(self, target: Target, question: Question) -> bool:
-        kind = CommandExecutionRequestApprovalResponse
-        answer = await self.asker.allow(question, kind, _check)
-        match None if answer is None else answer.decision:
+    async def _keep(self, target: Target, decision: Decision) -> bool:
+        """Keep an approval for longer than this once; False if the user chose a rule against it."""
+        answer = decision.answer
+        if not isinstance(answer, CommandExecutionRequestApprovalResponse):
+            return True
+        match answer.decision:
             case "acceptForSession":
                 self._remembered[target] = None
                 if len(self._remembered) > MAX_REMEMBERED:
@@ -128,7 +157,7 @@ class NetworkGate:
     async def _apply(self, amendment: NetworkPolicyAmendment, target: Target) -> bool:
         """Write down what the user wants for good; it has to be about the host that was asked."""
         if amendment.host != target.host:
-            self.asker.warn(
+            self.questions.warn(
                 f"the rule for `{amendment.host}` is not applied: asked was `{target.host}`"
             )
             return False
@@ -143,17 +172,79 @@ class NetworkGate:
         try:
             await self.rules.learn_network(rule)
         except NotLearned as exc:
-            self.asker.warn(f"the rule is not written down: {exc}; it holds for this session only")
+            self.questions.warn(
+                f"the rule is not written down: {exc}; it holds for this session only"
+            )
             self._learned.append(rule)
             del self._learned[:-MAX_SESSION_RULES]
         return is_allowed
+
+    def _question(self, turn_id: str, target: Target) -> Question:
+        """Return the question; it is about no item of the thread, so it has an id of its own."""
+        questions = self.questions
+        words = (
+            "network",
+            LOCAL,
+            target.protocol,
+            target.host,
+            str(target.port),
+            questions.clock.new_id(),
+        )
+        item_id = "#".join(words)
+        allow = NetworkPolicyAmendment(host=target.host, action="allow")
+        deny = NetworkPolicyAmendment(host=target.host, action="deny")
+        always = ApplyNetworkPolicyAmendmentDecision(
+            apply_network_policy_amendment=NetworkPolicyAmendmentChoice(
+                network_policy_amendment=allow
+            )
+        )
+        reason = f"Network access to {target.host} requires approval"
+        params = CommandExecutionRequestApprovalParams(
+            thread_id=questions.thread.id,
+            turn_id=turn_id,
+            item_id=item_id,
+            started_at_ms=questions.clock.now_ms(),
+            environment_id=LOCAL,
+            reason=reason,
+            network_approval_context=NetworkApprovalContext(
+                host=target.host, protocol=target.protocol
+            ),
+            proposed_network_policy_amendments=[allow, deny],
+            available_decisions=["accept", "acceptForSession", always, "cancel"],
+        )
+        planned = PlannedAction(
+            turn_id=turn_id,
+            target_item_id=item_id,
+            action=NetworkAccessGuardianApprovalReviewAction(
+                target=target.shown(), host=target.host, protocol=target.protocol, port=target.port
+            ),
+            evidence={
+                "kind": "network",
+                "target": target.shown(),
+                "why_asked": "neither settings nor rules say anything of the host",
+            },
+        )
+        hooked = HookedTool(
+            name="Bash",
+            input={"command": f"network-access {target.shown()}", "description": reason},
+        )
+        return NetworkQuestion(
+            action="network",
+            turn_id=turn_id,
+            item_id=item_id,
+            subject=target.shown(),
+            method=METHOD,
+            params=params,
+            planned=planned,
+            hooked=hooked,
+        )
 
 
 @dataclass(slots=True)
 class CommandConnections:
     """Decides about the connections of one command: the gate of its proxy."""
 
-    gate: NetworkGate
+    approvals: NetworkApprovals
     policy: NetworkPolicy
     """What settings say."""
     turn_id: str
@@ -169,13 +260,13 @@ class CommandConnections:
         Raises:
             OSError: the decision cannot be written down; it must not be made then.
         """
-        verdict = verdict_on(target, self.policy, await self.gate.known())
+        verdict = verdict_on(target, self.policy, await self.approvals.known())
         if verdict == "ask" and target in self._accepted:
             return None
-        if verdict == "ask" and self.gate.is_remembered(target):
+        if verdict == "ask" and self.approvals.is_remembered(target):
             verdict = "allow"
         if verdict == "ask" and self._may_be_asked(target):
-            if await self.gate.ask(target):
+            if await self.approvals.ask(target):
                 self._accepted.add(target)
                 return None
             verdict = "not_allowed"
@@ -204,14 +295,12 @@ class CommandConnections:
         said = self._written.setdefault(target, set())
         if word not in said:
             said.add(word)
-            decided = Asked(
+            asked = Asked(
                 action="network",
                 turn_id=self.turn_id,
                 item_id=self.item_id,
                 subject=target.shown(),
             )
-            await self.gate.asker.decisions.write(decided, word, "policy")
-
-
-def _check(answer: CommandExecutionRequestApprovalResponse) -> None:
-    check_decision(answer, ApplyNetworkPolicyAmendmentDecision)
+            await self.approvals.questions.record(
+                asked, Decision(is_allowed=word == "accept", by="policy", word=word)
+            )

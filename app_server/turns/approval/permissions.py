@@ -6,9 +6,11 @@ Source: docs/tools.md, "Permissions".
 from dataclasses import dataclass, field
 
 from app_server.permissions.grants import Grant, granted
-from app_server.turns.approval.asking import Asker, Denied, Question
+from app_server.turns.approval.asking import Decision, HookedTool, Question, ThreadQuestions
 from app_server.turns.review.evidence import machine_of
+from app_server.turns.review.reviewer import PlannedAction
 from protocol.log.rollout import LOCAL
+from protocol.model import WireModel
 from protocol.turns.approvals import (
     PermissionGrantScope,
     PermissionsRequestApprovalParams,
@@ -33,11 +35,20 @@ class PermissionRequest:
     """With absolute paths."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionQuestion(Question):
+    """A question about more permissions."""
+
+    def read(self, answer: WireModel, client: str | None) -> Decision:
+        """Return the decision: what is granted is in the answer, and may be nothing."""
+        return Decision(is_allowed=True, by="user", word="accept", answer=answer, client=client)
+
+
 @dataclass(slots=True)
-class PermissionGate:
+class PermissionApprovals:
     """The permissions of one thread beyond its sandbox."""
 
-    asker: Asker
+    questions: ThreadQuestions
     _of_session: dict[str, Grant] = field(default_factory=dict, init=False)
     """By environment, as are those of the turn."""
     _of_turn: dict[str, Grant] = field(default_factory=dict, init=False)
@@ -59,14 +70,13 @@ class PermissionGate:
         """
         if not self._may_ask():
             return Grant(), "turn"
+        with self.questions.open(self._question(request)) as asked:
+            decision = await asked.decide()
+        if not decision.is_allowed:
+            return Grant(), "turn"
         given = granted(request.profile.file_system, request.profile.network)
         scope: PermissionGrantScope = "turn"
-        try:
-            kind = PermissionsRequestApprovalResponse
-            answer = await self.asker.allow(self._question(request), kind)
-        except Denied:
-            return Grant(), "turn"
-        if answer is not None:
+        if isinstance(answer := decision.answer, PermissionsRequestApprovalResponse):
             permissions = answer.permissions
             given = granted(permissions.file_system, permissions.network).within(given)
             scope = answer.scope
@@ -81,7 +91,7 @@ class PermissionGate:
         grants[request.environment_id] = before.joined(given)
 
     def _may_ask(self) -> bool:
-        policy = self.asker.thread.state.in_force.approval_policy
+        policy = self.questions.thread.state.in_force.approval_policy
         if isinstance(policy, GranularAskForApproval):
             return policy.granular.request_permissions
         return policy != "never"
@@ -89,28 +99,22 @@ class PermissionGate:
     def _question(self, request: PermissionRequest) -> Question:
         profile = request.profile
         params = PermissionsRequestApprovalParams(
-            thread_id=self.asker.thread.id,
+            thread_id=self.questions.thread.id,
             turn_id=request.turn_id,
             item_id=request.item_id,
             environment_id=request.environment_id,
-            started_at_ms=self.asker.clock.now_ms(),
+            started_at_ms=self.questions.clock.now_ms(),
             cwd=request.cwd,
             reason=request.reason,
             permissions=profile,
         )
         shown = profile.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return Question(
-            action="permissions",
+        planned = PlannedAction(
             turn_id=request.turn_id,
-            item_id=request.item_id,
-            subject=profile.model_dump_json(by_alias=True, exclude_none=True),
-            method=METHOD,
-            params=params,
-            reviewed=RequestPermissionsGuardianApprovalReviewAction(
+            target_item_id=request.item_id,
+            action=RequestPermissionsGuardianApprovalReviewAction(
                 reason=request.reason, permissions=profile
             ),
-            tool_name="request_permissions",
-            tool_input={"permissions": shown, "reason": request.reason},
             evidence={
                 "kind": "permissions",
                 **machine_of(request.environment_id),
@@ -118,4 +122,16 @@ class PermissionGate:
                 "permissions": shown,
                 "justification_of_the_agent": request.reason,
             },
+        )
+        return PermissionQuestion(
+            action="permissions",
+            turn_id=request.turn_id,
+            item_id=request.item_id,
+            subject=profile.model_dump_json(by_alias=True, exclude_none=True),
+            method=METHOD,
+            params=params,
+            planned=planned,
+            hooked=HookedTool(
+                name="request_permissions", input={"permissions": shown, "reason": request.reason}
+            ),
         )

@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from app_server.extension.metadata import RuntimeMetadata
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.model.interface import ModelFailure
@@ -35,6 +34,7 @@ from protocol.turns.auto_review import (
     ItemGuardianApprovalReviewCompletedNotification,
     ItemGuardianApprovalReviewStartedNotification,
 )
+from protocol.turns.policy import ApprovalsReviewer
 
 REVIEW_S = 90.0
 """For one review, with whatever its model call needs."""
@@ -70,9 +70,9 @@ class PlannedAction:
     """A text of the evidence that must not come out again."""
 
 
-def is_reviewed(metadata: RuntimeMetadata, settings: Settings) -> bool:
-    """Whether the reviewer decides instead of the user; what a registration says comes first."""
-    return (metadata.approvals_reviewer or settings.approvals_reviewer) != "user"
+def is_reviewed(registered: ApprovalsReviewer | None, settings: Settings) -> bool:
+    """Whether the reviewer decides instead of the user; a server's registration comes first."""
+    return (registered or settings.approvals_reviewer) != "user"
 
 
 @dataclass(slots=True)

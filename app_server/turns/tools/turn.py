@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import anyio.lowlevel
+
 from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.ports import ClientPort
@@ -26,10 +28,7 @@ class TurnContext:
     waiting_on_approval: Waiting
     waiting_on_user_input: Waiting
     interrupt: Callable[[], None]
-    """End the turn as interrupted, for a user who cancelled a call.
-
-    The tool's own task is cancelled at its next `await`: what must be written is written before.
-    """
+    """Interrupts the turn."""
     features: Callable[[], ModelFeatures]
     """Those of the model in force."""
     mcp_meta: McpMetaByServer
@@ -50,6 +49,14 @@ class TurnContext:
     def thread_id(self) -> str:
         """The thread's id."""
         return self.recorder.thread.id
+
+    async def interrupt_here(self) -> None:
+        """End the turn as interrupted, for a user who cancelled a call; does not return.
+
+        The caller is cancelled: what must be written is written before.
+        """
+        self.interrupt()
+        await anyio.lowlevel.checkpoint()
 
     @property
     def turn_id(self) -> str:

@@ -141,7 +141,7 @@ async def test_every_listener_is_asked_and_the_first_answer_wins() -> None:
         hub.answer(b, Answer(5, {"action": "accept"}, None))
         hub.answer(b, Answer(0, {"action": "decline"}, None))
         hub.answer(a, Answer(0, {"action": "accept"}, None))
-        assert await asking == McpServerElicitationRequestResponse(action="decline")
+        assert await asking == (McpServerElicitationRequestResponse(action="decline"), "c")
         resolved = {
             "method": "serverRequest/resolved",
             "params": {"threadId": "t", "requestId": 0},
@@ -167,7 +167,7 @@ async def test_a_question_waits_for_somebody_who_can_answer_it() -> None:
         hub.subscribe(a, "t")
         assert [message["method"] for message in late.heard] == [ASK]
         hub.answer(a, Answer(0, None, {"code": 1, "message": "no"}))
-        assert await asking is None
+        assert await asking == (None, "c")
         assert early.heard == []
 
 
@@ -184,12 +184,12 @@ async def test_a_client_that_does_not_know_a_question_leaves_it_to_the_others() 
         await asyncio.sleep(0)
         hub.answer(a, Answer(0, None, UNKNOWN))
         hub.answer(b, Answer(0, {"action": "accept"}, None))
-        assert await asking == McpServerElicitationRequestResponse(action="accept")
+        assert await asking == (McpServerElicitationRequestResponse(action="accept"), "c")
         asking = asyncio.create_task(hub.ask("t", ASK, question()))
         await asyncio.sleep(0)
         hub.answer(a, Answer(1, None, UNKNOWN))
         hub.answer(b, Answer(1, None, UNKNOWN))
-        assert await asking is None
+        assert await asking == (None, "c")
         with hub.connect(Listener(session())) as c:
             hub.subscribe(c, "t")
             asking = asyncio.create_task(hub.ask("t", ASK, question()))
@@ -197,7 +197,7 @@ async def test_a_client_that_does_not_know_a_question_leaves_it_to_the_others() 
         # One that has gone answers no more.
         hub.answer(a, Answer(2, None, UNKNOWN))
         hub.answer(b, Answer(2, None, UNKNOWN))
-        assert await asking is None
+        assert await asking == (None, "c")
 
 
 @claim("questions:unknown-method")
@@ -215,7 +215,7 @@ async def test_a_question_that_one_passed_on_is_refused_when_the_other_leaves(wa
                 hub.hold(b, "t", position)
             else:
                 hub.subscribe(b, "t")
-            asking = asyncio.create_task(hub.ask_by_name("t", ASK, question()))
+            asking = asyncio.create_task(hub.ask("t", ASK, question()))
             other = asyncio.create_task(hub.ask("elsewhere", ASK, question()))
             await asyncio.sleep(0)
             hub.answer(a, Answer(0, None, UNKNOWN))
@@ -257,7 +257,7 @@ async def test_it_waits_for_the_next_one_if_nobody_is_left_or_somebody_comes() -
         assert not asking.done()
         hub.subscribe(c, "t")
         hub.answer(c, Answer(0, {"action": "accept"}, None))
-        assert await asking == McpServerElicitationRequestResponse(action="accept")
+        assert await asking == (McpServerElicitationRequestResponse(action="accept"), "c")
 
 
 @pytest.mark.parametrize("who", ["one", "all"])
@@ -299,7 +299,7 @@ async def test_what_needs_the_opt_in_goes_to_those_who_opted_in_alone() -> None:
         asking = asyncio.create_task(hub.ask("t", ASK, verify))
         await asyncio.sleep(0)
         hub.answer(b, Answer(0, {"action": "cancel"}, None))
-        assert await asking == McpServerElicitationRequestResponse(action="cancel")
+        assert await asking == (McpServerElicitationRequestResponse(action="cancel"), "c")
         hub.emit("t", WARNING)
     methods = ["signal/updated", ASK, "serverRequest/resolved", "warning"]
     assert [message["method"] for message in opted_in.heard] == methods
@@ -314,7 +314,7 @@ async def test_nonsense_is_no_answer_and_a_withdrawn_question_is_settled_once() 
         asking = asyncio.create_task(hub.ask("t", ASK, question()))
         await asyncio.sleep(0)
         hub.answer(a, Answer(0, {"action": "perhaps"}, None))
-        assert await asking is None
+        assert await asking == (None, "c")
         asking = asyncio.create_task(hub.ask("t", ASK, question()))
         await asyncio.sleep(0)
         asking.cancel()

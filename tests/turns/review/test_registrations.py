@@ -12,7 +12,7 @@ import pytest
 from app_server.extension.metadata import ApprovalSource, RuntimeMetadata, ToolMetadata
 from app_server.extension.registration import Registration
 from app_server.extension.registry import ExtensionRegistry
-from app_server.turns.approval.forms import planned_by_server
+from app_server.turns.approval.elicitations import planned_by_server
 from protocol.turns.auto_review import McpToolCallGuardianApprovalReviewAction
 from protocol.turns.elicitation import FormElicitation
 from tests.support.harness import claim, methods_of, serve
