@@ -95,7 +95,7 @@ def thread_failures(thread_id: str, missing: str | None = None) -> Iterator[None
             "clientUserMessageIdTaken",
             threadId=thread_id,
             clientUserMessageId=exc.client_id,
-            turnId=exc.turn_id,
+            **exc.facts,
         ) from exc
     except ThreadBusy as exc:
         holder = exc.holder

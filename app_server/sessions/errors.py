@@ -48,12 +48,15 @@ class NotLoaded(Exception):
 
 
 class InputIdTaken(Exception):
-    """Another input was accepted under this name; docs/wire.md, "Sending again"."""
+    """Another input was accepted under this name; docs/wire.md, "Sending again".
 
-    def __init__(self, client_id: str, turn_id: str) -> None:
+    `facts` name what has it: `turnId`, or `queuedSubmissionId`.
+    """
+
+    def __init__(self, client_id: str, **facts: str) -> None:
         super().__init__(client_id)
         self.client_id = client_id
-        self.turn_id = turn_id
+        self.facts = facts
 
 
 class ThreadIdTaken(Exception):

@@ -99,6 +99,8 @@ class TurnRun:
         self._compactions_in_a_row = 0
         self._was_too_long = False
         self._is_prepared = False
+        self._request: anyio.CancelScope | None = None
+        """Of the request that is under way."""
 
     @property
     def id(self) -> str:
@@ -116,6 +118,22 @@ class TurnRun:
         self.pauses_queue = True
         self.scope.cancel()
 
+    @property
+    def is_directed(self) -> bool:
+        """Whether a user has said something that the model was not sent yet."""
+        if self._recorder.has_own_history:
+            return False
+        return any(entry.message is not None for entry in self._recorder.thread.state.queued)
+
+    def cut_off(self) -> None:
+        """Cut off the request that is under way, if a user has said something since it was made.
+
+        What the model has completed is kept, and what it has begun is dropped. Compactions and
+        reviews go on.
+        """
+        if self._request is not None and self.is_directed:
+            self._request.cancel()
+
     async def compact(self) -> None:
         """Do what a turn of compaction begins with.
 
@@ -125,7 +143,7 @@ class TurnRun:
         await self._compactor.compact_all()
 
     async def ask(self) -> ResponseReader:
-        """Get one whole answer of the model, after making room for it.
+        """Get an answer of the model, after making room for it; whole, unless it is cut off.
 
         Once a turn, a request that is too long is made shorter and sent again.
 
@@ -203,6 +221,9 @@ class TurnRun:
         plans = self._plans if state.in_force.mode == "plan" else None
         patches = PatchProgress(self._recorder) if self._shows_patches_early else None
         reader = ResponseReader(self._recorder, plans, patches)
+        if self.is_directed:
+            # It came since the history was made: a request without it would be cut off at once.
+            return reader
         model = state.in_force.model
         with span(
             "model",
@@ -212,12 +233,14 @@ class TurnRun:
             gen_ai__request__model=model,
         ) as work:
             try:
-                async with self.calls.port.stream(ModelRequest(provider, body)) as batches:
-                    await self._read(batches, reader)
+                with anyio.CancelScope() as self._request:
+                    async with self.calls.port.stream(ModelRequest(provider, body)) as batches:
+                        await self._read(batches, reader)
             except ModelFailure as failure:
                 work.fail(failure.kind)
                 raise
             finally:
+                self._request = None
                 reader.close()
             if reader.usage is not None:
                 work.set(
@@ -233,7 +256,9 @@ class TurnRun:
             while left:
                 passed = reader.pass_on(left)
                 if not passed:
-                    await reader.take(left[0])
+                    # What is complete gets into the log and out to clients, or neither.
+                    with anyio.CancelScope(shield=True):
+                        await reader.take(left[0])
                 left = left[passed or 1 :]
                 if self._recorder.is_crowded:
                     await self._recorder.yield_to_loop()

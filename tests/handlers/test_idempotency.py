@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.handlers.idempotency import digest_of
-from app_server.threads.log.state.accepted_inputs import KEPT, AcceptedInputs
+from app_server.threads.log.state.accepted_inputs import KEPT, AcceptedInputs, digest_of
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import InputAccepted
 from protocol.threads.start import ThreadStartParams
@@ -200,6 +199,80 @@ async def test_another_input_under_the_same_name_is_refused(tmp_path: Path) -> N
         thread_id = await client.start_thread()
         other_turn = await client.call("turn/start", {**hello(), "threadId": thread_id})
         assert other_turn["turn"]["id"] != first["turn"]["id"]
+
+
+WAYS = ("turn/start", "turn/steer", "thread/queue/add")
+
+
+def by(way: str, turn_id: str, text: str = "hello") -> dict[str, Any]:
+    params = hello(input=[{"type": "text", "text": text}])
+    return {**params, "expectedTurnId": turn_id} if way == "turn/steer" else params
+
+
+def taken_by(**facts: str) -> dict[str, Any]:
+    known = {"code": "clientUserMessageIdTaken", "threadId": V7, "clientUserMessageId": "m1"}
+    return {**known, **facts}
+
+
+@claim("again:steer", "again:turn-taken")
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_input_is_accepted_once_whichever_way_it_comes(tmp_path: Path, way: str) -> None:
+    gate = Gate()
+    served_model = ScriptedModel()
+    served_model.choose = lambda body: (
+        says("done") if "hello" in str(body["input"]) else [*says("part")[:3], gate]
+    )
+    async with serve(tmp_path, model=served_model) as served, served.client() as client:
+        await client.start_thread(threadId=V7)
+        running_turn = await client.call(
+            "turn/start", {"threadId": V7, "input": [{"type": "text", "text": "go"}]}
+        )
+        turn_id = running_turn["turn"]["id"]
+        await gate.wait_until_reached()
+        first = await client.call(way, by(way, turn_id))
+        queued = way == "thread/queue/add"
+        facts = {"queuedSubmissionId": first["queuedSubmission"]["id"]} if queued else {}
+        holder = facts or {"turnId": turn_id}
+        for other in WAYS:
+            error = await client.refusal(other, by(other, turn_id, "other"))
+            assert (error.code, error.data) == (-32600, taken_by(**holder))
+        for _ in range(2):
+            again = await client.call(way, by(way, turn_id))
+            assert again == first or again["turn"]["id"] == first["turn"]["id"]
+        if queued:
+            for other in WAYS[:2]:
+                error = await client.refusal(other, by(other, turn_id))
+                assert error.data == taken_by(**holder)
+            gate.opened.set()
+            await client.wait_for("turn/completed", lambda p: p["turn"]["id"] == turn_id)
+        ended = await client.wait_for("turn/completed")
+        gate.opened.set()
+        taker = ended["params"]["turn"]["id"]
+        assert (taker == turn_id) is not queued
+    async with serve(tmp_path, model=served_model) as served, served.client() as client:
+        await client.call("thread/resume", {"threadId": V7})
+        before = len(served_model.requests)
+        start = await client.call("turn/start", by("turn/start", ""))
+        assert (start["turn"]["id"], start["turn"]["status"]) == (taker, "completed")
+        assert await client.call("turn/steer", by("turn/steer", "any")) == {"turnId": taker}
+        add = by("thread/queue/add", "")
+        if queued:
+            assert await client.call("thread/queue/add", add) == first
+        else:
+            error = await client.refusal("thread/queue/add", add)
+            assert error.data == taken_by(turnId=taker)
+        for other in WAYS:
+            error = await client.refusal(other, by(other, turn_id, "other"))
+            assert error.data["code"] == "clientUserMessageIdTaken"
+        read = await client.call("thread/read", {"threadId": V7, "includeTurns": True})
+        said = [
+            item["content"][0]["text"]
+            for turn in read["thread"]["turns"]
+            for item in turn["items"]
+            if item["type"] == "userMessage"
+        ]
+        assert said == ["go", "hello"]
+        assert len(served_model.requests) == before
 
 
 @claim("again:at-once")

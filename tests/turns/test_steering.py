@@ -1,66 +1,230 @@
 """turns: input during a turn, interrupting, and turns without their client."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from app_server.turns.model.prompt.request import INTERRUPTED
 from tests.support.harness import claim, serve
-from tests.support.model import Gate, says
+from tests.support.model import BREAK, Gate, calls, says
 from tests.support.turns import raw, start_turn, text_input
+
+GO = ("user", "go")
+STEERED = ("user", "steered")
+WHOLE = {
+    "type": "message",
+    "role": "assistant",
+    "id": "msg_1",
+    "content": [{"type": "output_text", "text": "whole"}],
+}
+THOUGHT = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [{"type": "summary_text", "text": "thought"}],
+}
+PLAN = {"plan": [{"step": "one", "status": "pending"}]}
+CALL = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "call_1",
+    "name": "update_plan",
+    "arguments": json.dumps(PLAN),
+}
+EVERYTHING = [
+    {"type": "response.created", "response": {"id": "resp"}},
+    {"type": "response.output_item.added", "item": {**THOUGHT, "summary": []}},
+    {"type": "response.reasoning_summary_text.delta", "item_id": "rs_1", "summary_index": 0}
+    | {"delta": "thought"},
+    {"type": "response.output_item.done", "item": THOUGHT},
+    {"type": "response.output_item.added", "item": {**WHOLE, "content": []}},
+    {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "who"},
+    {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "le"},
+    {"type": "response.output_item.done", "item": WHOLE},
+    {"type": "response.output_item.added", "item": {**CALL, "arguments": ""}},
+    {"type": "response.output_item.done", "item": CALL},
+    {"type": "response.output_item.added", "item": {**WHOLE, "id": "msg_2", "content": []}},
+    {"type": "response.output_text.delta", "item_id": "msg_2", "delta": "more"},
+]
+"""A response that does all there is, but end."""
+SEEN = {"type": "response.output_item.added", "item": {**THOUGHT, "id": "rs_seen", "summary": []}}
+"""Begins one more item, so that clients hear that all before it was read."""
+
+
+def steering(thread_id: str, turn_id: str, text: str, **more: Any) -> dict[str, Any]:
+    here = {"threadId": thread_id, "expectedTurnId": turn_id}
+    return {**here, "input": text_input(text), **more}
+
+
+def completed(messages: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return kind and text of the items that were completed, and tell the two roles apart."""
+    items = [m["params"]["item"] for m in messages if m.get("method") == "item/completed"]
+    return [(item["type"], item.get("text") or said(item)) for item in items]
+
+
+def said(item: dict[str, Any]) -> str:
+    if item["type"] == "userMessage":
+        return str(item["content"][0]["text"])
+    return "".join(item.get("summary", ()))
 
 
 @claim("turns:join", "turns:steer", "inject:mid-turn")
-async def test_input_during_a_turn_joins_it_at_the_next_request_in_its_order(
+async def test_input_during_a_turn_cuts_the_answer_off_and_joins_in_its_order(
     tmp_path: Path,
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
-        gate = Gate()
-        script = says("first")
-        served.model.scripts.append([*script[:2], gate, *script[2:]])
+        gates = Gate(), Gate()
+        served.model.scripts += [[*says("first")[:3], gate] for gate in gates]
         turn_id = await start_turn(client, thread_id, "go")
-        await gate.wait_until_reached()
+        await gates[0].wait_until_reached()
         here = {"threadId": thread_id}
-        wrong = await client.refusal(
-            "turn/steer", {**here, "expectedTurnId": "x", "input": text_input("no")}
-        )
+        wrong = await client.refusal("turn/steer", steering(thread_id, "x", "no"))
         assert wrong.message == f"expected active turn id `x` but found `{turn_id}`"
         assert wrong.data == {"code": "turnIdMismatch", "expected": "x", "found": turn_id}
-        steered = await client.call(
-            "turn/steer",
-            {
-                **here,
-                "expectedTurnId": turn_id,
-                "input": text_input("steered"),
-                "clientUserMessageId": "c",
-            },
-        )
-        assert steered == {"turnId": turn_id}
         injected = {**here, "items": [raw("injected"), raw("too")]}
         assert await client.call("thread/inject_items", injected) == {}
-        assert await start_turn(client, thread_id, "joined") == turn_id
+        steer = steering(thread_id, turn_id, "steered", clientUserMessageId="c")
+        assert await client.call("turn/steer", steer) == {"turnId": turn_id}
+        await gates[1].wait_until_reached()
+        # Input without words does not cut anything off.
         await client.call("turn/steer", {**here, "expectedTurnId": turn_id, "input": []})
-        gate.opened.set()
+        assert await start_turn(client, thread_id, "joined") == turn_id
         messages = await client.until("turn/completed")
-        done = [m["params"]["item"] for m in messages if m["method"] == "item/completed"]
-        assert [
-            (item["type"], item.get("text") or item["content"][0]["text"]) for item in done
-        ] == [
+        for gate in gates:
+            gate.opened.set()
+        assert completed(messages) == [
             ("userMessage", "go"),
-            ("agentMessage", "first"),
             ("userMessage", "steered"),
             ("userMessage", "joined"),
             ("agentMessage", "ok"),
         ]
-        assert done[2]["clientId"] == "c"
+        names = [m["params"]["item"].get("clientId") for m in messages if "item" in m["params"]]
+        assert names.count("c") == 2, "the start and the end of one item"
         assert served.model.inputs() == [
-            ("user", "go"),
-            ("assistant", "first"),
-            ("user", "steered"),
+            GO,
             ("developer", "injected"),
             ("developer", "too"),
+            STEERED,
             ("user", "joined"),
         ]
+        assert len(served.model.requests) == 3
+
+
+@claim("turns:steer-cuts")
+@pytest.mark.parametrize("events", range(len(EVERYTHING) + 1))
+async def test_a_steered_answer_keeps_what_is_complete_and_drops_what_is_not(
+    tmp_path: Path, events: int
+) -> None:
+    done = [e["item"] for e in EVERYTHING[:events] if e["type"] == "response.output_item.done"]
+    kinds = [item["type"] for item in done]
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        gate = Gate()
+        served.model.scripts += [[*EVERYTHING[:events], SEEN, gate], says("ok", item_id="msg_3")]
+        turn_id = await start_turn(client, thread_id, "go")
+        await client.wait_for("item/started", lambda p: p["item"]["id"] == "rs_seen")
+        await client.call("turn/steer", steering(thread_id, turn_id, "steered"))
+        messages = await client.until("turn/completed")
+        assert not gate.opened.is_set()
+        gate.opened.set()
+        assert completed(messages)[-2:] == [("userMessage", "steered"), ("agentMessage", "ok")]
+        assert messages[-1]["params"]["turn"]["status"] == "completed"
+        kept = [i for i in served.model.items() if i["type"] not in ("message", *OUTPUTS)]
+        assert kept == [item for item in done if item["type"] != "message"]
+        answered = [("assistant", "whole")] * kinds.count("message")
+        assert served.model.inputs() == [GO, *answered, STEERED]
+        outputs = [i["call_id"] for i in served.model.items() if i["type"] in OUTPUTS]
+        assert outputs == ["call_1"] * kinds.count("function_call")
+        assert served.model.items()[-1]["content"][-1]["text"] == "steered"
+        read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+        (turn,) = read["thread"]["turns"]
+        shown = [item["id"] for item in turn["items"] if item["type"] != "userMessage"]
+        assert shown == [*(item["id"] for item in done if item is not CALL), "msg_3"]
+
+
+OUTPUTS = ("function_call_output",)
+
+
+@claim("turns:steer-cuts")
+async def test_who_joins_after_a_steer_is_not_shown_what_was_dropped(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client, served.client() as other:
+        thread_id = await client.start_thread()
+        gates = Gate(), Gate()
+        served.model.scripts += [[*says("first")[:3], gates[0]], [gates[1], *says("last")]]
+        turn_id = await start_turn(client, thread_id, "go")
+        await client.wait_for("item/agentMessage/delta")
+        await client.call("turn/steer", steering(thread_id, turn_id, "steered"))
+        await gates[1].wait_until_reached()
+        resumed = await other.call("thread/resume", {"threadId": thread_id})
+        (turn,) = resumed["thread"]["turns"]
+        assert [said(item) for item in turn["items"]] == ["go", "steered"]
+        for gate in gates:
+            gate.opened.set()
+        await other.wait_for("turn/completed")
+
+
+@claim("turns:steer-cuts")
+async def test_several_steers_at_once_come_in_their_order_and_each_once(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        gate = Gate()
+        served.model.choose = lambda body: (
+            [*says("part")[:3], gate] if "steered 9" not in str(body["input"]) else says("ok")
+        )
+        turn_id = await start_turn(client, thread_id, "go")
+        await client.wait_for("item/agentMessage/delta")
+        texts = [f"steered {number}" for number in range(10)]
+        for text in texts:
+            await client.request("turn/steer", steering(thread_id, turn_id, text))
+        messages = await client.until("turn/completed")
+        gate.opened.set()
+        assert [text for kind, text in completed(messages) if kind == "userMessage"] == texts
+        assert served.model.inputs() == [GO, *(("user", text) for text in texts)]
+
+
+async def test_a_steer_during_a_call_waits_for_the_call(tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread(sandbox="danger-full-access", approvalPolicy="never")
+        wait = f"until test -e {held}; do sleep 0.05; done; echo over"
+        served.model.scripts += [calls({"name": "exec_command", "arguments": {"cmd": wait}})]
+        turn_id = await start_turn(client, thread_id, "go")
+        await client.wait_for("item/started", lambda p: p["item"]["type"] == "commandExecution")
+        await client.call("turn/steer", steering(thread_id, turn_id, "steered"))
+        assert len(served.model.requests) == 1
+        held.touch()
+        messages = await client.until("turn/completed")
+        assert [kind for kind, _ in completed(messages)] == [
+            "commandExecution",
+            "userMessage",
+            "agentMessage",
+        ]
+        assert [item["type"] for item in served.model.items()] == [
+            "message",
+            "function_call",
+            "function_call_output",
+            "message",
+        ]
+
+
+@claim("turns:steer-cuts")
+async def test_input_that_comes_while_a_failed_request_waits_is_in_the_next_one(
+    tmp_path: Path,
+) -> None:
+    config = "\n[model_providers.patient]\nrequest_max_retries = 0\nstream_max_retries = 2\n"
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        url = {"model_providers.patient.base_url": served.model.url}
+        thread_id = await client.start_thread(config={"model_provider": "patient", **url})
+        served.model.scripts += [[*says("part")[:3], BREAK]]
+        turn_id = await start_turn(client, thread_id, "go")
+        await client.wait_for("error", lambda p: p["willRetry"])
+        await client.call("turn/steer", steering(thread_id, turn_id, "steered"))
+        await client.wait_for("turn/completed")
         assert len(served.model.requests) == 2
+        assert served.model.inputs() == [GO, STEERED]
 
 
 @claim("turns:steer-none")
@@ -80,25 +244,21 @@ async def test_without_a_turn_there_is_nothing_to_steer_or_interrupt(tmp_path: P
 async def test_an_interrupt_is_answered_at_once_and_ends_the_turn(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client, served.client() as other:
         thread_id = await client.start_thread()
-        gate = Gate()
-        served.model.scripts.append([*says("part")[:3], gate])
+        gate, second = Gate(), Gate()
+        served.model.scripts += [[*says("part")[:3], gate], [*says("part")[:3], second]]
         turn_id = await start_turn(client, thread_id, "go")
         await client.wait_for("item/agentMessage/delta")
         here = {"threadId": thread_id}
         wrong = await client.refusal("turn/interrupt", {**here, "turnId": "other"})
         assert wrong.data["code"] == "turnIdMismatch"
-        steer = {**here, "expectedTurnId": turn_id, "input": text_input("steered")}
-        await client.call("turn/steer", steer)
+        await client.call("turn/steer", steering(thread_id, turn_id, "steered"))
+        await client.wait_for("item/agentMessage/delta")
         await client.request("turn/interrupt", {**here, "turnId": turn_id})
         messages = await client.until("turn/completed")
         gate.opened.set()
+        second.opened.set()
         assert messages[0].get("result") == {}
-        assert [m["method"] for m in messages[1:]] == [
-            "item/started",
-            "item/completed",
-            "thread/status/changed",
-            "turn/completed",
-        ]
+        assert [m["method"] for m in messages[1:]] == ["thread/status/changed", "turn/completed"]
         turn = messages[-1]["params"]["turn"]
         assert (turn["status"], turn["items"], turn["itemsView"]) == (
             "interrupted",
@@ -113,9 +273,9 @@ async def test_an_interrupt_is_answered_at_once_and_ends_the_turn(tmp_path: Path
         )
         await client.turn(thread_id, "after")
         assert served.model.inputs() == [
-            ("user", "go"),
+            GO,
+            STEERED,
             ("developer", INTERRUPTED),
-            ("user", "steered"),
             ("user", "after"),
         ]
 

@@ -10,7 +10,7 @@ import anyio.to_thread
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
 from app_server.handlers.errors import config_failures, known_filing, no_rollout, thread_failures
-from app_server.handlers.idempotency import chosen_id, digest_of
+from app_server.handlers.idempotency import chosen_id
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.configured import config_for, settings_over, with_profile
 from app_server.handlers.threads.chosen.settings import ignored_text, thread_overrides
@@ -31,6 +31,7 @@ from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import initial_settings
 from app_server.threads.failures import ThreadArchived
+from app_server.threads.log.state.accepted_inputs import digest_of
 from app_server.threads.log.state.thread import ThreadState
 from app_server.tools.dynamic.specs import BadSpec, checked_specs
 from app_server.views.first_pages import first_pages

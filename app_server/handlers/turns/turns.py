@@ -11,13 +11,13 @@ from app_server.handlers.errors import (
     thread_failures,
     turn_failures,
 )
-from app_server.handlers.idempotency import digest_of
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.settings import allowed_settings, turn_overrides
 from app_server.handlers.threads.shown import announce_settings
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.session import ThreadSession
+from app_server.threads.log.state.accepted_inputs import digest_of, digest_of_words
 from app_server.turns.model.prompt.additional_context import context_chars, context_items
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
@@ -106,13 +106,16 @@ class TurnHandlers:
             input_failures(),
         ):
             session = await self._sessions.writable(params.thread_id)
-            await session.input.steer(
+            client_id, context_ = params.client_user_message_id, params.additional_context
+            digest = digest_of_words(params.thread_id, client_id, params.input, context_)
+            turn_id, cut_off = await session.input.steer(
                 params.expected_turn_id,
-                await _turn_input(session, params),
+                await _turn_input(session, params, digest),
                 params.mcp_meta_by_server or {},
                 partial(_client_metadata, params),
             )
-        return TurnSteerResponse(turn_id=params.expected_turn_id)
+        context.after_answer(cut_off)
+        return TurnSteerResponse(turn_id=turn_id)
 
     async def interrupt(
         self, context: RequestContext, params: TurnInterruptParams

@@ -56,8 +56,9 @@ class ClientInput:
             if self.parts.slot.run is None:
                 check_mcp_meta({}, options.mcp_meta)
             else:
-                await self._queue(self.parts.slot.run, user_input, options.mcp_meta)
-                return self.parts.slot.run.id, already_begun
+                run = self.parts.slot.run
+                await self._queue(run, user_input, options.mcp_meta)
+                return run.id, run.cut_off
             if self.parts.slot.draining:
                 raise SessionClosed
             return await self.starter.start(user_input, settings, options)
@@ -68,16 +69,21 @@ class ClientInput:
         user_input: TurnInput,
         mcp_meta: McpMetaByServer,
         client_metadata: Callable[[dict[str, str] | None], dict[str, str] | None],
-    ) -> None:
+    ) -> tuple[str, Callable[[], None]]:
         """Give the running turn more input; when this returns, it is on disk.
 
-        `client_metadata` makes the entries from then on of those so far.
+        `client_metadata` makes the entries from then on of those so far. Gives the id of the turn
+        and what lets it go on with the input; that must be called, once the caller has been
+        answered. The same input again gives the turn that took it.
 
         Raises:
+            InputIdTaken: another input has the same name.
             NoActiveTurn, TurnIdMismatch, TurnNotSteerable, McpMetaTooLarge, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
         async with self.parts.slot.changing():
+            if (taken_by := _turn_that_took(self.parts.thread.state, user_input)) is not None:
+                return taken_by, already_begun
             run = self.parts.slot.run
             if run is not None and expected_turn_id != run.id:
                 raise TurnIdMismatch(expected_turn_id, run.id)
@@ -86,6 +92,7 @@ class ClientInput:
                 raise TurnNotSteerable(run.kind)
             await self._queue(run, user_input, mcp_meta)
             run.options.client_metadata = client_metadata(run.options.client_metadata)
+            return run.id, run.cut_off
 
     async def _queue(self, run: TurnRun, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
         check_mcp_meta(run.options.mcp_meta, mcp_meta)
@@ -127,12 +134,15 @@ class ClientInput:
 def _turn_that_took(state: ThreadState, user_input: TurnInput) -> str | None:
     """Return the turn that took this input before; None for new input, or without a name."""
     client_id, digest = user_input.client_id, user_input.digest
-    accepted = state.accepted.find(client_id)
-    if client_id is None or accepted is None or digest is None:
+    if client_id is None or digest is None:
         return None
-    if accepted.digest != digest:
-        raise InputIdTaken(client_id, accepted.turn_id)
-    return accepted.turn_id
+    if (accepted := state.accepted.find(client_id)) is not None:
+        if accepted.digest != digest:
+            raise InputIdTaken(client_id, turnId=accepted.turn_id)
+        return accepted.turn_id
+    if (submission_id := state.queue.submission_named(client_id)) is not None:
+        raise InputIdTaken(client_id, queuedSubmissionId=submission_id)
+    return None
 
 
 def check_mcp_meta(known: McpMetaByServer, more: McpMetaByServer) -> None:

@@ -13,6 +13,7 @@ from app_server.config.values import ConfigError
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.turn.parts import ThreadParts
 from app_server.sessions.turn.starter import TurnStarter
+from app_server.threads.log.state.accepted_inputs import digest_of_words
 from app_server.threads.log.state.queue import Plan, QueueRefusal, QueueState, Result
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.run import TurnOptions
@@ -95,8 +96,10 @@ class ThreadQueue:
 
     async def _take(self, entry: SubmissionQueued) -> tuple[str, Callable[[], None]]:
         settings, replaced = await self.parts.allowed_settings()
+        client_id, items = entry.client_user_message_id, await user_message(entry.input)
+        digest = digest_of_words(self.parts.thread.id, client_id, entry.input)
         taken = await self.starter.start(
-            TurnInput(entry.input, await user_message(entry.input), entry.client_user_message_id),
+            TurnInput(entry.input, items, client_id, digest=digest),
             settings,
             TurnOptions(client_metadata=entry.responsesapi_client_metadata),
             entry,

@@ -191,11 +191,12 @@ async def test_an_input_that_is_sent_twice_becomes_one_turn(tmp_path: Path) -> N
         used = await queue.refusal("add", input=text("other"), clientUserMessageId="same")
         assert used == (
             -32600,
-            "clientUserMessageId was used with another input: same",
+            "clientUserMessageId same is taken by another input",
             {
-                "code": "clientUserMessageIdUsed",
+                "code": "clientUserMessageIdTaken",
                 "threadId": queue.thread_id,
                 "clientUserMessageId": "same",
+                "queuedSubmissionId": first,
             },
         )
         # No id is no identity.

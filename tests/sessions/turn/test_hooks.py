@@ -170,7 +170,8 @@ async def test_hooks_refuse_and_change_calls_and_replace_outputs(tmp_path: Path)
             thread_id = await client.start_thread()
             await client.call("thread/goal/set", {"threadId": thread_id, "objective": "o"})
             await client.until("turn/completed")
-            served.model.scripts += [calls(call), says("done")]
+            # The goal has begun its next turn by now, or has not.
+            served.model.choose = _calls_for_hi(call)
             runs = await a_turn(client, thread_id)
             wanted = [("preToolUse", pre)] + ([] if post is None else [("postToolUse", post)])
             assert [(event, status) for event, status, _ in runs][: len(wanted)] == wanted
@@ -193,6 +194,15 @@ async def test_hooks_refuse_and_change_calls_and_replace_outputs(tmp_path: Path)
                 )
             else:
                 assert outputs[0] == "look again"
+
+
+def _calls_for_hi(call: dict[str, Any]) -> Any:
+    def choose(body: dict[str, Any]) -> list[Any]:
+        last = body["input"][-1]
+        asked = last.get("content", [{}])[-1].get("text") == "hi"
+        return calls(call) if asked else says("done")
+
+    return choose
 
 
 @claim("hooks:permission")

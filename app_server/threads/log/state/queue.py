@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
+from app_server.threads.log.state.accepted_inputs import AcceptedInputs
 from protocol.log.rollout import (
     QueuePaused,
     QueueRecord,
@@ -62,6 +63,8 @@ class QueueState:
     """By client-chosen id; the oldest are forgotten first."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of the entries as JSON, by id."""
+    accepted: AcceptedInputs = field(default_factory=AcceptedInputs)
+    """The inputs that turns of the thread took: what has a name has it once."""
 
     @property
     def next(self) -> SubmissionQueued | None:
@@ -82,6 +85,14 @@ class QueueState:
             "queuedSubmissionNotFound",
             queuedSubmissionId=submission_id,
         )
+
+    def submission_named(self, client_id: str) -> str | None:
+        """Return the id of the entry that a client gave a name, waiting or taken; or None."""
+        for entry in self.entries:
+            if entry.client_user_message_id == client_id:
+                return entry.submission_id
+        taken = self.taken.get(client_id)
+        return None if taken is None else taken.submission_id
 
     def apply(self, record: QueueRecord) -> None:
         """Take one more record into account; one about an entry that is not there does nothing."""
@@ -139,7 +150,8 @@ def digest(content: Sequence[UserInput]) -> str:
 def adding(entry: SubmissionQueued, queue: QueueState) -> Planned[SubmissionQueued]:
     """Plan to put an entry at the end; an id that the client used before gives that entry again.
 
-    Refused: an id that was used with another input, an entry or a queue that is too large.
+    Refused: an id that was used with another input, or that a turn took otherwise; an entry or a
+    queue that is too large.
     """
     if (known := _known(queue, entry)) is not None:
         return (), known
@@ -163,16 +175,19 @@ def _known(queue: QueueState, entry: SubmissionQueued) -> SubmissionQueued | Non
             break
     else:
         if (taken := queue.taken.get(client_id)) is None:
+            if (accepted := queue.accepted.find(client_id)) is not None:
+                raise _name_taken(client_id, turnId=accepted.turn_id)
             return None
         known = entry.model_copy(update={"submission_id": taken.submission_id})
         before = taken.digest
     if before != digest(entry.input):
-        raise QueueRefusal(
-            f"clientUserMessageId was used with another input: {client_id}",
-            "clientUserMessageIdUsed",
-            clientUserMessageId=client_id,
-        )
+        raise _name_taken(client_id, queuedSubmissionId=known.submission_id)
     return known
+
+
+def _name_taken(client_id: str, **facts: str) -> QueueRefusal:
+    text = f"clientUserMessageId {client_id} is taken by another input"
+    return QueueRefusal(text, "clientUserMessageIdTaken", clientUserMessageId=client_id, **facts)
 
 
 def changing(change: SubmissionChanged, queue: QueueState) -> Planned[SubmissionQueued]:

@@ -95,7 +95,6 @@ class ThreadState:
     measured: int = 0
     """How many items of the history the last count of tokens covers."""
     queue: QueueState = field(default_factory=QueueState)
-    accepted: AcceptedInputs = field(default_factory=AcceptedInputs)
     metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
     unfinished: dict[str, ItemLeftRunning] = field(default_factory=dict)
     """Items that go on, or went on when their process died, by id."""
@@ -113,6 +112,11 @@ class ThreadState:
     def id(self) -> str:
         """The thread's id."""
         return self.created.thread_id
+
+    @property
+    def accepted(self) -> AcceptedInputs:
+        """Inputs that clients named and turns took."""
+        return self.queue.accepted
 
     @property
     def open_turn(self) -> TurnState | None:
