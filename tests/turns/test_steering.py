@@ -33,7 +33,7 @@ CALL = {
     "name": "update_plan",
     "arguments": json.dumps(PLAN),
 }
-EVERYTHING = [
+EVERYTHING: list[dict[str, Any]] = [
     {"type": "response.created", "response": {"id": "resp"}},
     {"type": "response.output_item.added", "item": {**THOUGHT, "summary": []}},
     {"type": "response.reasoning_summary_text.delta", "item_id": "rs_1", "summary_index": 0}
@@ -59,7 +59,7 @@ def steering(thread_id: str, turn_id: str, text: str, **more: Any) -> dict[str, 
 
 
 def completed(messages: Sequence[Any]) -> list[tuple[str, str]]:
-    """Return kind and text of the items that were completed, and tell the two roles apart."""
+    """Return kind and text of the items that were completed."""
     items = [m["params"]["item"] for m in messages if m.get("method") == "item/completed"]
     return [(item["type"], item.get("text") or said(item)) for item in items]
 
