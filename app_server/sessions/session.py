@@ -187,6 +187,13 @@ class ThreadSession:
         """The settings in force, as of the start of the thread or the last reload."""
         return self.mcp.config
 
+    @property
+    def works_on(self) -> bool:
+        """Whether anything goes on behind the turns: a command, or a request to an MCP server."""
+        if next(self.terminals.background(), None) is not None:
+            return True
+        return self.servers.is_in_use
+
     async def _before_request(self, run: TurnRun) -> None:
         """Get ready for a request of the running turn.
 

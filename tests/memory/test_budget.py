@@ -17,6 +17,7 @@ from protocol.server.lifecycle import WarningNotification
 from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.model import Gate, says
 from tests.support.threads.stores import created
+from tests.support.turns import raw
 
 SECRET = "sk-very-secret"
 
@@ -59,7 +60,8 @@ async def test_diagnostics_show_what_the_server_does_and_keeps(tmp_path: Path) -
         await client.call("turn/start", start)
         # What comes before the model is asked is sent with the rest, and does not wait.
         await gate.wait_until_reached()
-        await client.call("turn/start", start)
+        injected = {"threadId": thread_id, "items": [raw(SECRET)]}
+        await client.call("thread/inject_items", injected)
         during = await gauges(client)
         names = ("core.turns.running", "core.inputs.queued", "app.subscriptions")
         assert [during[name] for name in names] == [1, 1, 2]

@@ -23,10 +23,11 @@ from protocol.log.rollout import (
     TurnStarted,
 )
 from protocol.turns.items import AgentMessageThreadItem
-from tests.support.harness import claim, serve
-from tests.support.model import says
+from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
+from tests.support.mcp_peers.calls import with_peer
+from tests.support.model import Gate, calls, says
 from tests.support.threads.stores import created, raw, sessions_of
-from tests.support.turns import busy_thread
+from tests.support.turns import busy_thread, start_turn
 
 
 @claim("threads:unsubscribe")
@@ -144,6 +145,129 @@ async def test_a_thread_that_nobody_listens_to_is_unloaded_after_a_while(
         assert (await client.call("thread/resume", {"threadId": quiet}))["thread"]["id"] == quiet
         changed = await client.wait_for("thread/status/changed")
         assert changed["params"] == {"threadId": quiet, "status": {"type": "idle"}}
+
+
+async def loaded(client: WireClient) -> list[str]:
+    ids: list[str] = (await client.call("thread/loaded/list", {}))["data"]
+    return ids
+
+
+async def sweep_after(served: Served, seconds: float) -> None:
+    """Look for quiet threads now, and as if it were later."""
+    unloading, now_s = served.services.sessions.unloading, anyio.current_time()
+    await unloading.sweep(now_s)
+    await unloading.sweep(now_s + seconds)
+
+
+@claim("threads:unload")
+async def test_a_thread_that_nobody_listens_to_stays_for_a_minute(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        quiet, heard = await client.start_thread(), await client.start_thread()
+        await client.turn(quiet, "hello")
+        await client.call("thread/unsubscribe", {"threadId": quiet})
+        await sweep_after(served, 59)
+        assert await loaded(client) == [quiet, heard]
+        await sweep_after(served, 61)
+        assert await loaded(client) == [heard]
+        await client.wait_for("thread/closed")
+
+
+@claim("threads:unload")
+async def test_a_turn_between_two_sweeps_counts_as_doing_something(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client, served.client() as other:
+        thread_id = await client.start_thread()
+        await client.call("thread/unsubscribe", {"threadId": thread_id})
+        unloading = served.services.sessions.unloading
+        before_s = anyio.current_time() - 60
+        await unloading.sweep(before_s)
+        await other.call("thread/resume", {"threadId": thread_id})
+        await other.turn(thread_id, "hello")
+        await other.call("thread/unsubscribe", {"threadId": thread_id})
+        await unloading.sweep(before_s + 61)
+        assert await loaded(client) == [thread_id]
+
+
+@claim("threads:unload")
+async def test_a_command_behind_the_turns_keeps_its_thread(tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    wait = f"until test -e {held}; do sleep 0.05; done"
+    left = {"name": "exec_command", "arguments": {"cmd": wait, "yield_time_ms": 250}}
+    async with serve(tmp_path) as served, served.client() as client, served.client() as other:
+        thread_id = await client.start_thread(
+            sandbox="danger-full-access", approvalPolicy="never", ephemeral=True
+        )
+        served.model.scripts.append(calls(left))
+        await client.turn(thread_id, "go")
+        await other.call("thread/resume", {"threadId": thread_id})
+        await client.call("thread/unsubscribe", {"threadId": thread_id})
+        assert served.services.sessions.get(thread_id).works_on
+        (session,) = served.services.sessions
+        await other.call("thread/unsubscribe", {"threadId": thread_id})
+        await sweep_after(served, 1000)
+        assert await loaded(client) == [thread_id]
+        held.touch()
+        with anyio.fail_after(WAIT_S):
+            while session.works_on:
+                await anyio.sleep(0.01)
+        await sweep_after(served, 0)
+        assert await loaded(client) == []
+
+
+@claim("threads:unload")
+async def test_a_call_of_a_client_keeps_its_thread(tmp_path: Path) -> None:
+    async with with_peer(tmp_path) as (served, client, thread_id):
+        # This tool never answers.
+        call = {"threadId": thread_id, "server": "raw", "tool": "slow", "arguments": {}}
+        await client.call("thread/unsubscribe", {"threadId": thread_id})
+        await client.request("mcpServer/tool/call", call)
+        (session,) = served.services.sessions
+        with anyio.fail_after(WAIT_S):
+            while not session.works_on:
+                await anyio.sleep(0.01)
+        await sweep_after(served, 1000)
+        assert await loaded(client) == [thread_id]
+
+
+@claim("threads:unload-ephemeral")
+async def test_an_ephemeral_thread_is_unloaded_with_its_last_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.sessions.loaded.unloading.SWEEP_S", 0.001)
+    async with serve(tmp_path) as served, served.client() as client, served.client() as other:
+        stored = await client.start_thread()
+        left = await client.start_thread(ephemeral=True)
+        await client.turn(left, "hello")
+        await other.call("thread/resume", {"threadId": left})
+        await client.call("thread/unsubscribe", {"threadId": left})
+        assert await loaded(client) == [stored, left]
+        await other.call("thread/unsubscribe", {"threadId": left})
+        closed = await client.wait_for("thread/closed")
+        assert closed["params"] == {"threadId": left}
+        async with served.client() as third:
+            lost = await third.start_thread(ephemeral=True)
+            kept = await third.start_thread(ephemeral=True, unloadAfterSecs=1000)
+        closed = await client.wait_for("thread/closed")
+        assert closed["params"] == {"threadId": lost}
+        assert await loaded(client) == [stored, kept]
+
+
+@claim("threads:unload-ephemeral")
+async def test_the_turn_of_an_ephemeral_thread_ends_before_it_is_unloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app_server.sessions.loaded.unloading.SWEEP_S", 0.001)
+    async with serve(tmp_path) as served, served.client() as client:
+        gate = Gate()
+        served.model.scripts.append([gate, *says("done")])
+        thread_id = await client.start_thread(ephemeral=True)
+        await start_turn(client, thread_id, "go")
+        await gate.wait_until_reached()
+        await client.call("thread/unsubscribe", {"threadId": thread_id})
+        assert await loaded(client) == [thread_id]
+        gate.opened.set()
+        changed = await client.wait_for("thread/closed")
+        assert changed["params"] == {"threadId": thread_id}
+        assert len(served.model.requests) == 1
 
 
 @claim("threads:resume-overrides")

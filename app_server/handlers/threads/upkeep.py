@@ -38,6 +38,7 @@ class ThreadUpkeepHandlers:
         self._sessions = services.sessions
         self._hub = services.hub
         self._clock = services.clock
+        self._tasks = services.tasks
         self._changes = ThreadChanges(services)
         self.routes: Routes = {
             "thread/archive": self.archive,
@@ -60,6 +61,9 @@ class ThreadUpkeepHandlers:
         if params.unload:
             await self._sessions.unloading.unload_quiet(params.thread_id)
             unloaded = self._sessions.find(params.thread_id) is None
+        else:
+            last_left = self._sessions.unloading.last_left
+            context.after_answer(self._tasks.start_soon, last_left, params.thread_id)
         return ThreadUnsubscribeResponse(
             status="unsubscribed" if listened else "notSubscribed", unloaded=unloaded
         )

@@ -171,6 +171,12 @@ class ServerSet:
         ]
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether anybody waits for a server, also for one that was replaced."""
+        servers = (*self.servers.values(), *self._launcher.retired)
+        return any(server.is_in_use for server in servers)
+
+    @property
     def table(self) -> ToolTable | None:
         """What was made last for `tools`; what there is now may be more, or less."""
         return self._tables.last

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-UNLOAD_DELAY_S = 1800.0
+UNLOAD_DELAY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,16 +69,17 @@ class LoadedThreads:
         self._ports.clients.open_stream(session.thread.id)
 
     async def unload(self, thread_id: str) -> bool:
-        """Stop a thread's turn and servers and release it; False if it was not loaded."""
+        """Stop a thread's turn and servers and release it; False if somebody else did, or had."""
         session = self._sessions.get(thread_id)
         if session is None:
             return False
         # Before the lock: a start holds it, and may wait for servers that this stops.
         await session.close()
         async with self.lock(thread_id):
-            if self._sessions.get(thread_id) is session:
+            is_loaded = self._sessions.get(thread_id) is session
+            if is_loaded:
                 await self.release(session)
-        return True
+        return is_loaded
 
     async def release(self, session: "ThreadSession") -> None:
         """Close a thread and release its log; to be called under its `lock`."""

@@ -1,6 +1,6 @@
 """Unloading quiet threads: those without subscribers that do nothing.
 
-Source: docs/wire.md, "Threads".
+Source: docs/wire.md, "Threads"; docs/config.md, "Threads and turns".
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from app_server.turns.ports import ClientPort
 from protocol.threads.notifications import ThreadClosedNotification, ThreadStatusChangedNotification
 from protocol.threads.thread import NotLoadedThreadStatus
 
-SWEEP_S = 30.0
+SWEEP_S = 5.0
+"""How much later than its delay a thread may be unloaded."""
 
 if TYPE_CHECKING:
     from app_server.sessions.session import ThreadSession
@@ -26,7 +27,7 @@ class QuietUnloading:
     loaded: LoadedThreads
     clients: ClientPort
     delay_s: float
-    """Of threads without one of their own."""
+    """Of stored threads without one of their own; that of ephemeral ones is none."""
 
     async def run(self) -> None:
         """Unload quiet threads, until cancelled."""
@@ -37,16 +38,26 @@ class QuietUnloading:
     async def sweep(self, now_s: float) -> None:
         """Unload what has been quiet for its unload delay."""
         for session in self.loaded:
-            delay_s = session.unload_delay_s
-            if delay_s is None:
-                delay_s = self.delay_s
             if not self._is_quiet(session):
                 session.quiet_since_s = None
                 continue
             if session.quiet_since_s is None:
                 session.quiet_since_s = now_s
-            if now_s - session.quiet_since_s >= delay_s:
+            # A turn may have come and gone since the last sweep.
+            since_s = max(session.quiet_since_s, session.slot.emptied_s)
+            if now_s - since_s >= self._delay_of(session):
                 await self.unload_quiet(session.thread.id)
+
+    async def last_left(self, thread_id: str) -> None:
+        """Unload a thread that a client has just left, if it is one that waits for nobody."""
+        session = self.loaded.find(thread_id)
+        if session is not None and self._delay_of(session) == 0:
+            await self.unload_quiet(thread_id)
+
+    def _delay_of(self, session: "ThreadSession") -> float:
+        if session.unload_delay_s is not None:
+            return session.unload_delay_s
+        return 0.0 if session.thread.ephemeral else self.delay_s
 
     def set_delay(self, thread_id: str, delay_s: float) -> None:
         """Give a loaded thread a delay of its own, for as long as it stays loaded."""
@@ -64,15 +75,17 @@ class QuietUnloading:
         return sorted(since, key=since.__getitem__)
 
     def _is_quiet(self, session: "ThreadSession") -> bool:
-        wanted = self.clients.has_subscribers(session.thread.id)
-        return session.slot.idle.is_set() and session.publisher.began and not wanted
+        if not session.slot.idle.is_set() or not session.publisher.began:
+            return False
+        return not self.clients.has_subscribers(session.thread.id) and not session.works_on
 
     async def unload_quiet(self, thread_id: str) -> None:
         """Unload a thread if it is still quiet, and notify every client."""
         session = self.loaded.find(thread_id)
         if session is None or not self._is_quiet(session):
             return
-        await self.loaded.unload(thread_id)
+        if not await self.loaded.unload(thread_id):
+            return
         self.clients.broadcast(
             ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
         )

@@ -30,6 +30,8 @@ class TurnSlot:
         self.idle = anyio.Event()
         """Set while no turn runs."""
         self.idle.set()
+        self.emptied_s = float("-inf")
+        """When the last turn ended, in the time of the event loop."""
         self.closed = False
         """Whether the thread is leaving memory; changed under `exclusive`."""
         self.draining = False
@@ -122,6 +124,7 @@ class TurnSlot:
     def clear(self) -> None:
         """Take the turn out whose end is in the log; to be called under `exclusive`."""
         self.run = None
+        self.emptied_s = anyio.current_time()
         self.idle.set()
 
     def cancel(self) -> None:
