@@ -15,6 +15,8 @@ from app_server.patch.errors import BadPatch, NotApplicable
 from app_server.patch.match import apply_hunks
 from app_server.patch.parse import AddFile, DeleteFile, FileChange, Patch, UpdateFile
 from app_server.permissions.confinement.confinement import Confinement, Ruling
+from app_server.permissions.confinement.held import PlaceChanged
+from app_server.permissions.confinement.resolving import resolved
 from app_server.runtime.files.reaching import NotReached, Reached, reached
 
 MAX_FILE_BYTES = 64 * 1_048_576
@@ -102,12 +104,17 @@ class Plan:
 def plan_patch(patch: Patch, folder: str, confinement: Confinement) -> Plan:
     """Find out what a patch does to files whose paths begin at `folder`, an absolute path; blocks.
 
+    `confinement` is as settings have it: links are followed here.
+
     Raises:
         BadPatch: two of its changes are about one file.
-        NotApplicable: a file is not what the patch needs, may not be read, or is too large; the
-            text names it.
+        NotApplicable: a file is not what the patch needs, may not be read, or is too large, or a
+            folder of the sandbox is another one than it was; the text names it.
     """
-    planner = _Planner(folder, Ruling(confinement))
+    try:
+        planner = _Planner(folder, Ruling(resolved(confinement)))
+    except PlaceChanged as exc:
+        raise NotApplicable(str(exc)) from None
     changes = tuple(planner.plan(change) for change in patch.changes)
     locked = [change.path for change in changes if _is_locked(change)]
     return Plan(changes, planner.outside, tuple(locked) if confinement.is_confined else ())

@@ -89,7 +89,7 @@ async def build_services(
     config_file = ConfigFile(home, over=configuration.profile_file)
     environments = Environments(background)
     rules = RuleBook(home, partial(_warn_of_rules, hub))
-    commands = MachineCommands(rules)
+    commands = MachineCommands(rules, home)
     places = places_of_machine(str(home), [str(file) for file in settings.guards.hidden_files])
     extensions = join_extensions(settings, substitutes, environments, config_file)
     plugins, registry = extensions.plugins, extensions.registry

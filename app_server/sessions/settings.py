@@ -72,6 +72,13 @@ class Overrides:
     base_instructions: str | None = None
     developer_instructions: str | None = None
 
+    @property
+    def names_places(self) -> bool:
+        """Whether it says anything of where work is done, or within what."""
+        said = (self.cwd, self.workspace_roots, self.environments)
+        limits = (self.sandbox_mode, self.sandbox_policy, self.profile)
+        return any(one is not None for one in (*said, *limits))
+
 
 _NOT_COPIED = frozenset(
     {"approvals_reviewer", "sandbox_mode", "sandbox_policy", "profile", "mode", "environments"}

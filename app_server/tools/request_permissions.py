@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Annotated
 
+import anyio.to_thread
 from pydantic import Field
 from pydantic_core import to_json
 
@@ -102,6 +103,10 @@ class RequestPermissions:
         profile = _profile(request.permissions, cwd)
         if profile.file_system is None and profile.network is None:
             raise BadCall(NOTHING)
+        if found.is_here and (files := profile.file_system) is not None:
+            # What is granted is what is there while the user is asked.
+            named = [*(files.read or ()), *(files.write or ())]
+            await anyio.to_thread.run_sync(self._environments.places.held.look_at, named)
         given, scope = await self._approvals.ask(
             PermissionRequest(
                 turn_id=self._turn.turn_id,
@@ -112,10 +117,12 @@ class RequestPermissions:
                 profile=profile,
             )
         )
-        files = {name: list(paths) for name in ("read", "write") if (paths := getattr(given, name))}
+        places = {
+            name: list(paths) for name in ("read", "write") if (paths := getattr(given, name))
+        }
         permissions = {
             "network": {"enabled": True} if given.network else None,
-            "file_system": files or None,
+            "file_system": places or None,
         }
         return to_json({"permissions": permissions, "scope": scope}).decode()
 

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 import anyio.to_thread
 
 from app_server.permissions.confinement.confinement import Confinement, Ruling
+from app_server.permissions.confinement.held import PlaceChanged
 from app_server.permissions.confinement.resolving import resolved
 from app_server.runtime.files.reaching import NotReached, open_file
 from app_server.tools.commands.arguments import environment_member
@@ -102,9 +103,11 @@ class ViewImage:
 
 
 def _read(path: str, confinement: Confinement) -> bytes:
-    ruling = Ruling(resolved(confinement))
     try:
+        ruling = Ruling(resolved(confinement))
         with open_file(path, lambda real: ruling.access(real) != "none") as file:
             return file.read(MAX_IMAGE_BYTES + 1)
+    except PlaceChanged as exc:
+        raise NotReached(str(exc)) from None
     except OSError as exc:
         raise NotReached(exc.strerror or "it cannot be read") from None

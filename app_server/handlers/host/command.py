@@ -133,6 +133,7 @@ class CommandExecHandlers:
             if isinstance(settings.sandbox_policy, _OURS_NOT):
                 return UNCONFINED
             confinement = confinement_of(settings, configured_places(config, self._places))
+            await self._commands.hold(confinement)
             return through_proxy(confinement, read_network_feature(config))
 
 

@@ -21,6 +21,7 @@ from app_server.handlers.threads.chosen.settings import (
     turn_overrides,
 )
 from app_server.handlers.threads.shown import announce_settings
+from app_server.permissions.confinement.confining import confinement_of
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.thread import ThreadState
@@ -60,6 +61,9 @@ class ThreadSettingsHandlers:
                 return [SettingsChanged(at_ms=self._services.clock.now_ms(), settings=settings)]
 
             added = await session.thread.change(decide)
+            if overrides.names_places:
+                confinement = confinement_of(session.thread.state.settings, self._services.places)
+                await self._services.commands.hold(confinement)
         if added:
             announce_settings(self._services.hub, context, session, warnings)
         return ThreadSettingsUpdateResponse()

@@ -14,6 +14,7 @@ from app_server.handlers.errors import (
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.settings import allowed_settings, turn_overrides
 from app_server.handlers.threads.shown import announce_settings
+from app_server.permissions.confinement.confining import confinement_of
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.session import ThreadSession
@@ -75,6 +76,9 @@ class TurnHandlers:
             settings, replaced = allowed_settings(
                 before, overrides, requirements, without_tier=False
             )
+            if overrides.names_places:
+                confinement = confinement_of(settings, self._services.places)
+                await self._services.commands.hold(confinement)
             turn_id, begin = await session.input.start(
                 await _turn_input(session, params, _digest(params)),
                 settings,

@@ -55,6 +55,7 @@ class Commands:
                     "fds": [*range(len(ends.fds)), *launch.inherited_fds],
                     "terminal": ends.terminal,
                     "wrapped": launch.is_wrapped,
+                    "placeholders": {str(fd): name for fd, name in launch.placeholders},
                 }
                 fds = [theirs.fileno(), *ends.fds, *launch.inherited_fds]
                 await self.spawner.order(order, fds)

@@ -34,7 +34,10 @@ class CommandLaunch:
     """Nothing of its output is read before `RunningCommand.go_on`: what it prints has to wait."""
     inherited_fds: Sequence[int] = ()
     """Descriptors of this process that it gets under the same numbers, above 2; it is the caller
-    who closes them, once it was started. At most 60."""
+    who closes them, once it was started. At most 248."""
+    placeholders: Sequence[tuple[int, str]] = ()
+    """Of these the ones of empty folders that are removed when it has ended, and what each is
+    called."""
     is_wrapped: bool = False
     """The process is a sandbox that dies at once of SIGTERM and takes the command with it: only
     what is in it gets the SIGTERM."""

@@ -7,6 +7,7 @@ import asyncio
 import os
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -17,9 +18,11 @@ from app_server.host.commands.commands import Commands
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.proxy.gate import Gate, UnaskedGate
 from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.linux.placeholders import PlaceholderRecords
 from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.resolving import resolved
+from app_server.permissions.confinement.held import PlaceChanged
+from app_server.permissions.confinement.resolving import hold, resolved
 from app_server.permissions.rules.book import RuleBook
 from app_server.runtime.loader import Lazy, LoadFailed, load
 
@@ -29,15 +32,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+RECORDS = "locks/placeholders"
+"""In a server's home: where placeholders are."""
+
 
 class MachineCommands:
     """All commands of one server; nothing of them outlives it."""
 
-    def __init__(self, rules: RuleBook | None = None) -> None:
-        """`rules` hold for the connections of commands that nobody can be asked about."""
+    def __init__(self, rules: RuleBook | None = None, home: Path | None = None) -> None:
+        """`rules` hold for the connections of commands that nobody can be asked about.
+
+        In `home` is written down what a sandbox leaves behind if this process is killed.
+        """
         self._rules = rules or RuleBook()
         self._commands = Commands()
-        self._sandbox = Lazy("the sandbox of commands", lambda: load(_launcher))
+        self._records = None if home is None else PlaceholderRecords(home / RECORDS)
+        self._sandbox = Lazy("the sandbox of commands", self._make_sandbox)
         self._proxy = Lazy("the proxy of commands", lambda: load(_proxy_server))
         self._cleaning_up: set[asyncio.Task[None]] = set()
 
@@ -48,6 +58,15 @@ class MachineCommands:
             LoadFailed: it cannot be imported now.
         """
         await self._sandbox.get()
+        if self._records is not None:
+            await anyio.to_thread.run_sync(self._records.remove_left)
+
+    async def hold(self, confinement: Confinement) -> None:
+        """Set the places of a policy anew, as its user has named them; see HeldPlaces.hold.
+
+        Removes what killed servers left behind in them.
+        """
+        await anyio.to_thread.run_sync(_hold, confinement, self._records)
 
     async def start(
         self,
@@ -73,7 +92,7 @@ class MachineCommands:
             made = await _loaded(self._proxy, "the proxy of the command")
             proxied = partial(made, gate or UnaskedGate(confinement.proxy, self._rules))
         sandbox = await _loaded(self._sandbox, "the sandbox")
-        wrapped = await anyio.to_thread.run_sync(_wrap, sandbox, launch, confinement)
+        wrapped = await anyio.to_thread.run_sync(_wrap, sandbox, launch, confinement, self._records)
         command: RunningCommand | None = None
         try:
             confined = replace(
@@ -81,6 +100,7 @@ class MachineCommands:
                 argv=wrapped.argv,
                 takes_terminal=wrapped.takes_terminal,
                 inherited_fds=(*launch.inherited_fds, *wrapped.pass_fds),
+                placeholders=wrapped.placeholders,
                 is_wrapped=True,
             )
             command = await self._commands.start(confined, on_output)
@@ -98,6 +118,10 @@ class MachineCommands:
         await self._commands.aclose()
         while self._cleaning_up:
             await asyncio.wait(self._cleaning_up)
+
+    async def _make_sandbox(self) -> "SandboxLauncher":
+        made = await load(_launcher)
+        return made(records=self._records)
 
     def _clean_up(
         self, wrapped: WrappedCommand, command: RunningCommand | None, serving: "ProxyServer | None"
@@ -120,18 +144,33 @@ def _proxy_server() -> "type[ProxyServer]":
     return ProxyServer
 
 
-def _launcher() -> "SandboxLauncher":
+def _launcher() -> "type[SandboxLauncher]":
     from app_server.host.sandbox.launcher import SandboxLauncher
 
-    return SandboxLauncher()
+    return SandboxLauncher
+
+
+def _hold(confinement: Confinement, records: PlaceholderRecords | None) -> None:
+    hold(confinement)
+    if records is not None:
+        records.remove_left()
 
 
 def _wrap(
-    sandbox: "SandboxLauncher", launch: CommandLaunch, confinement: Confinement
+    sandbox: "SandboxLauncher",
+    launch: CommandLaunch,
+    confinement: Confinement,
+    records: PlaceholderRecords | None,
 ) -> WrappedCommand:
+    if records is not None:
+        records.remove_left()
     cwd = os.path.realpath(launch.cwd)
     has_terminal = launch.terminal is not None
-    return sandbox.wrap(launch.argv, cwd, resolved(confinement), tty=has_terminal)
+    try:
+        real = resolved(confinement)
+    except PlaceChanged as exc:
+        raise SandboxUnavailable(str(exc)) from None
+    return sandbox.wrap(launch.argv, cwd, real, tty=has_terminal)
 
 
 async def _close(

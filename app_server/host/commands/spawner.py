@@ -38,8 +38,8 @@ TRAILING_S = 0.2
 LOOK_S = 0.02
 """Between looks at processes that were asked to end."""
 
-MAX_FDS = 64
-"""That come with one order."""
+MAX_FDS = 253
+"""That come with one order: as many as Linux sends in one message."""
 
 LIBC = ctypes.CDLL(None)
 PR_SET_CHILD_SUBREAPER = 36
@@ -61,6 +61,9 @@ class Order(TypedDict):
     """The device that becomes its controlling terminal, stdin, stdout and stderr."""
     wrapped: bool
     """The process is a sandbox that dies at once of SIGTERM and takes the command with it."""
+    placeholders: dict[str, str]
+    """Of `fds`, as text, those of empty folders that are removed when the process has ended, and
+    what each is called (app_server/host/sandbox/linux/placeholders.py)."""
 
 
 def main() -> None:
@@ -136,10 +139,15 @@ def supervise(fds: list[int]) -> None:
         what = exc.filename or order["argv"][0]
         report(control, f"failed {exc.errno or 0} {what}")
         return
-    for fd in ours:
-        os.close(fd)
+    placeholders = []
+    for fd, number in zip(ours, order["fds"], strict=True):
+        name = order["placeholders"].get(str(number))
+        if name is None:
+            os.close(fd)
+        else:
+            placeholders.append((fd, name))
     report(control, f"started {pid}")
-    command = Command(pid, control)
+    command = Command(pid, control, placeholders)
     command.wait()
     # A sandbox that dies at once would not leave the command the time to end by itself.
     spare = frozenset({pid}) if order["wrapped"] else frozenset()
@@ -186,6 +194,26 @@ def start(order: Order, received: list[int]) -> int:
             os.close(fd)
 
 
+def remove_placeholder(fd: int, name: str) -> None:
+    """Remove an empty folder that a descriptor is of, if it has this name and nobody else's lock.
+
+    The lock of the descriptor is given up.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Where it is now: what it lies in may have been moved.
+        folder = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+        try:
+            if os.path.samestat(os.fstat(fd), os.lstat(name, dir_fd=folder)):
+                os.rmdir(name, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError:
+        # Others hold it, or something is in it now.
+        pass
+    fcntl.flock(fd, fcntl.LOCK_UN)
+
+
 def report(control: socket.socket, line: str) -> None:
     """Write a line to the server, if there still is one."""
     with contextlib.suppress(OSError):
@@ -195,9 +223,12 @@ def report(control: socket.socket, line: str) -> None:
 class Command:
     """A command that was started, seen from its supervisor."""
 
-    def __init__(self, pid: int, control: socket.socket) -> None:
+    def __init__(
+        self, pid: int, control: socket.socket, placeholders: Sequence[tuple[int, str]]
+    ) -> None:
         self._pid = pid
         self._control = control
+        self._placeholders = placeholders
         self._is_empty = False
         """Nothing of the command is left, not even its orphans."""
         self._has_ended = False
@@ -253,6 +284,9 @@ class Command:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == self._pid:
                     self._has_ended = True
+                    # Before the end is known: whoever looks at the folder then finds it clean.
+                    for fd, name in self._placeholders:
+                        remove_placeholder(fd, name)
                     report(self._control, f"exited {os.waitstatus_to_exitcode(status)}")
                 if pid == 0:
                     return

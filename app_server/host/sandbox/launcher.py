@@ -8,15 +8,17 @@ import threading
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from app_server.host.sandbox.linux.placeholders import PlaceholderRecords
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import PROGRAM, SandboxExec
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
 from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.places import SLASH_TMP
 
 Sandbox: TypeAlias = Bubblewrap | SandboxExec
 
-PROBE = Confinement(writable=(), network=False)
+PROBE = Confinement(writable=(SLASH_TMP,), network=False)
 """What a program has to be able to enforce to be chosen."""
 
 
@@ -27,9 +29,12 @@ class SandboxLauncher:
     as nothing does.
     """
 
-    def __init__(self, sandbox: Sandbox | None = None) -> None:
-        """`sandbox` is one that is known to work."""
+    def __init__(
+        self, sandbox: Sandbox | None = None, records: PlaceholderRecords | None = None
+    ) -> None:
+        """`sandbox` is one that is known to work; `records` as Bubblewrap has them."""
         self._sandbox = sandbox
+        self._records = records
         self._choosing = threading.Lock()
 
     def wrap(
@@ -55,13 +60,13 @@ class SandboxLauncher:
         """
         with self._choosing:
             if self._sandbox is None:
-                self._sandbox = _find()
+                self._sandbox = _find(self._records)
             return self._sandbox
 
 
-def _find() -> Sandbox:
+def _find(records: PlaceholderRecords | None) -> Sandbox:
     failures = []
-    for sandbox in _candidates():
+    for sandbox in _candidates(records):
         probe = sandbox.wrap(("/bin/sh", "-c", ":"), "/", PROBE, tty=False)
         try:
             failure = failure_of(probe.argv, probe.pass_fds)
@@ -73,7 +78,7 @@ def _find() -> Sandbox:
     raise unavailable(failures)
 
 
-def _candidates() -> Sequence[Sandbox]:
+def _candidates(records: PlaceholderRecords | None) -> Sequence[Sandbox]:
     if sys.platform == "linux":
-        return [Bubblewrap(program) for program in bubblewraps()]
+        return [Bubblewrap(program, records) for program in bubblewraps()]
     return [SandboxExec(PROGRAM)] if sys.platform == "darwin" else []

@@ -22,8 +22,11 @@ class WrappedCommand:
     network: socket.socket | None = None
     """Where the listener of its proxy arrives, as a descriptor beside a byte; None: it has no
     proxy. Closed with this."""
+    placeholders: Sequence[tuple[int, str]] = ()
+    """Of `pass_fds` those of empty folders, and their names: whoever starts it may remove them
+    when it has ended; else `close` does. They are open until then."""
     fds: ExitStack = field(default_factory=ExitStack)
-    """Closes `pass_fds`."""
+    """Closes the other `pass_fds`."""
     held: ExitStack = field(default_factory=ExitStack)
     """Lets go of the rest."""
 

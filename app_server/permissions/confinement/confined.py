@@ -58,6 +58,7 @@ def confined_to(
         ),
         network=network,
         proxy=proxy,
+        held=places.held,
     )
 
 

@@ -3,11 +3,12 @@
 Source: docs/tools.md, "Sandbox".
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from app_server.permissions.confinement.globs import expression
+from app_server.permissions.confinement.held import HeldPlaces, Identity
 from app_server.permissions.confinement.paths import depth_of, folded, is_in
 from app_server.permissions.network.policy import NetworkPolicy
 
@@ -40,6 +41,10 @@ class Confinement:
     """Whether the network is reached as by any other process."""
     proxy: NetworkPolicy | None = None
     """Without `network`: the hosts that are reached through the server's proxy; None: none."""
+    held: HeldPlaces = field(default_factory=HeldPlaces, compare=False, repr=False)
+    """What its folders were when they were named."""
+    identities: Mapping[str, Identity] = field(default_factory=dict, compare=False, repr=False)
+    """Of a resolved one: what its folders are, by path."""
 
     @property
     def is_confined(self) -> bool:

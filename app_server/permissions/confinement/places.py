@@ -5,10 +5,11 @@ Source: docs/tools.md, "Sandbox".
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app_server.config.values import Config
+from app_server.permissions.confinement.held import HeldPlaces
 from app_server.runtime.user_paths import expand_user
 
 SLASH_TMP = "/tmp"  # noqa: S108 - the policies name this folder
@@ -92,6 +93,8 @@ class Places:
     """What `TMPDIR` names."""
     secrets: tuple[str, ...] = ()
     """What nobody who is confined may read; not all of it has to be there."""
+    held: HeldPlaces = field(default_factory=HeldPlaces, compare=False, repr=False)
+    """Those that policies have named so far."""
 
 
 HIDDEN_KEY = "sandbox_hidden_paths"

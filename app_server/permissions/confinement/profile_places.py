@@ -4,6 +4,7 @@ Source: docs/config.md, "Permission profiles".
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app_server.permissions.confinement.confined import FileAccess, confined_to
 from app_server.permissions.confinement.confinement import Confinement
@@ -80,7 +81,7 @@ def confinement_of_profile(
     )
     return confined_to(
         files,
-        Places(places.home, places.user_home, places.tmpdir, secrets),
+        replace(places, secrets=secrets),
         network=profile.network,
         proxy=None if profile.proxied is None else policy_of(profile.proxied),
     )

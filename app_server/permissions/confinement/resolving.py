@@ -5,12 +5,14 @@ Source: docs/tools.md, "Sandbox".
 """
 
 import os
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import real_pattern
+from app_server.permissions.confinement.held import Identity
 from app_server.permissions.confinement.paths import is_in
 from app_server.runtime.files.opening import open_regular
 
@@ -25,40 +27,70 @@ def resolved(confinement: Confinement) -> Confinement:
 
     A root that is a link counts as the folder that it leads to. A root in which a protected name is
     a link is not writable: nothing can be laid over a link that keeps it from being replaced.
-    Folders to read or write in that are not there are left out.
+    Folders to read or write in that are not there are left out; the others are held, and
+    `identities` has what they are.
+
+    Raises:
+        PlaceChanged: one of them is not what it was when it was named.
     """
     if not confinement.is_confined:
         return confinement
-    real = os.path.realpath
+    real = cache(os.path.realpath)
+    identities: dict[str, Identity] = {}
+    readable = _present(confinement, confinement.readable, identities)
+    writable = _present(confinement, confinement.writable, identities)
+    scratch = _present(confinement, confinement.scratch, identities)
     protected: list[str] = []
     linked: list[str] = []
     for place in confinement.protected:
         folder, name = os.path.split(place)
         real_place = f"{real(folder).rstrip('/')}/{name}"
+        leads_to = real_place
         if Path(real_place).is_symlink():
             linked.append(real_place)
-        protected += [real_place, real(real_place)]
+            leads_to = real(real_place)
+        protected += [real_place, leads_to]
         if name == GIT:
             protected += git_folders(real_place)
-    writable = confinement.writable
     if writable is not None:
         writable = tuple(
-            root for root in _present(writable) if not any(is_in(place, root) for place in linked)
+            root for root in writable if not any(is_in(place, root) for place in linked)
         )
+    confinement.held.can_be_written(("/",) if writable is None else writable)
     return replace(
         confinement,
-        readable=None if confinement.readable is None else _present(confinement.readable),
+        readable=readable,
         writable=writable,
         protected=tuple(dict.fromkeys(protected)),
         denied=tuple(dict.fromkeys(map(real, confinement.denied))),
         denied_patterns=tuple(map(real_pattern, confinement.denied_patterns)),
-        scratch=_present(confinement.scratch),
+        scratch=scratch or (),
+        identities=identities,
     )
 
 
-def _present(places: Iterable[str]) -> tuple[str, ...]:
-    found = dict.fromkeys(map(os.path.realpath, places))
-    return tuple(place for place in found if Path(place).exists())
+def hold(confinement: Confinement) -> None:
+    """Set the places of a policy anew, which somebody outside of every sandbox has named. Blocks.
+
+    See HeldPlaces.hold.
+    """
+    if confinement.is_confined:
+        places = (confinement.readable or (), confinement.writable or (), confinement.scratch)
+        confinement.held.hold(chain.from_iterable(places))
+
+
+def _present(
+    confinement: Confinement, places: tuple[str, ...] | None, identities: dict[str, Identity]
+) -> tuple[str, ...] | None:
+    if places is None:
+        return None
+    found: dict[str, None] = {}
+    for place in places:
+        held = confinement.held.checked(place)
+        if held.identity is not None:
+            identities[held.real] = held.identity
+            found[held.real] = None
+    return tuple(found)
 
 
 def git_folders(place: str) -> list[str]:

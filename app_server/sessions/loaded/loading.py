@@ -15,6 +15,7 @@ import anyio.to_thread
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.catalog.tables import read_mcp_settings
+from app_server.permissions.confinement.confining import confinement_of
 from app_server.runtime.loader import Lazy, load
 from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded.threads import LoadedThreads
@@ -243,6 +244,8 @@ class ThreadLoading:
         make = self._session_type.value
         assert make is not None, "prepare() comes first"
         try:
+            confinement = confinement_of(thread.state.settings, settings.places)
+            await self._ports.commands.hold(confinement)
             session = make(thread, config, mcp, settings, self._ports, self._tasks)
         except BaseException:
             await self._ports.store.unload(thread)

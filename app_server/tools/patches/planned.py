@@ -17,7 +17,6 @@ from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.recovery import changing_files
 from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.resolving import resolved
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.recorder import TurnRecorder
 from protocol.log.rollout import FilesChanging
@@ -58,7 +57,7 @@ async def planned_here(patch: Patch, cwd: str, confinement: Confinement) -> Plan
     Raises:
         PatchFailed: see `plan_patch`.
     """
-    plan = await anyio.to_thread.run_sync(lambda: plan_patch(patch, cwd, resolved(confinement)))
+    plan = await anyio.to_thread.run_sync(plan_patch, patch, cwd, confinement)
     token = new_token()
     write = partial(anyio.to_thread.run_sync, write_plan, plan, token)
     return PlannedPatch(plan=plan, write=write, token=token)

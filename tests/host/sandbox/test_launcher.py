@@ -187,7 +187,7 @@ async def test_where_nothing_can_be_made_nothing_needs_protection(
 ) -> None:
     (victim.work / ".agents").rmdir()
 
-    def refuse(path: str, mode: int = 0o777) -> None:
+    def refuse(path: str, mode: int = 0o777, *, dir_fd: int) -> None:
         raise OSError(number, os.strerror(number), path)
 
     launcher, confinement = working_launcher(), victim.confinement()

@@ -6,7 +6,10 @@ from app_server.host.sandbox.linux.bubblewrap import FileSystemView, arguments
 from app_server.host.sandbox.linux.mounts import Kind, Mount, Show, mounts, shown_everywhere
 from app_server.permissions.confinement.confinement import Confinement
 
-FOLDERS = {"/work", "/work/.git", "/home/u/.ssh", "/home/u", "/tmp", "/usr", "/tmp/project", "/sys"}
+FOLDERS = {
+    *("/home", "/home/u", "/home/u/.ssh", "/sys", "/tmp", "/tmp/project", "/usr"),
+    *("/work", "/work/.git", "/work/a", "/work/a/b"),
+}
 FILES = {"/home/u/.netrc", "/work/key"}
 
 
@@ -33,7 +36,23 @@ def made(confinement: Confinement, cwd: str = "/work") -> list[tuple[str, Show, 
         # What is around shows it in that way already.
         (Confinement(writable=(), readable=("/usr",)), "none", [("/usr", "read", "folder")]),
         (Confinement(writable=(), protected=("/home/u",)), "read", []),
-        (Confinement(writable=("/", "/work")), "write", [("/sys", "read", "folder")]),
+        # A root in another one is a mount too, and so is what is between them.
+        (
+            Confinement(writable=("/", "/work")),
+            "write",
+            [("/sys", "read", "folder"), ("/work", "write", "folder")],
+        ),
+        (
+            Confinement(writable=("/work", "/work/a/b", "/work/no", "/work/key")),
+            "read",
+            [(path, "write", "folder") for path in ("/work", "/work/a", "/work/a/b")],
+        ),
+        # Nothing is there to be protected in a folder that is missing.
+        (
+            Confinement(writable=("/work",), protected=("/work/no/.git", "/work/no/sub/.git")),
+            "read",
+            [("/work", "write", "folder")],
+        ),
         # What is missing is protected where it could be made, and is else no matter.
         (
             Confinement(
@@ -95,18 +114,26 @@ def test_the_command_line() -> None:
         Mount("/work", "write", "folder"),
         Mount("/tmp", "empty", "folder"),
         Mount("/work/.git", "read", "folder"),
+        Mount("/home/u/file", "read", "other"),
         Mount("/keys", "none", "folder"),
         Mount("/key", "none", "other"),
     ]
+    opened = {"/work": 5, "/work/.git": 6}
     line = arguments(
-        "bwrap", FileSystemView(places), "/work", confinement, seccomp_fd=9, has_terminal=False
+        "bwrap",
+        FileSystemView(places, opened),
+        "/work",
+        confinement,
+        seccomp_fd=9,
+        has_terminal=False,
     )
     assert " ".join(line) == (
         "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net"
         " --setenv CODEX_SANDBOX_NETWORK_DISABLED 1"
         " --die-with-parent --new-session --cap-drop ALL --ro-bind / /"
         " --dev /dev --size 536870912 --tmpfs /dev/shm --proc /proc"
-        " --bind /work /work --perms 1777 --tmpfs /tmp --ro-bind /work/.git /work/.git"
+        " --bind-fd 5 /work --perms 1777 --tmpfs /tmp --ro-bind-fd 6 /work/.git"
+        " --ro-bind-try /home/u/file /home/u/file"
         " --perms 0555 --tmpfs /keys --ro-bind /dev/null /key"
         " --remount-ro /dev --remount-ro /proc --remount-ro /keys"
         " --seccomp 9 --chdir /work --"

@@ -1,5 +1,6 @@
 """What a sandbox puts where something protected is not there: nobody takes it for a project."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +31,9 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def sub(project: Path) -> Iterator[Path]:
     """Let commands be confined to the folder."""
-    laid = [Placeholder(str(project / "sub" / name)) for name in (".git", ".codex", ".agents")]
+    folder = os.open(project / "sub", os.O_RDONLY)
+    laid = [Placeholder(folder, name) for name in (".git", ".codex", ".agents")]
+    os.close(folder)
     yield project / "sub"
     for placeholder in laid:
         placeholder.release()

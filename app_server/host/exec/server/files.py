@@ -15,6 +15,7 @@ from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.exec.server.confining import confinement_there
 from app_server.host.exec.server.served import ServedChild, serving
 from app_server.permissions.confinement.confinement import Ruling
+from app_server.permissions.confinement.held import PlaceChanged
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.readable import parts_of, readable, reads_everything
@@ -49,6 +50,8 @@ async def read_file(params: FileOpenParams, places: Places) -> AsyncIterator[Ser
 def _open(params: FileOpenParams, places: Places) -> BinaryIO:
     try:
         return open_file(params.path, _allows(params, places))
+    except PlaceChanged as exc:
+        raise OSError(str(exc)) from None
     except NotReached as exc:
         text = str(exc)
         number = NUMBERS.get(text)

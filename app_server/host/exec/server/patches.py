@@ -25,7 +25,6 @@ from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.places import Places
-from app_server.permissions.confinement.resolving import resolved
 from protocol.exec.files import (
     PatchAllowed,
     PatchPlanned,
@@ -61,7 +60,7 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
 def _plan(request: bytes, cwd: str, confinement: Confinement) -> tuple[Plan | None, bytes]:
     try:
         text = PatchText.model_validate_json(request).patch
-        plan = plan_patch(parse_patch(text), cwd, resolved(confinement))
+        plan = plan_patch(parse_patch(text), cwd, confinement)
         line = plan_line(plan)
         if len(line) > MAX_PLAN_BYTES:
             raise NotApplicable(TOO_LARGE)

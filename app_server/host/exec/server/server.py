@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import anyio.abc
 import anyio.lowlevel
+import anyio.to_thread
 from pydantic import ValidationError
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -91,8 +92,9 @@ class ExecServer:
 
     def __init__(self, settings: ExecSettings) -> None:
         self.limits = settings.limits
+        home = resolve_home(None)
         self.machine = Machine(
-            LocalProcesses(), MachineCommands(), places_of_machine(str(resolve_home(None)))
+            LocalProcesses(), MachineCommands(home=home), places_of_machine(str(home))
         )
         self.running = 0
         """Processes that run, or are about to."""
@@ -198,6 +200,8 @@ class ExecSession:
         if message.method != "initialize":
             raise ProtocolBroken("the first message is not initialize")
         params = read_params(ExecInitializeParams, message)
+        # Whoever connects names the folders of its work as they are now.
+        await anyio.to_thread.run_sync(self._server.machine.places.held.renew)
         if params.protocol_version != VERSION:
             raise ProtocolBroken(f"version {params.protocol_version}; this is {VERSION}")
         await self._answer(message, ExecInitializeResponse(protocol_version=VERSION))

@@ -3,8 +3,8 @@
 Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwrap(1)).
 """
 
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from app_server.host.sandbox.linux.mounts import Mount, shown_everywhere
 from app_server.host.sandbox.proxied import proxy_variables
@@ -22,6 +22,8 @@ class FileSystemView:
 
     mounts: Sequence[Mount]
     """In the order in which they are made; all places exist by now."""
+    opened: Mapping[str, int] = field(default_factory=dict)
+    """Descriptors of those that are mounted by them, so that nothing else can take their place."""
     fleeting: Set[str] = frozenset()
     """Those that may be gone again by then."""
     links: Sequence[tuple[str, str]] = ()
@@ -64,7 +66,7 @@ def arguments(
     # To root of this machine the settings of the kernel are open there, whatever the namespace.
     read_only = ["/dev", "/proc"]
     for mount in view.mounts:
-        line += _mounted(mount, may_be_gone=mount.path in view.fleeting)
+        line += _mounted(mount, view)
         if (mount.show, mount.kind) == ("none", "folder"):
             read_only.append(mount.path)
     if root == "none":
@@ -74,12 +76,14 @@ def arguments(
     return [*line, "--seccomp", str(seccomp_fd), "--chdir", cwd, "--"]
 
 
-def _mounted(mount: Mount, *, may_be_gone: bool) -> Sequence[str]:
+def _mounted(mount: Mount, view: FileSystemView) -> Sequence[str]:
     match mount.show, mount.kind:
         case "write", _:
-            return ("--bind", mount.path, mount.path)
+            return ("--bind-fd", str(view.opened[mount.path]), mount.path)
+        case "read", _ if mount.path in view.opened:
+            return ("--ro-bind-fd", str(view.opened[mount.path]), mount.path)
         case "read", _:
-            return ("--ro-bind-try" if may_be_gone else "--ro-bind", mount.path, mount.path)
+            return ("--ro-bind-try", mount.path, mount.path)
         case "empty", _:
             return ("--perms", "1777", "--tmpfs", mount.path)
         case "none", "folder":

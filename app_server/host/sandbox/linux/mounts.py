@@ -57,10 +57,10 @@ def mounts(confinement: Confinement, cwd: str, kind_of: Callable[[str], Kind]) -
         raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(chosen)}")
     made = {mount.path: mount for mount in _differing(confinement, chosen, kind_of)}
     for mount in list(made.values()):
-        if mount.show != "write":
-            for path in _between(mount.path, made, shown_everywhere(confinement)):
-                # A mount cannot be renamed, so nothing takes the place of what is around this one.
-                made[path] = Mount(path, "write", "folder")
+        for path in _between(mount.path, made, shown_everywhere(confinement)):
+            # A mount cannot be renamed, so nothing takes the place of what is around this one.
+            made[path] = Mount(path, "write", kind_of(path))
+    made = {path: mount for path, mount in made.items() if _has_its_folders(mount, made)}
     if len(made) > MAX_PLACES:
         raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(made)}")
     return sorted(made.values(), key=lambda mount: (depth_of(mount.path), mount.path))
@@ -71,11 +71,15 @@ def _differing(
 ) -> Iterator[Mount]:
     """Give what differs from what is around it, outer places first."""
     shown: dict[str, Show] = {"/": shown_everywhere(confinement)}
+    # Each is a mount also in another one, so that it cannot be moved and something put there.
+    writable = confinement.writable or ()
     for path in sorted(chosen, key=lambda place: (depth_of(place), place)):
         show, around = chosen[path], _around(path, shown)
-        if path == "/" or show == around:
+        if path == "/" or (show == around != "write"):
             continue
         kind = kind_of(path)
+        if show == around and (path not in writable or kind != "folder"):
+            continue
         if kind == "missing" and not (show == "read" and around == "write"):
             continue
         if show == "none" and around == "empty":
@@ -95,6 +99,13 @@ def _between(path: str, made: Mapping[str, Mount], root: Show) -> Sequence[str]:
         if above != "/":
             between.append(above)
     return between if around == "write" else ()
+
+
+def _has_its_folders(mount: Mount, made: Mapping[str, Mount]) -> bool:
+    """Whether all folders around it that are mounts are there; it is not there either otherwise."""
+    above = (made[path] for path in ways_to(mount.path) if path in made)
+    is_there = mount.kind != "missing" or mount.show == "read"
+    return is_there and all(around.kind == "folder" for around in above)
 
 
 def _choose(confinement: Confinement, cwd: str) -> Mapping[str, Show]:

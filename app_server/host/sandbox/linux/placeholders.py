@@ -1,65 +1,191 @@
 """Empty folders where something is protected that is not there: without one it could be made.
 
 A mount needs something to lie on, so the folder is on the disk for as long as any command of any
-server runs below it. Each of them holds a shared lock on the folder, and the last one removes it.
-A server that was killed leaves an empty folder behind, which the next command below it removes.
+server runs below it. Each of them holds a shared lock on the folder, and the last one removes it:
+its supervisor before it says that the command has ended, which it does for a dead server as well.
+What they were is written down in the server's home meanwhile. Where nobody was left to remove them,
+the next start, load of a thread or command does.
 Source: docs/tools.md, "Sandbox".
 """
 
 import fcntl
+import itertools
+import json
 import os
-from contextlib import suppress
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from app_server.permissions.placeholder import MODE
+from pydantic import TypeAdapter, ValidationError
+
+from app_server.host.commands.spawner import remove_placeholder
+from app_server.permissions.confinement.held import Identity
+from app_server.permissions.placeholder import MODE, is_placeholder
+from app_server.runtime.files.reaching import FOLDER
 
 TRIES = 100
 """To get hold of a folder that others remove and make meanwhile."""
+
+MAX_RECORDS = 64
+"""That are looked at in one go."""
+
+MAX_RECORD_BYTES = 1 << 20
+
+_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_PATHS = TypeAdapter(list[str])
+_IDENTITIES = TypeAdapter(list[Identity])
 
 
 class Placeholder:
     """A claim on an empty folder, which was made for it or for another claim."""
 
-    def __init__(self, path: str) -> None:
-        """Make the folder if it is not there; blocks.
+    def __init__(self, folder: int, name: str) -> None:
+        """Make the folder in one that a descriptor is of, if it is not there; blocks.
 
         Raises:
             OSError: it cannot be made.
         """
-        self.path = path
-        self._fd: int | None = self._claim()
+        self.name = name
+        self.fd = self._claim(folder)
+        """Holds the lock; open until `release`."""
+        self._is_released = False
 
-    def _claim(self) -> int:
+    @property
+    def identity(self) -> Identity:
+        """What was made."""
+        found = os.fstat(self.fd)
+        return found.st_dev, found.st_ino
+
+    def _claim(self, folder: int) -> int:
         for _ in range(TRIES):
             with suppress(FileExistsError):
-                os.mkdir(self.path, MODE)  # noqa: PTH102 - the errors of the system are wanted
+                os.mkdir(self.name, MODE, dir_fd=folder)
             try:
-                fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                fd = os.open(self.name, _READ, dir_fd=folder)
             except FileNotFoundError:
                 continue
             fcntl.flock(fd, fcntl.LOCK_SH)
-            if self._is_there(fd):
+            # It may have been removed before it was locked.
+            if _is_there(fd, self.name, folder):
                 return fd
             os.close(fd)
-        raise OSError(f"{self.path} cannot be held")
-
-    def _is_there(self, fd: int) -> bool:
-        """Whether the folder was not removed before it was locked."""
-        try:
-            return os.path.samestat(os.fstat(fd), os.lstat(self.path))
-        except FileNotFoundError:
-            return False
+        raise OSError(f"{self.name} cannot be held")
 
     def release(self) -> None:
         """Give the claim up, and remove the folder if it is empty and nobody else has one."""
-        fd, self._fd = self._fd, None
-        if fd is None:
+        if not self._is_released:
+            self._is_released = True
+            remove_placeholder(self.fd, self.name)
+            os.close(self.fd)
+
+
+def _is_there(fd: int, name: str, folder: int) -> bool:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(fd), found)
+
+
+class PlaceholderRecords:
+    """Files in a server's home which say where placeholders are; each has a lock while it holds.
+
+    Everything here blocks.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` need not be there."""
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._token = secrets.token_hex(8)
+
+    @contextmanager
+    def written(self, paths: Sequence[str]) -> "Iterator[PlaceholderRecord]":
+        """Write down which placeholders are about to be made, until the context ends.
+
+        Where nothing can be written they are made all the same.
+        """
+        path = self._folder / f"{self._token}.{next(self._numbers)}"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError:
+            yield PlaceholderRecord(None)
             return
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self._is_there(fd):
-                os.rmdir(self.path)  # noqa: PTH106
-        except OSError:
-            # Others hold it, or something is in it now.
-            return
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            record = PlaceholderRecord(fd)
+            record.add(paths)
+            yield record
         finally:
+            with suppress(OSError):
+                path.unlink()
             os.close(fd)
+
+    def remove_left(self) -> None:
+        """Remove what other servers of this home left behind, if it is as they left it."""
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in itertools.islice(entries, MAX_RECORDS):
+                if not entry.name.startswith(self._token):
+                    with suppress(OSError):
+                        _remove_left_of(Path(entry.path))
+
+
+class PlaceholderRecord:
+    """One of these files, open for writing."""
+
+    def __init__(self, fd: int | None) -> None:
+        """None: there is no room for it."""
+        self._fd = fd
+
+    def add(self, values: Sequence[object]) -> None:
+        """Write a line: first the paths, then what was made at each."""
+        if self._fd is not None:
+            with suppress(OSError):
+                os.write(self._fd, json.dumps(values).encode() + b"\n")
+
+
+def _remove_left_of(record: Path) -> None:
+    fd = os.open(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        # Whoever wrote it lives as long as this fails.
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lines = file.read(MAX_RECORD_BYTES).split(b"\n")
+        with suppress(ValidationError):
+            paths = _PATHS.validate_json(lines[0])
+            made = _IDENTITIES.validate_json(lines[1]) if lines[1:2] > [b""] else []
+            for path, identity in itertools.zip_longest(paths, made):
+                if path is not None:
+                    _remove_left_at(path, identity)
+        record.unlink()
+
+
+def _remove_left_at(path: str, identity: Identity | None) -> None:
+    """Remove a placeholder that nobody holds.
+
+    Without an identity, as its server died right then, its mode has to do.
+
+    Raises:
+        BlockingIOError: somebody holds it.
+    """
+    folder_path, name = os.path.split(path)
+    try:
+        folder = os.open(folder_path, FOLDER)
+    except OSError:
+        return
+    try:
+        fd = os.open(name, _READ, dir_fd=folder)
+    except OSError:
+        return
+    finally:
+        os.close(folder)
+    try:
+        found = os.fstat(fd)
+        is_ours = is_placeholder(found) and found.st_uid == os.geteuid()
+        if is_ours and identity in (None, (found.st_dev, found.st_ino)):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_placeholder(fd, name)
+    finally:
+        os.close(fd)

@@ -25,27 +25,40 @@ from app_server.host.sandbox.linux.mounts import (
     mounts,
     shown_everywhere,
 )
-from app_server.host.sandbox.linux.placeholders import Placeholder
+from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limiting_program
-from app_server.host.sandbox.linux.sealed import sealed
+from app_server.host.sandbox.linux.sealed import Sealed, sealed
 from app_server.host.sandbox.linux.seccomp import Sockets, seccomp_filter
 from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, Architecture
 from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import TooMuchToMatch, matches
+from app_server.permissions.confinement.held import NOT_A_FOLDER, Identity, identity_of
+from app_server.permissions.confinement.paths import ways_to
 from app_server.permissions.placeholder import is_placeholder
+from app_server.runtime.files.reaching import FOLDER
 
 PROGRAM = Path(__file__).with_name("inside.py")
 """What is started before bubblewrap where something is to be done in the sandbox first."""
 NOT_WANTED = "-"
 
+MAX_OPEN = 200
+"""Mounts that are made by descriptors: they come to the command's supervisor in one message."""
+
+CANNOT_BE_MADE = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS)
+
+_PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+"""To have hold of whatever is there."""
+
 
 class Bubblewrap:
     """The sandbox of Linux."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, records: PlaceholderRecords | None = None) -> None:
+        """Use a program; `records` are where placeholders are written down, if anywhere."""
         self.program = program
+        self._records = records
         self.limit = limiting_program()
         """Comes before it, and bounds the processes of a command."""
 
@@ -67,7 +80,8 @@ class Bubblewrap:
             try:
                 seal = sealed(confinement)
                 made = mounts(_with_matches(seal.confinement), cwd, _kind_of)
-                made = _with_placeholders(made, held)
+                places = _Places(seal, fds, held)
+                made = places.opened(made, self._records)
             except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
                 raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
             terminal = [_setsid(), "-c"] if tty else []
@@ -76,15 +90,22 @@ class Bubblewrap:
             links = _links() if shown_everywhere(confinement) == "none" else ()
             line = arguments(
                 self.program,
-                FileSystemView(made, seal.entries, links),
+                FileSystemView(made, places.fds, seal.entries, links),
                 cwd,
                 confinement,
                 seccomp_fd=filter_fd,
                 has_terminal=tty,
             )
             argv = (*self.limit, *_prepared(theirs, self.pid_max), *line, *terminal, *command)
-            pass_fds = (filter_fd, *theirs)
-            return WrappedCommand(argv, pass_fds, tty, ours, fds.pop_all(), held.pop_all())
+            return WrappedCommand(
+                argv,
+                (filter_fd, *theirs, *places.fds.values()),
+                tty,
+                ours,
+                places.placeholders,
+                fds.pop_all(),
+                held.pop_all(),
+            )
 
 
 def _sockets(confinement: Confinement) -> Sockets:
@@ -126,23 +147,87 @@ def _links() -> Sequence[tuple[str, str]]:
     return [(str(path.readlink()), str(path)) for path in Path("/").iterdir() if path.is_symlink()]
 
 
-def _with_placeholders(made: Sequence[Mount], held: ExitStack) -> Sequence[Mount]:
-    """Put something where mounts need it; one that can only be missing is left out."""
-    mounted: list[Mount] = []
-    for mount in made:
+class _Places:
+    """What is mounted in one sandbox, by descriptors: nothing can take its place meanwhile."""
+
+    def __init__(self, seal: Sealed, fds: ExitStack, held: ExitStack) -> None:
+        self.fds: dict[str, int] = {}
+        self.placeholders: list[tuple[int, str]] = []
+        self._made: dict[str, Identity] = {}
+        self._seal = seal
+        self._fds = fds
+        self._held = held
+
+    def opened(self, made: Sequence[Mount], records: PlaceholderRecords | None) -> Sequence[Mount]:
+        """Open mounts, outer ones first, and put something where they need it.
+
+        One that can only be missing is left out.
+
+        Raises:
+            OSError: one cannot be opened, or is another folder than it was.
+            TooManyPlaces: see `MAX_OPEN`.
+        """
+        missing = [mount.path for mount in made if mount.kind == "missing"]
+        record = None
+        if missing and records is not None:
+            record = self._held.enter_context(records.written(missing))
+        mounted = [mount for mount in made if self._is_mounted(mount)]
+        if len(self.fds) > MAX_OPEN:
+            raise TooManyPlaces(
+                f"a sandbox can have {MAX_OPEN} folders that are written to or protected in "
+                f"others, and this has {len(self.fds)}"
+            )
+        if record is not None:
+            record.add([self._made.get(path) for path in missing])
+        return mounted
+
+    def _is_mounted(self, mount: Mount) -> bool:
+        if mount.show in ("none", "empty") or mount.path in self._seal.entries:
+            return True
         if mount.kind == "missing":
-            try:
-                placeholder = Placeholder(mount.path)
-            except (PermissionError, FileNotFoundError):
+            return self._has_placeholder(mount.path)
+        fd = self._descriptor(mount.path, _PATH)
+        self._fds.callback(os.close, fd)
+        found = identity_of(os.fstat(fd))
+        before = self._seal.confinement.identities.get(mount.path, found)
+        if found is None or found != before or (found != NOT_A_FOLDER) != (mount.kind == "folder"):
+            raise OSError(f"`{mount.path}` is another one than a moment ago")
+        self.fds[mount.path] = fd
+        return True
+
+    def _has_placeholder(self, path: str) -> bool:
+        folder_path, name = os.path.split(path)
+        try:
+            folder = self._descriptor(folder_path, FOLDER)
+        except FileNotFoundError:
+            return False
+        try:
+            placeholder = Placeholder(folder, name)
+        except OSError as exc:
+            if exc.errno in CANNOT_BE_MADE:
                 # What the server cannot make there, what it confines cannot make either.
-                continue
-            except OSError as exc:
-                if exc.errno == errno.EROFS:
-                    continue
-                raise
-            held.callback(placeholder.release)
-        mounted.append(mount)
-    return mounted
+                return False
+            raise
+        finally:
+            os.close(folder)
+        self._held.callback(placeholder.release)
+        self.fds[path] = placeholder.fd
+        self.placeholders.append((placeholder.fd, name))
+        self._made[path] = placeholder.identity
+        return True
+
+    def _descriptor(self, path: str, flags: int) -> int:
+        """Open a path part by part from the nearest folder that is open, following no link."""
+        nearest = next((above for above in (path, *ways_to(path)) if above in self.fds), None)
+        if nearest is None:
+            return os.open(path, flags)
+        *between, name = path[len(nearest) :].strip("/").split("/")
+        folder = self.fds[nearest]
+        with ExitStack() as passed:
+            for part in between:
+                folder = os.open(part, FOLDER, dir_fd=folder)
+                passed.callback(os.close, folder)
+            return os.open(name or ".", flags, dir_fd=folder)
 
 
 def _readable(content: bytes, fds: ExitStack) -> int:
