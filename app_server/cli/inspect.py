@@ -18,6 +18,9 @@ from app_server.clients.command_line import MAX_PORT, add_home, command_parser, 
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import parse_upstream
 from app_server.clients.token_file import TOKEN_FILE_HELP
+from app_server.config.effective import ConfigSources, lets_others_in
+from app_server.config.home import resolve_home
+from app_server.http.peer_user.own_user import others_are_let_in
 from app_server.runtime.standard_streams import (
     lacks_working_directory,
     print_now,
@@ -80,7 +83,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"app-server inspect: {exc.filename}: {exc.strerror}", file=sys.stderr)
         return 1
     try:
-        asyncio.run(_run(upstream, options.port, opens=options.open))
+        sources = ConfigSources(home := resolve_home(options.home), home)
+        asyncio.run(_run(upstream, options.port, sources, opens=options.open))
     except OSError as exc:
         print(f"app-server inspect: cannot listen on port {options.port}: {exc}", file=sys.stderr)
         return 1
@@ -110,7 +114,8 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _run(upstream: ServerAddress, port: int, *, opens: bool) -> None:
+async def _run(upstream: ServerAddress, port: int, sources: ConfigSources, *, opens: bool) -> None:
+    others_are_let_in.set(await lets_others_in(sources))
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with AsyncExitStack() as stack:
             inspector = await stack.enter_async_context(serve_inspector(upstream, port))

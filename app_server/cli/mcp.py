@@ -17,11 +17,12 @@ import anyio.to_thread
 from app_server.cli.mcp_options import make_parser
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
-from app_server.config.effective import ConfigSources, Configuration
+from app_server.config.effective import ConfigSources, Configuration, lets_others_in
 from app_server.config.home import resolve_home
 from app_server.config.reading import parse_override, profile_file
 from app_server.config.values import Config, ConfigError
 from app_server.extension.registry import ExtensionRegistry
+from app_server.http.peer_user.own_user import others_are_let_in
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (
     LOCAL,
@@ -102,6 +103,7 @@ async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
         case "remove":
             await _remove(options.name, config, ConfigFile(home))
         case "login":
+            others_are_let_in.set(await lets_others_in(sources))
             await _login(options, await _server(config, home, options.name))
         case "logout":
             await _logout(await _server(config, home, options.name))

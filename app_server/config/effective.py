@@ -203,3 +203,13 @@ def _unknown_keys() -> ModuleType:
     from app_server.config.key_check import unknown_keys
 
     return unknown_keys
+
+
+async def lets_others_in(sources: ConfigSources) -> bool:
+    """Return whether other users of this machine may connect: not unless the settings say so."""
+    try:
+        view = (await Configuration(sources).read()).view()
+        return not view.boolean("refuse_other_users", default=True)
+    except ConfigError:
+        # The check of the configuration says so.
+        return False

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 import anyio.abc
 
+from app_server.http.peer_user.own_user import refusal_of_stranger
+
 MAX_HEAD_BYTES = 16 * 1024
 """Bytes of one request; all that matters is in its first line."""
 
@@ -74,17 +76,26 @@ class LoopbackListener:
         return cls(listener, listener.extra(anyio.abc.SocketAttribute.local_port))
 
     async def serve(self, host: Host) -> None:
-        """Show everybody who comes what `host` says, until cancelled."""
+        """Show what `host` says to visitors of this user, and to others that it is not for them.
+
+        Ends when it is cancelled.
+        """
 
         async def receive(stream: anyio.abc.SocketStream) -> None:
             async with self._room, stream:
+                # Before a visitor has said all, and closed its end.
+                accepted = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+                refusal = await refusal_of_stranger(accepted)
                 # Somebody who went away, or no browser; TimeoutError is an OSError.
                 try:
                     with anyio.fail_after(HEAD_S):
                         visit = _read_visit(await _read_head(stream))
                 except (OSError, ValueError, anyio.BrokenResourceError):
                     return
-                page = await host(visit)
+                if refusal is not None:
+                    page = Page(HTTPStatus.FORBIDDEN, refusal.rstrip())
+                else:
+                    page = await host(visit)
                 try:
                     with anyio.fail_after(HEAD_S):
                         await stream.send(_render(page))

@@ -5,8 +5,10 @@ imported late.
 Source: docs/architecture.md, "Life of a process".
 """
 
+import asyncio
 import contextlib
 import socket
+from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -16,29 +18,65 @@ import uvicorn
 # uvicorn imports these by name when it begins to serve, on the event loop.
 import uvicorn.lifespan.off
 from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app_server.http.backlog import ASKED_BACKLOG, lengthen_backlogs
+from app_server.http.peer_user.own_user import refusal_of_stranger
 
 HOST = "127.0.0.1"
 
 SHUTDOWN_S = 1
 """For requests that still run when serving ends."""
 
+PEER = "peer"
+"""Where a request has the other end of its connection, on its way to the application."""
+
 KEEP_ALIVE_S = 60
 """A connection without a request is closed after this long."""
 
 
+class _Peer:
+    """The other end of one connection."""
+
+    def __init__(self, accepted: TransportSocket) -> None:
+        self._accepted = accepted
+        self._is_ours = False
+
+    async def refusal(self) -> str | None:
+        """Say why it is refused; None for a client of our own user. Asks once."""
+        if self._is_ours:
+            return None
+        refusal = await refusal_of_stranger(self._accepted)
+        self._is_ours = refusal is None
+        return refusal
+
+
+class _Protocol(HttpToolsProtocol):
+    """A connection whose requests know their peer."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin; the state of an application is that of its connection here."""
+        super().connection_made(transport)
+        self.app_state = {PEER: _Peer(transport.get_extra_info("socket"))}
+
+
 class _Application:
-    """An application whose clients may leave: uvicorn would log that as its failure."""
+    """An application for clients of our own user, who may leave before they were answered.
+
+    uvicorn would log that as its failure.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with contextlib.suppress(ClientDisconnect):
-            await self._app(scope, receive, send)
+            if refusal := await scope["state"].pop(PEER).refusal():
+                await PlainTextResponse(refusal, 403, {"connection": "close"})(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
 
 
 class _Server(uvicorn.Server):
@@ -48,7 +86,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 _Application(app),
                 interface="asgi3",
-                http=HttpToolsProtocol,
+                http=_Protocol,
                 lifespan="off",
                 ws="none",
                 proxy_headers=False,
@@ -80,7 +118,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serve_on_loopback(app: ASGIApp) -> AsyncIterator[int]:
-    """Serve an application while the context lasts; gives the port.
+    """Serve an application to processes of this user while the context lasts; gives the port.
 
     At its end the port is closed first; requests that run have `SHUTDOWN_S` to end, also when the
     caller is cancelled.

@@ -15,7 +15,8 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.config.effective import Configuration
+from app_server.config.effective import lets_others_in
+from app_server.http.peer_user.own_user import others_are_let_in
 from app_server.runtime.loader import load
 from app_server.server.listeners import Listeners, accept_failures_logged_once
 from app_server.server.settings import Settings, Substitutes
@@ -120,10 +121,12 @@ class AppServer:
         settings = self._settings
         async with AsyncExitStack() as stack:
             stack.enter_context(accept_failures_logged_once())
+            # Before anything begins that listens: all of it inherits this.
+            are_let_in = await lets_others_in(settings.sources)
+            stack.callback(others_are_let_in.reset, others_are_let_in.set(are_let_in))
             listeners = Listeners(
                 conversation=self.converse,
                 on_stdio=self._converse_on_stdio,
-                configuration=Configuration(settings.sources),
                 limits=settings.websocket,
                 tasks=background,
                 tokens=await self._token_gate(stack),

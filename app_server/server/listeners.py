@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.abc
 
-from app_server.config.effective import Configuration
-from app_server.config.values import ConfigError
 from app_server.transport.address import Address, StdioAddress, TcpAddress, UnixAddress
-from app_server.transport.peer_user.own_user import CAN_LOOK, OwnUser
 from app_server.transport.websocket import (
     Conversation,
     OpenListener,
@@ -81,7 +78,6 @@ class Listeners:
     conversation: Conversation
     on_stdio: Callable[[], Coroutine[Any, Any, None]]
     """Talks to the client of stdin and stdout, in `tasks`."""
-    configuration: Configuration
     limits: WebSocketLimits
     tasks: anyio.abc.TaskGroup
     tokens: "TokenGate | None"
@@ -96,30 +92,17 @@ class Listeners:
         """
         match address:
             case TcpAddress():
-                own_user = await self._own_user()
                 async with listen_tcp(
                     address,
                     self.conversation,
                     self.limits,
-                    own_user=own_user,
                     tokens=self.tokens,
                     origins=self.origins,
                 ) as tcp:
                     yield tcp
             case UnixAddress():
-                own_user = await self._own_user()
-                async with listen_unix(address, self.conversation, self.limits, own_user) as unix:
+                async with listen_unix(address, self.conversation, self.limits) as unix:
                     yield unix
             case StdioAddress():
                 self.tasks.start_soon(self.on_stdio)
                 yield StdioListener()
-
-    async def _own_user(self) -> OwnUser | None:
-        """Return what keeps other users away; None where they may come, or cannot be told apart."""
-        try:
-            view = (await self.configuration.read()).view()
-            refuses = view.boolean("refuse_other_users", default=True)
-        except ConfigError:
-            # The check of the configuration says so.
-            refuses = True
-        return OwnUser() if refuses and CAN_LOOK else None

@@ -8,16 +8,15 @@ Source: docs/listeners.md, "What is looked at".
 
 import http
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from app_server.http.loopback_address import is_this_machine
-from app_server.transport.peer_user.errors import OtherUser, UserUnknown
+from app_server.http.peer_user.own_user import refusal_of_stranger
 
 if TYPE_CHECKING:
     from app_server.transport.auth.gate import TokenGate
@@ -25,13 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEALTH_PATHS = frozenset({"/readyz", "/healthz"})
-
-UserCheck: TypeAlias = Callable[[ServerConnection], Awaitable[None]]
-"""Raises OtherUser or UserUnknown for a connection that is not one of our own user's."""
-
-HOW_TO_LET_IN = (
-    "It talks to its own user alone, unless its config.toml has refuse_other_users = false."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +36,6 @@ class Admission:
     """Of pages that are let in; with tokens alone."""
     names_this_machine: bool = False
     """Whether `Host` must be a name or an address of this machine."""
-    check_user: UserCheck | None = None
 
     async def refusal(self, connection: ServerConnection, request: Request) -> Response | None:
         """Return the answer to a request that is no client's; None where it is to be upgraded."""
@@ -61,7 +52,8 @@ class Admission:
             )
         if request.path in HEALTH_PATHS:
             return connection.respond(http.HTTPStatus.OK, "ok\n")
-        if text := await self._stranger(connection):
+        accepted = connection.transport.get_extra_info("socket")
+        if text := await refusal_of_stranger(accepted):
             return connection.respond(http.HTTPStatus.FORBIDDEN, text)
         if self.tokens is not None and not await self.tokens.lets_in(request.headers):
             logger.warning("refused a connection without a token that is accepted")
@@ -78,21 +70,6 @@ class Admission:
         return not origins or (
             self.tokens is not None and len(origins) == 1 and origins[0] in self.origins
         )
-
-    async def _stranger(self, connection: ServerConnection) -> str | None:
-        """Say why this connection is refused; None if it is one of our own user's."""
-        if self.check_user is None:
-            return None
-        try:
-            await self.check_user(connection)
-        except OtherUser as exc:
-            logger.warning("refused a connection of user %d", exc.uid)
-            return f"This server belongs to another user of this machine. {HOW_TO_LET_IN}\n"
-        except UserUnknown as exc:
-            # A check that lets pass what it cannot see is passed by hiding.
-            logger.warning("refused a connection whose user is unknown: %s", exc)
-            return f"This server cannot tell which user connects: {exc}. {HOW_TO_LET_IN}\n"
-        return None
 
 
 def _names_this_machine(headers: Headers) -> bool:

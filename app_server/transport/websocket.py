@@ -28,7 +28,6 @@ from app_server.runtime.loader import load
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
 from app_server.transport.admission import Admission
 from app_server.transport.flow_control import FlowControlledConnection
-from app_server.transport.peer_user.own_user import OwnUser
 from app_server.transport.websocket_stream import WebSocketStream
 
 if TYPE_CHECKING:
@@ -151,14 +150,13 @@ async def listen_tcp(
     conversation: Conversation,
     limits: WebSocketLimits,
     *,
-    own_user: OwnUser | None = None,
     tokens: "TokenGate | None" = None,
     origins: frozenset[str] = frozenset(),
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on an IP address while the context lasts.
 
-    With `own_user` other users of this machine are refused, with `tokens` clients that show none;
-    pages of `origins` may show one. Leaving closes what is open with 1001.
+    Other users of this machine are refused (app_server/http/peer_user), with `tokens` clients that
+    show none; pages of `origins` may show one. Leaving closes what is open with 1001.
 
     Raises:
         OSError: the address cannot be bound.
@@ -169,7 +167,6 @@ async def listen_tcp(
         tokens=tokens,
         origins=origins,
         names_this_machine=is_loopback_address(address.host),
-        check_user=None if own_user is None else partial(_check_tcp, own_user),
     )
     listener = _Listener(conversation, limits, admission)
     server = await serve(listener.converse, address.host, address.port, **listener.options)
@@ -182,22 +179,18 @@ async def listen_tcp(
 
 @asynccontextmanager
 async def listen_unix(
-    address: UnixAddress,
-    conversation: Conversation,
-    limits: WebSocketLimits,
-    own_user: OwnUser | None = None,
+    address: UnixAddress, conversation: Conversation, limits: WebSocketLimits
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on a Unix socket while the context lasts.
 
-    Only the user may connect; with `own_user` not even root. A socket file that a dead server left
+    Only the user may connect, not even root. A socket file that a dead server left
     behind is replaced; one that somebody listens on is not.
 
     Raises:
         OSError: the path cannot be bound, or is in use, or others could put a socket in its place.
         LoadFailed: what makes the socket cannot be imported.
     """
-    check_user = None if own_user is None else partial(_check_unix, own_user)
-    listener = _Listener(conversation, limits, Admission(check_user=check_user))
+    listener = _Listener(conversation, limits, Admission())
     path = address.path
     bound = (await load(_binding))(path)
     try:
@@ -218,25 +211,10 @@ def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Su
     return SUBPROTOCOL if SUBPROTOCOL in offered else None
 
 
-async def _check_tcp(own_user: OwnUser, connection: ServerConnection) -> None:
-    there = connection.remote_address
-    # The owner of a connection from another machine is that machine's to tell. Such a connection
-    # comes only where a token is needed.
-    if there is None or is_loopback_address(there[0]):
-        await own_user.check_tcp(there, connection.local_address)
-
-
 def _binding() -> Callable[[Path], socket.socket]:
     from app_server.transport.socket_file import bind_socket
 
     return bind_socket
-
-
-async def _check_unix(own_user: OwnUser, connection: ServerConnection) -> None:
-    number = connection.transport.get_extra_info("socket").fileno()
-    # What event loops hand out as a socket does not have every method of one.
-    with socket.fromfd(number, socket.AF_UNIX, socket.SOCK_STREAM) as accepted:
-        own_user.check_unix(accepted)
 
 
 @asynccontextmanager

@@ -73,9 +73,10 @@ async def test_a_request_that_does_not_end_is_cut_off(
 async def test_a_client_that_leaves_within_its_request_is_no_error_of_the_server(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    left = asyncio.Event()
+    reached, left = asyncio.Event(), asyncio.Event()
 
     async def reads(scope: Any, receive: Any, send: Any) -> None:
+        reached.set()
         try:
             await Request(scope, receive).body()
         finally:
@@ -84,8 +85,9 @@ async def test_a_client_that_leaves_within_its_request_is_no_error_of_the_server
     async with serve_on_loopback(reads) as port:
         _, writer = await asyncio.open_connection(HOST, port)
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345")
-        await writer.drain()
-        writer.close()
         with anyio.fail_after(WAIT_S):
+            # Who has gone before it was asked who it is is nobody's client.
+            await reached.wait()
+            writer.close()
             await left.wait()
     assert caplog.messages == []

@@ -1,30 +1,28 @@
 """transport: other users of this machine are refused over TCP, and who they are is found out."""
 
-import asyncio
 import os
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import anyio.to_thread
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from app_server.http.peer_user import own_user, tables
+from app_server.http.peer_user.diag import asked_owner
+from app_server.http.peer_user.errors import OtherUser, UserUnknown
+from app_server.http.peer_user.own_user import OVERFLOW_UID, check_tcp, refusal_of_stranger
+from app_server.http.peer_user.tables import Tables, owner_in
 from app_server.transport.address import TcpAddress
-from app_server.transport.peer_user import own_user, tables
-from app_server.transport.peer_user.diag import asked_owner
-from app_server.transport.peer_user.errors import OtherUser, UserUnknown
-from app_server.transport.peer_user.own_user import OVERFLOW_UID, OwnUser
-from app_server.transport.peer_user.tables import Tables, owner_in
 from tests.support.harness import WAIT_S, claim, serve
-
-STRANGER = 4242
+from tests.support.other_user import done_as, exchanged, other_user
 
 REFUSED = (
     "This server belongs to another user of this machine. It talks to its own user alone, unless "
@@ -36,44 +34,30 @@ HEAD = (
     "inode\n"
 )
 
-ASK = """
-import encodings.idna, http.client, os, sys
-# What is imported later may be out of this user's reach.
-if (uid := int(sys.argv[1])) != os.getuid():
-    os.setuid(uid)
-upgrade = {
-    "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
-    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-}
-for path, headers in (("/", upgrade), ("/readyz", {})):
-    connection = http.client.HTTPConnection(sys.argv[2])
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    print(answer.status, answer.read().decode().strip())
-    connection.close()
-"""
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
 
 
 @pytest.fixture
 def another(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return the user of a process that is a stranger to the server of this test.
-
-    Only root can start one as another user; for others the server is made to be somebody else.
-    """
-    if os.getuid() == 0:
-        return STRANGER
-    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
-    return os.getuid()
+    """Return the user of a process that is a stranger to the server of this test."""
+    return other_user(monkeypatch)
 
 
 async def ask(uid: int, url: str) -> list[str]:
     """Ask for an upgrade, and for readiness, as a process of this user; gives both answers."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", ASK, str(uid), url.removeprefix("ws://")),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    return output.decode().splitlines()
+    parts = urlsplit(url)
+    family = socket.AF_INET6 if ":" in (parts.hostname or "") else socket.AF_INET
+    answers = []
+    for path, headers in ((b"/", UPGRADE), (b"/readyz", b"")):
+        request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (path, headers)
+        exchange = partial(exchanged, family, (parts.hostname, parts.port), request)
+        answer = await anyio.to_thread.run_sync(done_as, uid, exchange)
+        head, _, body = answer.partition("\r\n\r\n")
+        answers.append(f"{head.split()[1]} {body.strip()}")
+    return answers
 
 
 # Whole connections.
@@ -255,26 +239,64 @@ def test_a_look_is_bounded_in_bytes_and_in_time(
     ],
 )
 async def test_only_the_own_user_passes(
-    write: Write, monkeypatch: pytest.MonkeyPatch, uid: int, outcome: type[Exception] | None
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    uid: int,
+    outcome: type[Exception] | None,
 ) -> None:
+    use_map(monkeypatch, tmp_path / "map", None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    own = OwnUser(write(HEAD + row(THERE, HERE, uid=uid)))
+    own = write(HEAD + row(THERE, HERE, uid=uid))
     if outcome is None:
-        await own.check_tcp(CLIENT, SERVER)
+        await check_tcp(CLIENT, SERVER, own)
         return
     with pytest.raises(outcome):
-        await own.check_tcp(CLIENT, SERVER)
+        await check_tcp(CLIENT, SERVER, own)
 
 
+@pytest.mark.parametrize("uid_map", ["0 1000 1\n", "0 100000 65536\n", None])
 async def test_a_user_who_cannot_be_distinguished_from_others_does_not_pass(
-    write: Write, monkeypatch: pytest.MonkeyPatch
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uid_map: str | None
 ) -> None:
+    use_map(monkeypatch, tmp_path / "map", uid_map)
     monkeypatch.setattr(os, "geteuid", lambda: OVERFLOW_UID)
-    own = OwnUser(write(HEAD + row(THERE, HERE, uid=OVERFLOW_UID)))
+    own = write(HEAD + row(THERE, HERE, uid=OVERFLOW_UID))
     with pytest.raises(UserUnknown):
-        await own.check_tcp(CLIENT, SERVER)
-    with pytest.raises(UserUnknown, match="the connection has gone"):
-        await own.check_tcp(None, SERVER)
+        await check_tcp(CLIENT, SERVER, own)
+
+
+async def test_where_every_user_is_known_the_last_one_is_a_user_like_others(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Containers are run as `nobody`; what listens there for the server itself lets it in."""
+    use_map(monkeypatch, tmp_path / "map", "         0          0 4294967295\n")
+    own = write(HEAD + row(THERE, HERE, uid=OVERFLOW_UID))
+    with pytest.raises(OtherUser):
+        await check_tcp(CLIENT, SERVER, own)
+    monkeypatch.setattr(os, "geteuid", lambda: OVERFLOW_UID)
+    await check_tcp(CLIENT, SERVER, own)
+
+
+def use_map(monkeypatch: pytest.MonkeyPatch, path: Path, text: str | None) -> None:
+    """Have a map of users be that of this process; None: it cannot be read."""
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(own_user, "UID_MAP", path)
+
+
+async def test_a_connection_that_has_gone_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        with closing(socket.create_connection(listener.getsockname())):
+            accepted, _ = listener.accept()
+        accepted.close()
+        assert await refusal_of_stranger(accepted) == (
+            "This server cannot tell which user connects: the connection has gone. "
+            f"{own_user.HOW_TO_LET_IN}\n"
+        )
+    assert caplog.messages == [
+        "refused a connection whose user is unknown: the connection has gone"
+    ]
 
 
 # Real sockets, both ways of finding out.
@@ -327,18 +349,15 @@ def test_both_ways_see_the_user_who_made_the_socket(
     owner_of: Callable[[Any, Any], int], another: int
 ) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        port = listener.getsockname()[1]
-        dial = (
-            "import encodings.idna, os, socket, sys\n"
-            f"if os.getuid() != {another}: os.setuid({another})\n"
-            f"c = socket.create_connection(('127.0.0.1', {port})); sys.stdin.read()"
-        )
-        command = [sys.executable, "-c", dial]
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-            accepted, there = listener.accept()
-            with closing(accepted):
-                assert owner_of(there, accepted.getsockname()) == another
-            process.communicate()
+
+        def seen() -> bytes:
+            # The other end is of the child alone, and this one is as visible from there.
+            with socket.socket() as client:
+                client.connect(listener.getsockname())
+                accepted, there = listener.accept()
+                return str(owner_of(there, accepted.getsockname())).encode()
+
+        assert done_as(another, seen) == str(another)
 
 
 async def test_the_tables_decide_where_the_kernel_cannot_be_asked(
@@ -347,5 +366,5 @@ async def test_the_tables_decide_where_the_kernel_cannot_be_asked(
     def refused(*_: object) -> socket.socket:
         raise PermissionError
 
-    monkeypatch.setattr("app_server.transport.peer_user.diag.socket.socket", refused)
-    await OwnUser(write(HEAD + row(THERE, HERE, uid=os.geteuid()))).check_tcp(CLIENT, SERVER)
+    monkeypatch.setattr("app_server.http.peer_user.diag.socket.socket", refused)
+    await check_tcp(CLIENT, SERVER, write(HEAD + row(THERE, HERE, uid=os.geteuid())))

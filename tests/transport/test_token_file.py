@@ -1,10 +1,9 @@
 """transport: the token that a server writes for programs of its own user."""
 
-import asyncio
+import errno
 import os
 import signal
 import stat
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ import pytest
 from app_server.transport.auth.token_file import token_file
 from app_server.transport.guards import ListenerGuards
 from tests.support.harness import claim, serve
+from tests.support.other_user import done_as, other_user
 from tests.support.processes import running
 from tests.support.wire.handshakes import Answer, bearer, handshake
 
@@ -68,27 +68,18 @@ def reachable() -> Iterator[Path]:
         yield Path(folder)
 
 
-READ = """
-import os, sys
-os.setuid(4242)
-try:
-    print(open(sys.argv[1]).read())
-except OSError as exc:
-    print(type(exc).__name__)
-"""
-
-
 @pytest.mark.process
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 @claim("listener:token-file")
-async def test_another_user_cannot_read_the_file(tmp_path: Path, reachable: Path) -> None:
+async def test_another_user_cannot_read_the_file(
+    tmp_path: Path, reachable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = reachable / "token"
     async with serve(tmp_path, guards=ListenerGuards(token_file=path)):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", READ, str(path)), stdout=asyncio.subprocess.PIPE
-        )
-        output, _ = await process.communicate()
-    assert output == b"PermissionError\n"
+        assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (0o600, os.getuid())
+        if os.getuid() == 0:
+            stranger = other_user(monkeypatch)
+            refused = done_as(stranger, lambda: b"%d" % os.open(path, os.O_RDONLY))
+            assert refused == f"PermissionError {errno.EACCES}"
 
 
 def test_a_second_server_does_not_take_the_file_over(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """transport: a Unix socket is for its owner alone, and the kernel says who that is."""
 
-import asyncio
 import errno
 import os
 import re
@@ -10,43 +9,33 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 
 from app_server.doctor.machine import Machine
 from app_server.doctor.ports import check_ports
+from app_server.http.peer_user import own_user
+from app_server.http.peer_user.errors import OtherUser, UserUnknown
+from app_server.http.peer_user.own_user import OVERFLOW_UID, check_unix
 from app_server.transport import socket_file
 from app_server.transport.address import UnixAddress
-from app_server.transport.peer_user.errors import OtherUser, UserUnknown
-from app_server.transport.peer_user.own_user import OVERFLOW_UID, OwnUser
 from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, TOO_LONG
 from tests.support.harness import claim, serve
+from tests.support.other_user import STRANGER, done_as, exchanged, other_user
 from tests.support.wire.handshakes import Answer, handshake
-
-STRANGER = 4242
 
 REFUSED = (
     "This server belongs to another user of this machine. It talks to its own user alone, unless "
     "its config.toml has refuse_other_users = false.\n"
 )
 
-ASK = """
-import os, socket, sys
-if (uid := int(sys.argv[1])) != os.getuid():
-    os.setuid(uid)
-client = socket.socket(socket.AF_UNIX)
-try:
-    client.connect(sys.argv[2])
-except OSError as exc:
-    print(type(exc).__name__)
-    sys.exit()
-client.sendall(
-    b"GET / HTTP/1.1\\r\\nHost: x\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n"
-    b"Sec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n"
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
-print(client.recv(4096).decode().split("\\r\\n")[0])
-"""
 
 
 @pytest.fixture
@@ -59,23 +48,14 @@ def reachable() -> Iterator[Path]:
 
 @pytest.fixture
 def another(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return the user of a process that is a stranger to the server of this test.
-
-    Only root can start one as another user; for others the server is made to be somebody else.
-    """
-    if os.getuid() == 0:
-        return STRANGER
-    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
-    return os.getuid()
+    """Return the user of a process that is a stranger to the server of this test."""
+    return other_user(monkeypatch)
 
 
 async def ask(uid: int, path: Path) -> str:
     """Ask for an upgrade as a process of this user; gives the first line of the answer."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", ASK, str(uid), str(path)), stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await process.communicate()
-    return output.decode().strip()
+    exchange = partial(exchanged, socket.AF_UNIX, str(path), UPGRADE)
+    return (await anyio.to_thread.run_sync(done_as, uid, exchange)).split("\r\n")[0]
 
 
 @pytest.mark.process
@@ -86,7 +66,7 @@ async def test_another_user_is_refused_also_where_the_file_lets_everybody_in(
     path = reachable / "socket"
     async with serve(tmp_path, listen=[UnixAddress(path)]):
         if os.getuid() == 0:
-            assert await ask(another, path) == "PermissionError"
+            assert await ask(another, path) == f"PermissionError {errno.EACCES}"
         path.chmod(0o666)
         assert await ask(another, path) == "HTTP/1.1 403 Forbidden"
 
@@ -207,12 +187,12 @@ def test_the_user_of_a_connection_is_the_one_who_made_it(
         client.connect(str(tmp_path / "socket"))
         accepted, _ = listener.accept()
         with closing(accepted):
-            OwnUser().check_unix(accepted)
+            check_unix(accepted)
             monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
             with pytest.raises(OtherUser, match=str(os.getuid())):
-                OwnUser().check_unix(accepted)
+                check_unix(accepted)
         with pytest.raises(UserUnknown, match="the kernel does not name its user"):
-            OwnUser().check_unix(accepted)
+            check_unix(accepted)
 
 
 def test_a_user_of_another_namespace_is_nobody_in_particular(
@@ -222,9 +202,10 @@ def test_a_user_of_another_namespace_is_nobody_in_particular(
         def getsockopt(self, *_: int) -> bytes:  # type: ignore[override]
             return b"".join(number.to_bytes(4, sys.byteorder) for number in (0, OVERFLOW_UID, 0))
 
+    monkeypatch.setattr(own_user, "UID_MAP", Path("/nonexistent"))
     monkeypatch.setattr(os, "geteuid", lambda: OVERFLOW_UID)
     with (
         closing(Connection(socket.AF_UNIX)) as connection,
         pytest.raises(UserUnknown, match="not one of this user namespace"),
     ):
-        OwnUser().check_unix(connection)
+        check_unix(connection)

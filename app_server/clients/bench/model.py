@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from app_server.http.peer_user.own_user import refusal_of_stranger
+
 FLOOD_CHARS = 500_000
 """Of each delta of a flood."""
 HUGE_CHARS = 20_000_000
@@ -117,8 +119,10 @@ async def flood(writer: asyncio.StreamWriter) -> None:
 
 
 async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer one connection's requests."""
+    """Answer one connection's requests, if it is of this user."""
     try:
+        if await refusal_of_stranger(writer.get_extra_info("socket")):
+            raise ConnectionAbortedError
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)

@@ -1,7 +1,8 @@
 """Who may talk to the inspector: pages that it served itself and that know its token. No I/O.
 
 Any page in the user's browser can send requests to a loopback port. `Host` and `Origin` tell ours
-from others, and the token tells this user from other users of the machine.
+from others, and the token the browser that was given the address. Other users of the machine are
+refused beside that (run.py).
 Source: docs/inspector.md, "Access"; RFC 6454, section 7 (Origin).
 """
 

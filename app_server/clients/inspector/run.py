@@ -26,6 +26,7 @@ from app_server.clients.inspector.access import PROTOCOL, Access
 from app_server.clients.inspector.relay import relay
 from app_server.clients.inspector.site import HEADER, File, content_security_policy, read_site
 from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES
+from app_server.http.peer_user.own_user import refusal_of_stranger
 
 logger = logging.getLogger(__name__)
 
@@ -98,9 +99,15 @@ class _Pages:
         self._open = 0
         self.sockets = 0
 
-    def before_upgrade(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def before_upgrade(
+        self, connection: ServerConnection, request: Request
+    ) -> Response | None:
         if not self._access.is_ours(request.headers):
             return _refuse(http.HTTPStatus.FORBIDDEN)
+        if text := await refusal_of_stranger(connection.transport.get_extra_info("socket")):
+            return _response(
+                http.HTTPStatus.FORBIDDEN, "text/plain; charset=utf-8", text.encode(), HEADER
+            )
         path = request.path.partition("?")[0]
         if path != WIRE:
             return self._file(path)

@@ -31,9 +31,12 @@ from app_server.clients.receiver.router.wire import (
     parse_frame,
     render_frame,
 )
+from app_server.http.peer_user.own_user import refusal_of_stranger
 from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
+
+HOW_TO_LET_IN = "It talks to its own user alone."
 
 PAGE = 100
 """Signals that are read from the store at a time."""
@@ -80,10 +83,15 @@ class DemoRouter:
             server.close()
             await server.wait_closed()
 
-    def _before_upgrade(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def _before_upgrade(
+        self, connection: ServerConnection, request: Request
+    ) -> Response | None:
         given = request.headers.get("Authorization", "")
         if "Origin" in request.headers:
             return connection.respond(http.HTTPStatus.FORBIDDEN, "Not for web pages.\n")
+        accepted = connection.transport.get_extra_info("socket")
+        if text := await refusal_of_stranger(accepted, HOW_TO_LET_IN):
+            return connection.respond(http.HTTPStatus.FORBIDDEN, text)
         if not hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode()):
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "The key is missing.\n")
         if _session(request.path) is None:

@@ -1,7 +1,8 @@
 """The exec server: runs processes for the clients that connect to it.
 
 Whoever connects may run anything this user may. So web pages are refused, a token is compared
-where one is set, and a client that goes takes its processes with it.
+where one is set, other users of the machine are refused where none is, and a client that goes takes
+its processes with it.
 Source: docs/environments.md.
 """
 
@@ -43,6 +44,7 @@ from app_server.host.exec.server.relay import Child, Relay
 from app_server.host.exec.server.served import ServedChild
 from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
+from app_server.http.peer_user.own_user import refusal_of_stranger
 from app_server.permissions.confinement.places import places_of_machine
 from protocol.exec.processes import (
     ExecEnvironmentInfoResponse,
@@ -60,6 +62,8 @@ logger = logging.getLogger(__name__)
 
 PING_S = 20.0
 """Between pings, and for the pong; then the other side counts as gone."""
+
+HOW_TO_LET_IN = "It talks to its own user alone, unless it has a token."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class ExecSettings:
     """An IP address."""
     port: int
     token: str | None = field(default=None, repr=False)
-    """What clients must show; None: nothing."""
+    """What clients must show; None: nothing, if they are processes of this user."""
     limits: ExecLimits = field(default_factory=ExecLimits)
 
 
@@ -132,12 +136,16 @@ class ExecServer:
                 await self.machine.commands.aclose()
                 await self.machine.processes.aclose()
 
-    def _before_upgrade(self, socket: ServerConnection, request: Request) -> Response | None:
+    async def _before_upgrade(self, socket: ServerConnection, request: Request) -> Response | None:
         if "Origin" in request.headers:
             logger.warning("refused a request with an Origin header")
             return socket.respond(
                 http.HTTPStatus.FORBIDDEN, "This server does not talk to web pages.\n"
             )
+        if self._settings.token is None:
+            accepted = socket.transport.get_extra_info("socket")
+            if text := await refusal_of_stranger(accepted, HOW_TO_LET_IN):
+                return socket.respond(http.HTTPStatus.FORBIDDEN, text)
         if not self._is_let_in(request.headers.get_all("Authorization")):
             return socket.respond(http.HTTPStatus.UNAUTHORIZED, "A bearer token is needed.\n")
         if self._connections >= self.limits.max_connections:

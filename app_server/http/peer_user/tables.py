@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app_server.transport.peer_user.errors import UserUnknown
+from app_server.http.peer_user.errors import UserUnknown
 
 LOOK_S = 5.0
 """For one look. 72,000 sockets take 0.05 s, at times 0.4 s."""
@@ -38,6 +38,9 @@ class Tables:
     """Where the system shows its connections."""
 
     folder: Path = Path("/proc/net")
+
+
+SYSTEM_TABLES = Tables()
 
 
 def owner_in(tables: Tables, there: SocketAddress, here: SocketAddress) -> int:

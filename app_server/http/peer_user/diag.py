@@ -7,7 +7,7 @@ import ipaddress
 import socket
 import struct
 
-from app_server.transport.peer_user.tables import SocketAddress, plain_address
+from app_server.http.peer_user.tables import SocketAddress, plain_address
 
 NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
