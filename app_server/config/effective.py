@@ -11,6 +11,7 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config.default_provider import chooses_no_provider, with_openai
+from app_server.config.masking import refuse_marks
 from app_server.config.reading import (
     profile_file,
     read_config,
@@ -103,8 +104,11 @@ class Configuration:
 
         Raises:
             ConfigError: a file cannot be read or is not TOML, a demand makes no sense, a profile is
-                chosen in the older way, or a key is unknown and that is an error.
+                chosen in the older way, an override has the mark of a secret, or a key is unknown
+                and that is an error.
         """
+        if overrides:
+            refuse_marks(Config({}).override(overrides).document)
         if self._is_strict and overrides:
             refuse = (await load(_unknown_keys)).refuse_unknown_overrides
             refuse(Config({}).override(overrides).document, "the `config` of the request")

@@ -354,7 +354,8 @@ WebSearchProvider = TypeAliasType(
 
 
 class Config(SnakeModel, extra="allow"):
-    """Settings in force, under their names in `config.toml`; others than these may be present."""
+    """Settings in force, under their names in `config.toml`; all others that are known are members too,
+    in the form of the file, and null where nothing is set."""
 
     model: str | None = None
     review_model: str | None = None
@@ -407,7 +408,7 @@ class ConfigLayer(WireModel):
 
 
 class ConfigReadResponse(WireModel):
-    """The settings in force, without anything that could be a secret."""
+    """The settings in force, with `[redacted]` in the place of each secret."""
 
     config: Config
     origins: dict[str, ConfigLayerMetadata]

@@ -1438,7 +1438,10 @@ export type ComputerUseWindowsRequirements = {
   exes: Array<ComputerUseWindowsExeRequirement> | null;
 };
 
-/** Settings in force, under their names in `config.toml`; others than these may be present. */
+/**
+ * Settings in force, under their names in `config.toml`; all others that are known are members too,
+ * in the form of the file, and null where nothing is set.
+ */
 export type Config = {
   model: string | null;
   /** Model for `review/start`; null means the thread's own. */
@@ -1563,7 +1566,7 @@ export type ConfigReadParams = {
   cwd?: string | null;
 };
 
-/** The settings in force, without anything that could be a secret. */
+/** The settings in force, with `[redacted]` in the place of each secret. */
 export type ConfigReadResponse = {
   config: Config;
   /** The layer that decided a setting, by the setting's dotted path. */

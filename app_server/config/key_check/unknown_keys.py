@@ -59,6 +59,12 @@ def unknown_keys(document: Document) -> Iterator[UnknownKey]:
     return _unknown(document, _ANYBODYS, _OURS, ())
 
 
+def known_part(document: Document) -> Document:
+    """Copy what of a document stands at keys that are in a list of known_keys.py."""
+    part: Document = _known(document, _ANYBODYS)
+    return part
+
+
 def keys_without_effect(document: Document) -> Iterator[KeyPath]:
     """Find the keys by which Codex does what this server does not do."""
     for path in WITHOUT_EFFECT:
@@ -143,6 +149,22 @@ def _unknown(value: Any, tree: Tree, ours: Tree, above: KeyPath) -> Iterator[Unk
                     yield from _unknown(inner, below, _below(ours, key) or {}, (*above, key))
 
 
+def _known(value: Any, tree: Tree) -> Any:
+    if not tree:
+        return value
+    match value:
+        case list():
+            return [_known(element, tree) for element in value]
+        case dict():
+            found = {key: (inner, _below(tree, key)) for key, inner in value.items()}
+            return {
+                key: _known(inner, below)
+                for key, (inner, below) in found.items()
+                if below is not None
+            }
+    return value
+
+
 def _below(tree: Tree, key: str) -> Tree | None:
     return tree.get(key, tree.get(EACH))
 
@@ -168,3 +190,6 @@ def _tree(paths: Sequence[str]) -> Tree:
 
 _OURS = _tree(KNOWN)
 _ANYBODYS = _tree([*KNOWN, *WITHOUT_EFFECT, *OF_OTHER_PROGRAMS])
+
+FIRST_KEYS: Sequence[str] = sorted(_ANYBODYS)
+"""The known keys that stand in no table, and the names of the tables."""

@@ -1,23 +1,32 @@
 """The settings in force as clients are shown them: layer by layer, and where each comes from.
 
-What could be a secret is in none of it: servers and providers have headers and variables.
-Source: docs/config.md, "Layers".
+Secrets are in none of it, and neither is what stands at a key that is known to nobody.
+Source: docs/config.md, "What clients are shown".
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from app_server.accounts.settings import CHATGPT_BASE_URL, AccountSettings
 from app_server.config.default_provider import default_provider_id
+from app_server.config.editing.keys import value_at
 from app_server.config.effective import Configuration
+from app_server.config.key_check.unknown_keys import FIRST_KEYS, known_part
+from app_server.config.masking import masked
 from app_server.config.places import KeyPath
 from app_server.config.trust import read_trust
 from app_server.config.values import Config, Document
+from app_server.handlers.settings.feature_table import FEATURES
+from app_server.permissions.environment import CommandSettings, EnvironmentPolicy
 from app_server.permissions.project_config import ProjectLayer
 from app_server.sessions.settings import configured_approval_policy
+from app_server.sessions.surroundings.agents_files import AgentsSettings
 from app_server.turns.model.catalogue.providers import default_model
 from protocol.server.config import Config as EffectiveConfig
 from protocol.server.config import (
@@ -28,7 +37,7 @@ from protocol.server.config import (
     UserConfigLayerSource,
 )
 
-SHOWN_KEYS = (
+REQUIRED = (
     "model",
     "review_model",
     "model_context_window",
@@ -43,10 +52,8 @@ SHOWN_KEYS = (
     "service_tier",
     "web_search",
 )
-"""Settings that cannot hold a secret and have a place on the wire."""
-
-SHOWN_TABLES = (*SHOWN_KEYS, "projects")
-"""What of a layer clients are shown."""
+"""Settings that must fit. Of other members with a type of their own a wrong value is shown as null:
+what needs the setting goes on without it, or refuses it by itself."""
 
 MAX_ORIGINS = 1000
 """Values whose origin is given; an answer must fit into a message."""
@@ -67,24 +74,79 @@ class Layer(NamedTuple):
 
 
 def effective_config(config: Config) -> EffectiveConfig:
-    """Show the settings in force.
+    """Show the settings in force: all known keys; null, or what is usual, where nothing is set.
 
     Raises:
-        ConfigError: one of them does not fit.
+        ConfigError: one of those that must fit does not.
     """
     provider_id = default_provider_id(config)
-    shown = {key: config.document.get(key) for key in SHOWN_KEYS}
+    document = shown_part(config.document)
+    shown = {**dict.fromkeys(FIRST_KEYS), **_usual(), **document}
     shown["model_provider"] = provider_id
     shown["model"] = default_model(config, provider_id)
     shown["approval_policy"] = configured_approval_policy(config.view())
     trust = read_trust(config)
     shown["projects"] = {folder: {"trust_level": level} for folder, level in trust.items()} or None
+    shown["features"] = _with_usual(_usual_features(document), shown["features"])
+    policy = asdict(EnvironmentPolicy())
+    shown["shell_environment_policy"] = _with_usual(policy, shown["shell_environment_policy"])
+    if isinstance(value_at(document, ("tools", "web_search")), bool):
+        # Short for `web_search`; the member of the wire is a table.
+        shown["tools"] = {**document["tools"], "web_search": None}
     try:
         return EffectiveConfig.model_validate(shown)
     except ValidationError as exc:
-        problem = exc.errors(include_url=False, include_input=False)[0]
-        path = tuple(str(part) for part in problem["loc"])
-        raise config.error(path, problem["msg"]) from exc
+        for problem in exc.errors(include_url=False, include_input=False):
+            path = tuple(str(part) for part in problem["loc"])
+            if path[0] in REQUIRED:
+                raise config.error(path, problem["msg"]) from exc
+            shown[path[0]] = None
+    return EffectiveConfig.model_validate(shown)
+
+
+def shown_part(document: Document) -> Document:
+    """Copy what of a document clients are shown."""
+    part: Document = plain(masked(known_part(document)))
+    return part
+
+
+def _usual() -> Document:
+    """Return what is in force where nothing is set, of what is not null then."""
+    agents = AgentsSettings()
+    return {
+        "allow_login_shell": CommandSettings().allow_login_shell,
+        "chatgpt_base_url": CHATGPT_BASE_URL,
+        "cli_auth_credentials_store": AccountSettings().store,
+        "include_apps_instructions": True,
+        "marketplaces": {},
+        "mcp_oauth_credentials_store": "auto",
+        "mcp_servers": {},
+        "model_providers": {},
+        "plugins": {},
+        "project_doc_fallback_filenames": agents.fallbacks,
+        "project_doc_max_bytes": agents.max_bytes,
+        "project_root_markers": agents.root_markers,
+    }
+
+
+def _usual_features(document: Document) -> Document:
+    """Return each feature of this server, on as it is by default or by an older name."""
+    return {
+        feature.names[0]: next(
+            (
+                value
+                for name in feature.names
+                if (value := value_at(document, ("features", name))) is not None
+            ),
+            feature.default,
+        )
+        for feature in FEATURES
+    }
+
+
+def _with_usual(usual: Document, table: Any) -> Any:
+    """Put a table over what is usual; what stands in its place is shown as it is."""
+    return {**usual, **table} if isinstance(table, dict) else table or usual
 
 
 def layers_of(
@@ -121,12 +183,11 @@ def layers_of(
 
 
 def shown_layer(layer: Layer) -> ConfigLayer:
-    """Show what of a layer cannot be a secret."""
-    config = {key: plain(layer.document[key]) for key in SHOWN_TABLES if key in layer.document}
+    """Show what of a layer is known and no secret."""
     return ConfigLayer(
         name=layer.source,
         version=layer.metadata.version,
-        config=config,
+        config=shown_part(layer.document),
         disabled_reason=layer.disabled_reason,
     )
 
@@ -138,11 +199,10 @@ def origins_of(layers: Sequence[Layer]) -> dict[str, ConfigLayerMetadata]:
         if layer.disabled_reason is not None:
             continue
         metadata = layer.metadata
-        for key in SHOWN_TABLES:
-            for path in _leaves((key,), layer.document.get(key, {})):
-                if len(origins) == MAX_ORIGINS:
-                    return origins
-                origins.setdefault(".".join(path), metadata)
+        for path in _leaves((), known_part(layer.document)):
+            if len(origins) == MAX_ORIGINS:
+                return origins
+            origins.setdefault(".".join(path), metadata)
     return origins
 
 
@@ -168,12 +228,14 @@ def version_of(document: Document) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Make a value of TOML one of JSON: dates and times become texts."""
+    """Make a value of TOML one of JSON: dates and times, `inf` and `nan` become texts."""
     match value:
         case dict():
             return {key: plain(inner) for key, inner in value.items()}
         case list():
             return [plain(inner) for inner in value]
+        case float() if not math.isfinite(value):
+            return str(value)
         case None | bool() | int() | float() | str():
             return value
     return str(value)

@@ -21,6 +21,7 @@ from app_server.config.editing.keys import (
     value_at,
 )
 from app_server.config.key_check.unknown_keys import refuse_unknown_overrides
+from app_server.config.masking import refuse_marks
 from app_server.config.values import Config, ConfigError, Document
 from app_server.handlers.errors import settings_failures
 from app_server.handlers.services import Services
@@ -28,10 +29,9 @@ from app_server.handlers.settings.check import check_settings
 from app_server.handlers.settings.file_changes import config_refusal, reload_threads
 from app_server.handlers.settings.hook_trust import with_parts
 from app_server.handlers.settings.layers import (
-    SHOWN_TABLES,
     Layer,
     layers_of,
-    plain,
+    shown_part,
     version_of,
 )
 from app_server.rpc.context import RequestContext, Routes
@@ -44,9 +44,6 @@ from protocol.server.config import (
     OverriddenMetadata,
     UserConfigLayerSource,
 )
-
-FREE_TABLES = (*SHOWN_TABLES, "features")
-"""Of these a value in force is shown; others may hold secrets that came another way."""
 
 EDIT_S = 20.0
 """For the values of one request, without the last; a change in a file of 100 KB takes 1.3 s."""
@@ -93,7 +90,9 @@ class ConfigWriteHandlers:
         file, path = self._file(file_path)
         try:
             edits = with_parts(edits)
-        except BadEdit as exc:
+            for edit in edits:
+                refuse_marks(edit.value, split_key_path(edit.key_path))
+        except (BadEdit, ConfigError) as exc:
             raise config_refusal(str(exc)) from exc
         with settings_failures("failed to load configuration"):
             around = await self._configuration.read()
@@ -191,6 +190,6 @@ def _overridden(
             return OverriddenMetadata(
                 message=f"Overridden by {what}",
                 overriding_layer=over.metadata,
-                effective_value=plain(value) if path[0] in FREE_TABLES else None,
+                effective_value=value_at(shown_part(config.document), path),
             )
     return None

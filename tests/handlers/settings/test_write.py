@@ -12,6 +12,7 @@ import pytest
 from app_server.config.editing import file as config_file
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
+from app_server.config.masking import MARK
 from app_server.handlers.settings import write as config_write
 from app_server.handlers.settings.layers import MAX_ORIGINS, version_of
 from tests.support.harness import WireClient, WireError, claim, serve, stdio_server
@@ -101,18 +102,13 @@ async def test_layers_say_what_they_set_and_nothing_secret(tmp_path: Path) -> No
         # SHA-256 of the layer as JSON with sorted keys, as the reference has it.
         "version": "sha256:6121a1ac5354754a742bf15e609f65ba329a2058f40e173f3064eb2b3d0c1e64",
     }
+    masked = document_of(tmp_path)
+    masked["mcp_servers"]["s"]["env"]["KEY"] = MARK
+    masked["model_providers"]["other"]["http_headers"]["KEY"] = MARK
     assert shown["layers"] == [
         flagged
         | {"config": {"model": "over", "sandbox_workspace_write": {"network_access": True}}},
-        user
-        | {
-            "config": {
-                "model": "scripted",
-                "model_provider": "scripted",
-                "review_model": "r",
-                "sandbox_workspace_write": {"exclude_slash_tmp": True},
-            }
-        },
+        user | {"config": masked},
     ]
     assert shown["origins"] == {
         "model": flagged,
@@ -120,8 +116,14 @@ async def test_layers_say_what_they_set_and_nothing_secret(tmp_path: Path) -> No
         "review_model": user,
         "sandbox_workspace_write.exclude_slash_tmp": user,
         "sandbox_workspace_write.network_access": flagged,
+        "mcp_servers.s.command": user,
+        "mcp_servers.s.env.KEY": user,
+        "model_providers.other.http_headers.KEY": user,
+        **{
+            f"model_providers.scripted.{key}": user for key in masked["model_providers"]["scripted"]
+        },
     }
-    assert "hidden" not in str(shown)
+    assert "hidden-" not in str(shown)
 
 
 async def test_origins_are_bounded(tmp_path: Path) -> None:
@@ -310,9 +312,11 @@ async def test_a_file_that_is_not_there_is_made_for_its_owner_alone(tmp_path: Pa
 
 @claim("config:write-overridden")
 async def test_a_value_that_the_command_line_overrides_is_reported(tmp_path: Path) -> None:
-    flags = {"model": "over", "mcp_servers.s.command": "hidden"}
-    layer = {"model": "over", "mcp_servers": {"s": {"command": "hidden"}}}
-    async with serve(tmp_path, overrides=flags) as served, served.client() as client:
+    flags = {"model": "over", "mcp_servers.s.env.KEY": "hidden"}
+    layer = {"model": "over", "mcp_servers": {"s": {"env": {"KEY": "hidden"}}}}
+    config = '[mcp_servers.s]\ncommand = "c"\n'
+    started = serve(tmp_path, config=config, overrides=flags)
+    async with started as served, served.client() as client:
         overridden = {
             "message": "Overridden by session flags",
             "overridingLayer": {
@@ -330,8 +334,10 @@ async def test_a_value_that_the_command_line_overrides_is_reported(tmp_path: Pat
         assert error.message.startswith("Invalid configuration: invalid type: integer `5`")
         assert (await write(client, "model", "over"))["status"] == "ok"
         # What is in force may be a secret that came another way.
-        written = await write(client, "mcp_servers.s.command", "c")
-        assert written["overriddenMetadata"]["effectiveValue"] is None
+        written = await write(client, "mcp_servers.s.env.KEY", "c")
+        assert written["overriddenMetadata"]["effectiveValue"] == MARK
+        written = await write(client, "mcp_servers.s.env", {"KEY": "c"})
+        assert written["overriddenMetadata"]["effectiveValue"] == {"KEY": MARK}
         batch = {"edits": [value("review_model", "r"), value("model", "m")]}
         written = await client.call("config/batchWrite", batch)
         assert written["overriddenMetadata"] == overridden
