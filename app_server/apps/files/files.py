@@ -5,7 +5,15 @@ are not all uploaded is not made.
 Source: docs/apps.md, "Files".
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+import os
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +27,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
+from app_server.apps.files.schema import FileBounds
 from app_server.apps.files.upload import Content, UploadFailed, Uploads
 from protocol.model import Json, JsonObject
 
@@ -162,7 +171,7 @@ _Field: TypeAlias = tuple[str, Sequence[_Place]]
 async def upload_arguments(
     support: FileSupport,
     arguments: JsonObject,
-    file_params: Sequence[str],
+    file_params: Mapping[str, FileBounds],
     state: SandboxState | None,
     check: Callable[[], None],
 ) -> JsonObject:
@@ -173,7 +182,8 @@ async def upload_arguments(
     own: that of the call ends it. Cancelling stops before the next step; what was uploaded stays.
 
     Raises:
-        MCPError: -32602, a file cannot be read as it should; -32603, it cannot be uploaded.
+        MCPError: -32602, an argument has too many or too few files, or one that cannot be read as
+            it should; -32603, it cannot be uploaded.
     """
     fields = list(_fields(arguments, file_params))
     places = [place for _, places in fields for place in places]
@@ -194,16 +204,40 @@ async def upload_arguments(
     return uploaded
 
 
-def _fields(arguments: JsonObject, file_params: Sequence[str]) -> Iterator[_Field]:
-    for field in file_params:
+def _fields(arguments: JsonObject, file_params: Mapping[str, FileBounds]) -> Iterator[_Field]:
+    for field, bounds in file_params.items():
         value = arguments.get(field)
         if isinstance(value, str):
+            _check_bounds(field, [value], bounds)
             yield field, [_Place(field, None, value)]
-        elif isinstance(value, list) and value:
-            for index, element in enumerate(value):
-                if not isinstance(element, str):
-                    raise MCPError(INVALID_PARAMS, f"`{field}[{index}]` must be the path of a file")
-            yield field, [_Place(field, index, path) for index, path in enumerate(value)]
+        elif isinstance(value, list):
+            paths = [_path_at(field, index, element) for index, element in enumerate(value)]
+            _check_bounds(field, paths, bounds)
+            if paths:
+                yield field, [_Place(field, index, path) for index, path in enumerate(paths)]
+
+
+def _path_at(field: str, index: int, element: Json) -> str:
+    if not isinstance(element, str):
+        raise MCPError(INVALID_PARAMS, f"`{field}[{index}]` must be the path of a file")
+    return element
+
+
+def _check_bounds(field: str, paths: Sequence[str], bounds: FileBounds) -> None:
+    if len(paths) < bounds.min_items:
+        raise _bad_number(field, f"at least {bounds.min_items}", len(paths))
+    if bounds.max_items is not None and len(paths) > bounds.max_items:
+        raise _bad_number(field, f"at most {bounds.max_items}", len(paths))
+    if bounds.unique_items:
+        seen: dict[str, int] = {}
+        for index, path in enumerate(paths):
+            if (first := seen.setdefault(os.path.normpath(path), index)) != index:
+                text = f"`{field}[{index}]` is the same file as `{field}[{first}]`"
+                raise MCPError(INVALID_PARAMS, text)
+
+
+def _bad_number(field: str, rule: str, count: int) -> MCPError:
+    return MCPError(INVALID_PARAMS, f"`{field}` must have {rule} files, got {count}")
 
 
 @asynccontextmanager

@@ -4,12 +4,39 @@ Source: docs/apps.md, "Files".
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from protocol.model import Json, JsonObject
 
 SENTENCE = "The absolute path of a local file, which will be uploaded."
 
-_KEPT_OF_ARRAYS = ("minItems", "maxItems", "uniqueItems")
+
+@dataclass(frozen=True, slots=True)
+class FileBounds:
+    """How many files an argument has (JSON Schema 2020-12, Validation, 6.4)."""
+
+    min_items: int = 0
+    max_items: int | None = None
+    unique_items: bool = False
+
+    @classmethod
+    def of(cls, definition: JsonObject, name: str) -> Self:
+        """Read the bounds of an argument of a tool; a value of another type is no bound."""
+        part = _properties(definition).get(name)
+        if not isinstance(part, dict) or not _is_array(part):
+            return cls()
+        unique = part.get("uniqueItems") is True
+        return cls(_count(part, "minItems") or 0, _count(part, "maxItems"), unique)
+
+    def shown(self) -> JsonObject:
+        """Return the members of a schema that say so."""
+        shown: JsonObject = {"minItems": self.min_items} if self.min_items else {}
+        if self.max_items is not None:
+            shown["maxItems"] = self.max_items
+        if self.unique_items:
+            shown["uniqueItems"] = True
+        return shown
 
 
 def with_paths(definition: JsonObject, file_params: Sequence[str]) -> JsonObject:
@@ -18,21 +45,36 @@ def with_paths(definition: JsonObject, file_params: Sequence[str]) -> JsonObject
     Of what the schema said of them the description stays, with a sentence of ours behind it, and
     how many elements an array has.
     """
-    schema = definition.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(schema, dict) or not isinstance(properties, dict):
+    schema, properties = definition.get("inputSchema"), _properties(definition)
+    if not isinstance(schema, dict) or not properties:
         return definition
-    masked = {name: _path(properties[name]) for name in file_params if name in properties}
+    masked = {
+        name: _path(properties[name], FileBounds.of(definition, name))
+        for name in file_params
+        if name in properties
+    }
     return {**definition, "inputSchema": {**schema, "properties": {**properties, **masked}}}
 
 
-def _path(given: Json) -> JsonObject:
+def _properties(definition: JsonObject) -> JsonObject:
+    schema = definition.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties if isinstance(properties, dict) else {}
+
+
+def _count(part: JsonObject, key: str) -> int | None:
+    value = part.get(key)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count else None
+
+
+def _path(given: Json, bounds: FileBounds) -> JsonObject:
     part: JsonObject = given if isinstance(given, dict) else {}
     description = _described(part.get("description"))
     if not _is_array(part):
         return {"type": "string", "description": description}
-    kept = {key: part[key] for key in _KEPT_OF_ARRAYS if key in part}
-    return {"type": "array", "items": {"type": "string"}, **kept, "description": description}
+    items: JsonObject = {"type": "array", "items": {"type": "string"}}
+    return {**items, **bounds.shown(), "description": description}
 
 
 def _is_array(part: JsonObject) -> bool:

@@ -9,6 +9,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from app_server.apps.files.files import FileSupport, SandboxState, upload_arguments
+from app_server.apps.files.schema import FileBounds
 from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.inventory.inventory import AppTool
 from app_server.apps.inventory.names import Route
@@ -128,8 +129,10 @@ class ConnectorServer:
     async def _with_files(self, call: _Call) -> Json:
         if self._files is None or not isinstance(call.arguments, dict):
             return call.arguments
+        tool = call.tool
+        params = {name: FileBounds.of(tool.definition, name) for name in tool.file_params}
         return await upload_arguments(
-            self._files, call.arguments, call.tool.file_params, call.state, self._backing.check
+            self._files, call.arguments, params, call.state, self._backing.check
         )
 
 

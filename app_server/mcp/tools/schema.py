@@ -6,6 +6,7 @@ Source: docs/mcp.md, "Tools and the model".
 from protocol.model import Json, JsonObject
 
 _KEPT = frozenset({"type", "description", "enum", "required", "$ref"})
+_KEPT_OF_ARRAYS = ("minItems", "maxItems", "uniqueItems")
 _LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf")
 _MAPS_OF_SCHEMAS = ("properties", "$defs", "definitions")
 
@@ -35,6 +36,8 @@ def reduce_schema(schema: Json, depth: int = 0) -> JsonObject:
         reduced["items"] = reduce_schema(schema["items"], depth + 1)
     elif _allows_arrays(reduced.get("type")):
         reduced["items"] = {"type": "string"}
+    if _allows_arrays(reduced.get("type")):
+        reduced |= {key: schema[key] for key in _KEPT_OF_ARRAYS if key in schema}
     if isinstance(extra := schema.get("additionalProperties"), dict):
         reduced["additionalProperties"] = reduce_schema(extra, depth + 1)
     elif isinstance(extra, bool):

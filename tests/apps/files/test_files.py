@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from app_server.apps.files import files
 from app_server.apps.files.files import MAX_FILE_BYTES, MAX_FILES
-from protocol.model import JsonObject
+from protocol.model import Json, JsonObject
 from tests.support.apps.files.calls import TOKEN, open_desk
 from tests.support.apps.peer import returns
 from tests.support.harness import WAIT_S, claim
@@ -125,6 +125,55 @@ async def test_an_array_with_anything_but_paths_is_refused_before_anything_is_re
             "upload of `a` for `more[32]` failed: a call has at most 32 files",
         )
         assert desk.environment.pinned == []
+
+
+def two_files(**bounds: object) -> JsonObject:
+    array = {"type": "array", "items": {"type": "object"}, **bounds}
+    return {"type": "object", "properties": {"file": {"type": "object"}, "more": array}}
+
+
+@claim("apps:r3")
+@pytest.mark.parametrize(
+    ("bounds", "more", "refusal"),
+    [
+        ({"minItems": 2}, ["a"], "`more` must have at least 2 files, got 1"),
+        ({"minItems": 1}, [], "`more` must have at least 1 files, got 0"),
+        ({"minItems": 2}, "a", "`more` must have at least 2 files, got 1"),
+        ({"maxItems": 1}, ["a", "b"], "`more` must have at most 1 files, got 2"),
+        ({"maxItems": 0}, ["a"], "`more` must have at most 0 files, got 1"),
+        ({"uniqueItems": True}, ["a", "b", "a"], "`more[2]` is the same file as `more[0]`"),
+        ({"uniqueItems": True}, ["a", "./a"], "`more[1]` is the same file as `more[0]`"),
+    ],
+)
+async def test_an_array_out_of_its_bounds_is_refused_before_anything_is_read(
+    tmp_path: Path, bounds: JsonObject, more: Json, refusal: str
+) -> None:
+    async with open_desk(tmp_path, two_files(**bounds)) as desk:
+        (desk.folder / "a").write_bytes(b"a")
+        assert await desk.refusal({"file": "a", "more": more}) == (-32602, refusal)
+        assert desk.environment.pinned == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "more"),
+    [
+        ({"minItems": 2, "maxItems": 2, "uniqueItems": True}, ["a", "b"]),
+        ({"uniqueItems": False}, ["a", "a"]),
+        ({"minItems": True, "maxItems": -1, "uniqueItems": "x"}, ["a", "a"]),
+        ({"minItems": 2}, None),
+    ],
+)
+async def test_an_array_within_its_bounds_is_uploaded(
+    tmp_path: Path, bounds: JsonObject, more: Json
+) -> None:
+    async with open_desk(tmp_path, two_files(**bounds)) as desk:
+        for name in "ab":
+            (desk.folder / name).write_bytes(b"a")
+        await desk.send({"more": more})
+        [(_, sent)] = desk.served.pool.asked()
+        uploaded = sent["arguments"]["more"]
+        named = uploaded and [file["file_name"] for file in uploaded]
+        assert named == more
 
 
 @claim("apps:r3")

@@ -27,7 +27,7 @@ async def test_tools_with_files_ask_for_paths(tmp_path: Path) -> None:
             "more": {
                 "type": "array",
                 "items": {"type": "string"},
-                "maxItems": 9,
+                "maxItems": 40,
                 "description": SENTENCE,
             },
             "note": {"type": "string"},
@@ -54,6 +54,21 @@ async def test_without_file_support_tools_and_arguments_stay_as_they_are() -> No
             {"items": {}, "minItems": 1},
             {"type": "array", "items": {"type": "string"}, "minItems": 1},
         ),
+        (
+            {"type": "array", "minItems": 2, "maxItems": 3, "uniqueItems": True},
+            {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 2,
+                "maxItems": 3,
+                "uniqueItems": True,
+            },
+        ),
+        (
+            {"type": "array", "minItems": -1, "maxItems": "3", "uniqueItems": "yes"},
+            {"type": "array", "items": {"type": "string"}},
+        ),
+        ({"type": "object", "minItems": 2}, {"type": "string"}),
         (True, {"type": "string"}),
     ],
 )

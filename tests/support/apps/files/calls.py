@@ -25,7 +25,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "file": {"type": "object", "description": "A file.", "x": 1},
-        "more": {"type": "array", "items": {"type": "object"}, "maxItems": 9, "default": []},
+        "more": {"type": "array", "items": {"type": "object"}, "maxItems": 40, "default": []},
         "note": {"type": "string"},
     },
     "required": ["file"],
@@ -79,11 +79,13 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(tmp_path: Path, **store: Any) -> AsyncIterator[Desk]:
+async def open_desk(
+    tmp_path: Path, schema: JsonObject = SCHEMA, **store: Any
+) -> AsyncIterator[Desk]:
     folder = tmp_path / "folder"
     folder.mkdir()
     environment = FolderEnvironment(folder)
-    tool = listed("send", meta=FILES, inputSchema=SCHEMA)
+    tool = listed("send", meta=FILES, inputSchema=schema)
     async with FileStore(**store).serve() as files_store:
         support = FileSupport(environment, Uploads(target(files_store.api)))
         async with (
