@@ -69,6 +69,8 @@ class _Attempt:
     began_s: float
     live: bool = False
     """Whether what is kept on disk does not do."""
+    tried: anyio.Event = field(default_factory=anyio.Event)
+    """Set once it has succeeded, or failed for the first time."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     failure: AppsUnavailable | None = None
 
@@ -106,6 +108,7 @@ class Connection:
         self._fetched_s = float("-inf")
         self._attempt: _Attempt | None = None
         self._cooldowns = 0
+        self._has_looked = False
         self._scopes: set[anyio.CancelScope] = set()
         self._over = False
         self._is_kept = False
@@ -144,18 +147,21 @@ class Connection:
                 self._scopes.discard(scope)
 
     async def looked(self) -> None:
-        """Wait for the first attempt, however it ends; it begins now unless it has."""
+        """Wait until the first attempt has succeeded, or failed once; it begins now unless it has.
+
+        What is tried again after a failure is not waited for.
+        """
         if self._is_unlooked:
-            await self._begin().ended.wait()
+            await self._begin().tried.wait()
 
     @property
     def looking_since_s(self) -> float | None:
-        """When the first attempt began, in the time of the timer; None once it has ended."""
+        """When the first attempt began, in the time of the timer; None once it was `looked`."""
         return self._attempt.began_s if self._is_unlooked and self._attempt is not None else None
 
     @property
     def _is_unlooked(self) -> bool:
-        return self.published is None and not self._cooldowns
+        return self.published is None and not self._has_looked
 
     async def first(self) -> Published:
         """Return what is published, waiting for the first attempt if there is nothing yet.
@@ -218,7 +224,7 @@ class Connection:
                 if is_kept:
                     tags["cache"] = "hit"
                 else:
-                    await self._fetch_twice()
+                    await self._fetch_twice(attempt)
         except AppsUnavailable as exc:
             attempt.failure = exc
             self._cool_down()
@@ -228,6 +234,7 @@ class Connection:
             self._cool_down()
         finally:
             self._attempt = None
+            self._note_tried(attempt)
             attempt.ended.set()
         if is_kept:
             self._begin()
@@ -242,12 +249,17 @@ class Connection:
             return False
         return True
 
-    async def _fetch_twice(self) -> None:
+    def _note_tried(self, attempt: _Attempt) -> None:
+        self._has_looked = True
+        attempt.tried.set()
+
+    async def _fetch_twice(self, attempt: _Attempt) -> None:
         try:
             await self._fetch()
         except AppsUnavailable:
             if self._failures > 1:
                 raise
+            self._note_tried(attempt)
             await self._fetch()
 
     async def _fetch(self) -> None:

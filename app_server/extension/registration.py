@@ -123,9 +123,10 @@ class Contributor(Protocol):
         """Return the servers there are for a thread now, in a stable order."""
 
     async def discovered(self, context: ContributionContext) -> None:
-        """Look for what `contribute` will say, unless that was done, and wait for the end of it.
+        """Look for what `contribute` will say, unless that was done; wait until it is known.
 
-        However it ends, nobody waits for it again; the caller bounds the wait.
+        It returns as well when the look has failed for the first time, and is not waited for again
+        then; the caller bounds the wait.
         """
 
     def looking_since(self, context: ContributionContext) -> float | None:

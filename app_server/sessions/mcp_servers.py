@@ -3,7 +3,6 @@
 Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 """
 
-import math
 from collections.abc import Callable
 
 import anyio
@@ -127,10 +126,10 @@ class ThreadServers:
         The time counts from the look's beginning, which may be that of another thread: while
         somebody else's server hangs, threads do not wait one after the other.
         """
-        if self._mcp.first_look_s is None:
-            return math.inf
         began = self._catalog.looking_since(self.config)
-        return (anyio.current_time() if began is None else began) + self._mcp.first_look_s
+        grace_s = self.set.settings.startup_grace_s
+        bound_s = DISCOVERY_S if grace_s is None else grace_s
+        return (anyio.current_time() if began is None else began) + bound_s
 
     async def _declare(self) -> None:
         before = self.set.table
@@ -175,16 +174,15 @@ class ThreadServers:
     async def before_request(self, is_wanted: Callable[[ServerConfig], bool]) -> None:
         """Bring the servers up to date before a model request.
 
-        What extensions register now is taken over, and what has died is started again. The first
-        request, and no later one, waits for extensions to look for their servers, until the look
-        has taken `first_look_s`. Every request waits at most the grace for servers that start, and
-        for those that are wanted until they have started or failed.
+        What extensions register now is taken over, and what has died is started again. A request
+        waits at most the grace, for extensions that look for servers and for servers that start
+        together, and for servers that are wanted until they have started or failed. Without a limit
+        of the grace a look is waited for until it has taken DISCOVERY_S.
         """
-        if not self._has_asked:
-            with anyio.CancelScope(deadline=self._look_ends_at()):
-                await self._discovered.wait()
         ends_at = grace_ends_at(self.set)
-        with anyio.CancelScope(deadline=ends_at):
+        with anyio.CancelScope(deadline=self._look_ends_at()):
+            if not self._has_asked:
+                await self._discovered.wait()
             if not self._catalog.is_current:
                 await self._look()
         self._has_asked = True

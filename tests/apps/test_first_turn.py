@@ -6,10 +6,14 @@ from typing import Any
 
 import anyio
 import pytest
+from starlette.responses import Response
 
 from app_server.apps import service
 from app_server.apps.connection import Timer
-from app_server.mcp.catalog import config
+from app_server.apps.upstream import hosted_session
+from app_server.config.values import Config
+from app_server.mcp.catalog import tables
+from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.sessions import mcp_servers
 from tests.support.apps.hosted import connector, serve_hosted, sign_in
 from tests.support.apps.service import LIST, runs
@@ -95,15 +99,12 @@ async def test_the_first_turn_waits_for_apps_no_longer_than_for_other_servers(
 
 
 @claim("apps:first-turn")
-async def test_the_first_turn_waits_longer_for_the_first_look_than_for_a_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config, "DEFAULT_GRACE_MS", 1)
-    monkeypatch.setattr(config, "FIRST_LOOK_S", WAIT_S)
+async def test_the_first_turn_waits_for_the_first_look_within_the_grace(tmp_path: Path) -> None:
     async with apps() as hosted:
+        settings = sign_in(tmp_path, hosted) + "mcp_optional_startup_grace_ms = 3600000\n"
         held = hosted.script.holds[LIST] = anyio.Event()
         async with (
-            serve(tmp_path, config=sign_in(tmp_path, hosted), with_apps=True) as served,
+            serve(tmp_path, config=settings, with_apps=True) as served,
             served.client() as client,
         ):
             thread_id = await client.start_thread()
@@ -120,13 +121,15 @@ async def test_the_first_turn_waits_longer_for_the_first_look_than_for_a_server(
 
 
 @claim("apps:first-turn")
-async def test_turns_wait_for_the_first_look_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("held", ["initialize", LIST])
+async def test_an_endpoint_that_hangs_holds_turns_up_no_longer_than_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
 ) -> None:
-    monkeypatch.setattr(config, "DEFAULT_GRACE_MS", 3_600_000)
-    monkeypatch.setattr(config, "FIRST_LOOK_S", 0.01)
+    # What is not the grace is longer than this test waits.
+    monkeypatch.setattr(mcp_servers, "DISCOVERY_S", 1800.0)
+    monkeypatch.setattr(tables, "DEFAULT_GRACE_MS", 10)
     async with apps() as hosted:
-        held = hosted.script.holds[LIST] = anyio.Event()
+        hosted.script.holds[held] = anyio.Event()
         async with (
             serve(tmp_path, config=sign_in(tmp_path, hosted), with_apps=True) as served,
             served.client() as client,
@@ -134,8 +137,38 @@ async def test_turns_wait_for_the_first_look_once(
             thread_id = await client.start_thread()
             for _ in range(2):
                 await client.turn(thread_id, "hi")
-            held.set()
+            hosted.script.holds.pop(held).set()
         assert namespaces(served) == [[], []]
+        assert read_mcp_settings(Config({})).startup_grace_s == 0.01
+
+
+@claim("apps:first-turn")
+async def test_a_look_without_a_limit_of_the_grace_ends_with_its_first_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_servers, "DISCOVERY_S", 1800.0)
+    monkeypatch.setattr(hosted_session, "INTRODUCTION_S", 1800.0)
+    async with apps() as hosted:
+        settings = sign_in(tmp_path, hosted) + WAITS_FOR_ALL
+        hosted.script.answers[LIST] = [Response(status_code=500)]
+        again = anyio.Event()
+
+        async def hold_what_comes_again() -> None:
+            await hosted.script.when(LIST).wait()
+            hosted.script.holds["initialize"] = again
+
+        async with (
+            anyio.create_task_group() as tasks,
+            serve(tmp_path, config=settings, with_apps=True) as served,
+            served.client() as client,
+        ):
+            tasks.start_soon(hold_what_comes_again)
+            thread_id = await client.start_thread()
+            await client.turn(thread_id, "hi")
+            again.set()
+            await client.call("app/list", {})
+            await client.turn(thread_id, "hi")
+        assert namespaces(served) == [[], [NAMESPACE]]
 
 
 @claim("apps:first-turn")
@@ -149,12 +182,12 @@ async def test_threads_wait_for_one_look_together(
         return began_s[-1]
 
     monkeypatch.setattr(service, "Timer", partial(Timer, now_s=an_hour_ago))
-    monkeypatch.setattr(config, "FIRST_LOOK_S", 1800.0)
     monkeypatch.setattr(mcp_servers, "DISCOVERY_S", 1800.0)
     async with apps() as hosted:
+        settings = sign_in(tmp_path, hosted) + "mcp_optional_startup_grace_ms = 1800000\n"
         held = hosted.script.holds[LIST] = anyio.Event()
         async with (
-            serve(tmp_path, config=sign_in(tmp_path, hosted), with_apps=True) as served,
+            serve(tmp_path, config=settings, with_apps=True) as served,
             served.client() as client,
         ):
             first = await client.start_thread()

@@ -20,10 +20,6 @@ from app_server.runtime.launch import Launch
 
 DEFAULT_STARTUP_S = 30.0
 DEFAULT_CALL_S = 300.0
-FIRST_LOOK_S = 5.0
-"""For what extensions have to read or fetch before they know their servers, unless the grace is
-configured. A first turn without the tools that it needs costs more than this wait."""
-
 DEFAULT_GRACE_MS = 1000
 LOCAL = "local"
 REMOTE = "remote"
@@ -212,9 +208,8 @@ class McpSettings:
 
     servers: Mapping[str, ServerConfig]
     startup_grace_s: float | None = DEFAULT_GRACE_MS / 1000
-    """How long the first model request waits for servers that start; None: until they have."""
-    first_look_s: float | None = FIRST_LOOK_S
-    """How long it waits before for extensions to look for servers; None: until they have."""
+    """How long the first model request waits for servers that start and for extensions that look
+    for servers, both together; None: until they have."""
     follows_list_changes: bool = False
     """Whether tools are listed again when a server says that they changed."""
     surface: str = "direct"

@@ -11,7 +11,6 @@ from app_server.mcp.catalog.config import (
     DEFAULT_CALL_S,
     DEFAULT_GRACE_MS,
     DEFAULT_STARTUP_S,
-    FIRST_LOOK_S,
     LOCAL,
     REMOTE,
     HttpTransport,
@@ -44,11 +43,8 @@ def read_mcp_settings(config: Config) -> McpSettings:
     """
     view = config.view()
     grace_ms = view.integer("mcp_optional_startup_grace_ms")
-    first_look_s: float | None = FIRST_LOOK_S
     if grace_ms is None:
         grace_ms = DEFAULT_GRACE_MS
-    else:
-        first_look_s = grace_ms / 1000 if grace_ms else None
     demanded = requirements_of(config).servers
     return McpSettings(
         {
@@ -56,7 +52,6 @@ def read_mcp_settings(config: Config) -> McpSettings:
             for name, table in sorted(view.at("mcp_servers").tables())
         },
         grace_ms / 1000 if grace_ms else None,
-        first_look_s,
         view.at("features").boolean("mcp_tool_list_changed", default=False),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
     )
