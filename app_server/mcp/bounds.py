@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic_core import to_json
 
-from app_server.mcp.tools.schema import tool_parameters
 from app_server.mcp_wire.errors import McpError
-from protocol.model import Json, JsonObject
+from protocol.model import Json
 
 MAX_LISTED = 4096
 """Elements of one list of one server, those that make no sense included."""
@@ -23,9 +22,6 @@ as much as any model reads: a request above it could only be refused."""
 
 MAX_FOUND_BYTES = 256 * 1024
 """Of the tools that one search declares; searches stay in the history."""
-
-_FRAME_BYTES = 256
-"""Of a declared function: its name, which has 128 at most, and the members that all have."""
 
 
 class ListTooLarge(McpError):
@@ -60,15 +56,9 @@ def bytes_of(elements: Sequence[Json]) -> int:
     return sum(len(to_json(element, inf_nan_mode="null")) + 1 for element in elements)
 
 
-def declared_bytes(tool: JsonObject, parameters: JsonObject | None = None) -> int:
-    """Return how many bytes a tool takes of a model request, rounded up.
-
-    `parameters` is its input schema as it is declared, if that is known.
-    """
-    if parameters is None:
-        parameters = tool_parameters(tool.get("inputSchema"))
-    described = [tool.get("description"), parameters]
-    return len(to_json(described, inf_nan_mode="null")) + _FRAME_BYTES
+def json_bytes(value: Json) -> int:
+    """Return the bytes of a value as JSON, as a model request has it."""
+    return len(to_json(value, inf_nan_mode="null"))
 
 
 def left_out(sizes: Mapping[str, int]) -> frozenset[str]:

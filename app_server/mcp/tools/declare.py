@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from itertools import groupby
 from weakref import WeakKeyDictionary
 
-from app_server.mcp.bounds import MAX_FOUND_BYTES, declared_bytes
-from app_server.mcp.tools.schema import tool_parameters
+from app_server.mcp.bounds import MAX_FOUND_BYTES, json_bytes
 from app_server.mcp.tools.search import DEFAULT_LIMIT
 from app_server.mcp.tools.table import Tool, ToolTable
 from protocol.model import JsonObject
 
-MAX_DESCRIPTION_BYTES = 4096
 NOTE = "There are more tools in these namespaces; find them with tool_search."
 
+_MARKS: JsonObject = {"defer_loading": True}
+_MARK_BYTES = json_bytes(_MARKS) - len("{}") + len(",")
 
 _DECLARED: WeakKeyDictionary[ToolTable, list[JsonObject]] = WeakKeyDictionary()
 """What was declared of tables that are in use: a turn asks for it with each model request."""
@@ -50,19 +50,23 @@ def declare_found(table: ToolTable, found: Sequence[Tool]) -> list[JsonObject]:
     """
     left = MAX_FOUND_BYTES
     fitting: list[Tool] = []
+    namespaces: set[str] = set()
     for tool in found:
-        size = declared_bytes(tool.definition)
+        size = tool.declared_bytes() + _MARK_BYTES
+        if tool.visible.namespace not in namespaces:
+            size += json_bytes(table.namespace(tool.visible.namespace, []))
         if size <= left:
+            namespaces.add(tool.visible.namespace)
             left -= size
             fitting.append(tool)
     ordered = sorted(fitting, key=lambda tool: tool.raw)
-    return _namespaces(table, ordered, {"defer_loading": True})
+    return _namespaces(table, ordered, _MARKS)
 
 
 def deferred_lines(table: ToolTable) -> list[str]:
     """Describe the namespaces of a table, a line each."""
     names = dict.fromkeys(tool.visible.namespace for tool in table.tools)
-    return [f"- {name}: {_describe(table, name).splitlines()[0]}" for name in names]
+    return [f"- {name}: {table.description_of(name).splitlines()[0]}" for name in names]
 
 
 def deferred_note(lines: Sequence[str]) -> str:
@@ -72,44 +76,9 @@ def deferred_note(lines: Sequence[str]) -> str:
 
 def _namespaces(table: ToolTable, tools: Sequence[Tool], marks: JsonObject) -> list[JsonObject]:
     return [
-        {
-            "type": "namespace",
-            "name": namespace,
-            "description": _describe(table, namespace),
-            "tools": [_function(tool) | marks for tool in members],
-        }
+        table.namespace(namespace, [tool.declaration() | marks for tool in members])
         for namespace, members in groupby(tools, key=lambda tool: tool.visible.namespace)
     ]
-
-
-def _describe(table: ToolTable, namespace: str) -> str:
-    text = table.instructions.get(namespace) or f"Tools in the {namespace} namespace."
-    encoded = text.encode()
-    if len(encoded) <= MAX_DESCRIPTION_BYTES:
-        return text
-    return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore") + "… [truncated]"
-
-
-def _function(tool: Tool) -> JsonObject:
-    description = tool.definition.get("description")
-    parameters = tool.parameters
-    if parameters is None:
-        parameters = tool_parameters(tool.definition.get("inputSchema"))
-    texts = description if isinstance(description, str) else "", _membership(tool)
-    return {
-        "type": "function",
-        "name": tool.visible.name,
-        "description": "\n\n".join(filter(None, texts)),
-        "strict": False,
-        "parameters": parameters,
-    }
-
-
-def _membership(tool: Tool) -> str:
-    names = [f"`{name}`" for name in tool.config.metadata.plugin_display_names]
-    if not names:
-        return ""
-    return f"Part of the plugin{'s' if len(names) > 1 else ''} {', '.join(names)}."
 
 
 SEARCH_FUNCTION: JsonObject = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from app_server.mcp.bounds import declared_bytes
+from app_server.mcp.bounds import json_bytes
 from app_server.mcp.tools.schema import tool_parameters
 from protocol.model import Json, JsonObject
 
@@ -19,7 +19,7 @@ class Listing:
     """Raw name to tool, in the server's order; of tools with one name the first."""
     tools_meta: JsonObject | None = None
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """Raw name to the bytes that the tool takes of a model request."""
+    """Raw name to the bytes that description and parameters of the tool take as JSON."""
     parameters: Mapping[str, JsonObject] = field(default_factory=dict, compare=False)
     """Raw name to the input schema as it is declared to models."""
 
@@ -42,7 +42,10 @@ class Listing:
         """Return the same introduction with a new list of tools; see `of`."""
         named = _by_name(tools)
         parameters = {n: tool_parameters(tool.get("inputSchema")) for n, tool in named.items()}
-        sizes = {name: declared_bytes(tool, parameters[name]) for name, tool in named.items()}
+        sizes = {
+            name: json_bytes(described(tool)) + json_bytes(parameters[name])
+            for name, tool in named.items()
+        }
         return replace(self, tools=named, tools_meta=meta, sizes=sizes, parameters=parameters)
 
     def opts_into(self, capability: str) -> bool:
@@ -58,6 +61,12 @@ def _by_name(tools: list[JsonObject]) -> dict[str, JsonObject]:
         if isinstance(name := tool.get("name"), str):
             named.setdefault(name, tool)
     return named
+
+
+def described(tool: JsonObject) -> str:
+    """Return a tool's description; empty when it has none."""
+    description = tool.get("description")
+    return description if isinstance(description, str) else ""
 
 
 def is_for_model(tool: JsonObject) -> bool:

@@ -4,21 +4,33 @@ Source: docs/mcp.md, "Names".
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import anyio.to_thread
 
 from app_server.extension.metadata import ToolMetadata
-from app_server.mcp.bounds import left_out
+from app_server.mcp.bounds import json_bytes, left_out
 from app_server.mcp.catalog.config import ServerConfig
-from app_server.mcp.tools.listing import Listing, is_for_model
+from app_server.mcp.tools.listing import Listing, described, is_for_model
 from app_server.mcp.tools.naming import RawName, VisibleName, assign_names
+from app_server.mcp.tools.schema import tool_parameters
 from protocol.model import JsonObject
 
 SMALL_TABLE = 64
 """Tools that are sorted and named on the event loop; more of them in a worker thread."""
+MAX_DESCRIPTION_BYTES = 4096
+
+_FUNCTION: JsonObject = {
+    "type": "function",
+    "name": "",
+    "description": "",
+    "strict": False,
+    "parameters": {},
+}
+_FUNCTION_BYTES = json_bytes(_FUNCTION) - len('""{}') + len(",")
+"""Of a function and a comma behind it, without what its name, description and parameters take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,37 @@ class Tool:
     config: ServerConfig
     parameters: JsonObject | None = None
     """The input schema as models are shown it; None: as the definition makes it."""
+    size: int | None = None
+    """Bytes of description and parameters as JSON; None: as they are measured."""
+
+    def declaration(self) -> JsonObject:
+        """Return the function that a model request has for it."""
+        return {
+            **_FUNCTION,
+            "name": self.visible.name,
+            "description": "\n\n".join(filter(None, self._texts)),
+            "parameters": self._shown_parameters,
+        }
+
+    @property
+    def _texts(self) -> tuple[str, str]:
+        return described(self.definition), _membership(self.config.metadata.plugin_display_names)
+
+    @property
+    def _shown_parameters(self) -> JsonObject:
+        if self.parameters is not None:
+            return self.parameters
+        return tool_parameters(self.definition.get("inputSchema"))
+
+    def declared_bytes(self) -> int:
+        """Return the bytes of `declaration` as JSON, and of a comma behind it."""
+        description, membership = self._texts
+        size = self.size
+        if size is None:
+            size = json_bytes(description) + json_bytes(self._shown_parameters)
+        if membership:
+            size += json_bytes(f"\n\n{membership}" if description else membership) - len('""')
+        return _FUNCTION_BYTES + len(self.visible.name) + size
 
     @property
     def metadata(self) -> ToolMetadata:
@@ -58,6 +101,30 @@ class ToolTable:
     @cached_property
     def _by_name(self) -> dict[VisibleName, Tool]:
         return {tool.visible: tool for tool in self.tools}
+
+    def description_of(self, namespace: str) -> str:
+        """Return what a model is shown of a namespace: at most MAX_DESCRIPTION_BYTES of UTF-8."""
+        text = self.instructions.get(namespace) or f"Tools in the {namespace} namespace."
+        encoded = text.encode()
+        if len(encoded) <= MAX_DESCRIPTION_BYTES:
+            return text
+        return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore") + "… [truncated]"
+
+    def namespace(self, name: str, functions: list[JsonObject]) -> JsonObject:
+        """Return the entry of a model request with functions of one namespace."""
+        described = self.description_of(name)
+        return {"type": "namespace", "name": name, "description": described, "tools": functions}
+
+    def declared_bytes(self) -> Mapping[str, int]:
+        """Return the bytes of a model request that each server's tools take, by its raw name."""
+        sizes = Counter[str]()
+        for tool in self.tools:
+            if tool.raw.server not in sizes:
+                # The comma behind its last function is that behind the entry.
+                entry = self.namespace(tool.visible.namespace, [])
+                sizes[tool.raw.server] = json_bytes(entry)
+            sizes[tool.raw.server] += tool.declared_bytes()
+        return sizes
 
     def make_ready(self) -> None:
         """Have everything at hand that is asked of the table, before it is asked."""
@@ -107,22 +174,31 @@ def _prepared_table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listin
 
 
 def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
+    table = _named(listed)
+    if surface != "direct" or not (too_large := left_out(table.declared_bytes())):
+        return table
+    fitting = [(config, listing) for config, listing in listed if config.name not in too_large]
+    # Names do not get longer where there are fewer of them.
+    return replace(_named(fitting), left_out=too_large)
+
+
+def _named(listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
     shown = {
         RawName(config.name, name): (config, listing, definition)
         for config, listing in listed
         for name, definition in listing.tools.items()
         if config.allows(name) and is_for_model(definition)
     }
-    too_large: frozenset[str] = frozenset()
-    if surface == "direct":
-        sizes = Counter[str]()
-        for raw, (_, listing, _) in shown.items():
-            sizes[raw.server] += listing.sizes.get(raw.tool, 0)
-        too_large = left_out(sizes)
-        shown = {raw: one for raw, one in shown.items() if raw.server not in too_large}
     names = assign_names(shown)
     tools = [
-        Tool(raw, names[raw], definition, config, listing.parameters.get(raw.tool))
+        Tool(
+            raw,
+            names[raw],
+            definition,
+            config,
+            listing.parameters.get(raw.tool),
+            listing.sizes.get(raw.tool),
+        )
         for raw, (config, listing, definition) in sorted(
             shown.items(), key=lambda entry: (entry[0].server, entry[0].tool)
         )
@@ -132,4 +208,11 @@ def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> T
         for raw, (_, listing, _) in shown.items()
         if listing.instructions
     }
-    return ToolTable(tools, instructions, too_large)
+    return ToolTable(tools, instructions)
+
+
+def _membership(plugins: Sequence[str]) -> str:
+    names = [f"`{name}`" for name in plugins]
+    if not names:
+        return ""
+    return f"Part of the plugin{'s' if len(names) > 1 else ''} {', '.join(names)}."

@@ -1,17 +1,25 @@
 """mcp: the schemas and declarations of tools that models see, and the listings of servers."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from app_server.extension.metadata import RuntimeMetadata
+from app_server.mcp import bounds
+from app_server.mcp.bounds import json_bytes
 from app_server.mcp.catalog.config import (
     ServerConfig,
     StdioTransport,
 )
-from app_server.mcp.tools.declare import declare
+from app_server.mcp.tools import declare as declarations
+from app_server.mcp.tools.declare import declare, declare_found
 from app_server.mcp.tools.listing import Listing, read_only_hint
 from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.mcp.tools.schema import reduce_schema, tool_parameters
-from app_server.mcp.tools.table import Tool, ToolTable
+from app_server.mcp.tools.table import Tool, ToolTable, ToolTables
+from protocol.model import JsonObject
 from tests.support.harness import (
     claim,
 )
@@ -107,6 +115,63 @@ def test_a_long_introduction_is_cut() -> None:
             }
         ],
     }
+
+
+def server(name: str, *plugins: str) -> ServerConfig:
+    metadata = RuntimeMetadata(plugin_display_names=plugins)
+    return ServerConfig(name, StdioTransport("x"), metadata=metadata)
+
+
+def three_servers() -> list[tuple[ServerConfig, Listing]]:
+    schema = {"type": "object", "properties": {"ä": {"type": "string", "description": '"\\\n'}}}
+    told = [{"name": f"t{n}", "description": "ü\t" * n, "inputSchema": schema} for n in range(40)]
+    bare: list[JsonObject] = [
+        {"name": "a.b"},
+        {"name": "a-b"},
+        {"name": "n" * 200, "description": 5},
+    ]
+    return [
+        (server("long", "P", 'the "q"'), Listing.of({"instructions": "ü" * 4000}, told, None)),
+        (server("a.b", "P"), Listing.of({}, bare, None)),
+        (server("a-b"), Listing.of({"instructions": 'say "hi"\n'}, told[:1], None)),
+    ]
+
+
+@claim("mcp:request-bound")
+def test_the_bytes_of_a_declaration_are_those_that_are_sent() -> None:
+    listed = three_servers()
+    table = ToolTables().make("direct", listed)
+    declared = declare(table)
+    assert sum(table.declared_bytes().values()) == json_bytes(declared) - len("[]") + len(",")
+    for config, listing in listed:
+        one = ToolTables().make("direct", [(config, listing)])
+        (entry,) = declare(one)
+        assert one.declared_bytes() == {config.name: json_bytes(entry) + len(",")}
+        # Tools that a search found are marked, and were not measured before.
+        unmeasured = [replace(tool, size=None, parameters=None) for tool in one.tools]
+        assert [t.declared_bytes() for t in unmeasured] == [t.declared_bytes() for t in one.tools]
+
+
+@claim("mcp:request-bound")
+@pytest.mark.parametrize("more", [0, -1])
+def test_tools_that_fill_a_request_to_the_byte_are_declared_and_one_byte_more_is_not(
+    monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    listed = three_servers()
+    size = json_bytes(declare(ToolTables().make("direct", listed))) - len("[]") + len(",")
+    monkeypatch.setattr(bounds, "MAX_DECLARED_BYTES", size + more)
+    table = ToolTables().make("direct", listed)
+    assert table.left_out == (frozenset() if more == 0 else {"long"})
+
+
+def test_what_a_search_found_fills_its_bound_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ToolTables().make("deferred", three_servers())
+    whole = declare_found(table, table.tools)
+    size = json_bytes(whole) - len("[]") + len(",")
+    for more, count in ((0, len(table.tools)), (-1, len(table.tools) - 1)):
+        monkeypatch.setattr(declarations, "MAX_FOUND_BYTES", size + more)
+        found = declare_found(table, table.tools)
+        assert sum(len(namespace["tools"]) for namespace in found) == count
 
 
 def test_listings_keep_what_makes_sense() -> None:
