@@ -1,5 +1,6 @@
 """Attachments of threads, their owners and bounds."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ async def test_attachments_are_added_once_and_their_owners_found(tmp_path: Path)
         served.client(experimental=False) as other,
     ):
         a, b = await threads_of(client, 2)
+        began_s = int(time.time())
         ask = {"threadId": a, "attachmentType": "pr", "identityKey": "k", "payload": {"n": 1}}
         made = await client.call("thread/attachment/add", ask)
         attachment = made["attachment"]
@@ -29,6 +31,7 @@ async def test_attachments_are_added_once_and_their_owners_found(tmp_path: Path)
                 "createdAt": attachment["createdAt"],
             },
         }
+        assert began_s <= attachment["createdAt"] <= time.time()
         again = await client.call("thread/attachment/add", ask | {"payload": 2})
         assert again == {"outcome": "existing", "attachment": attachment}
         more = await client.call("thread/attachment/add", ask | {"identityKey": "l"})
