@@ -3,45 +3,14 @@
 The addresses are of no server: a sender that writes down what it is asked to send answers.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import httpx2
 import pytest
 
 from app_server.mcp_wire.http.exchange import HttpRequest
 from app_server.mcp_wire.http.redirects import follow, redirect_of
-
-
-@dataclass
-class Response:
-    """A response without a body, which says whether its connection was given back."""
-
-    status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    closed: bool = False
-
-    @property
-    def at_end(self) -> bool:
-        return True
-
-    async def receive(self) -> bytes:
-        return b""
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-
-@dataclass
-class Sender:
-    """Answers with the next response, at last with 200."""
-
-    responses: list[Response]
-    sent: list[HttpRequest] = field(default_factory=list)
-
-    async def send(self, request: HttpRequest) -> Response:
-        self.sent.append(request)
-        return self.responses[len(self.sent) - 1]
+from tests.mcp_wire.senders import Response, Sender
 
 
 def request_to(url: str, method: str = "POST") -> HttpRequest:
@@ -72,7 +41,7 @@ async def test_a_redirect_to_the_same_server_is_sent_the_whole_request(
     sender = Sender([first, last])
     assert await follow(sender, request) is last
     assert sender.sent == [request, replace(request, url=httpx2.URL(target))]
-    assert (first.closed, last.closed) == (True, False)
+    assert (first.closed, last.closed) == (1, 0)
 
 
 NOT_FOLLOWED = [
@@ -119,7 +88,7 @@ async def test_any_other_redirect_is_sent_nothing(
     response = Response(status, {"location": location})
     sender = Sender([response])
     assert await follow(sender, request) is response
-    assert (sender.sent, response.closed) == ([request], False)
+    assert (sender.sent, response.closed) == ([request], 0)
 
 
 async def test_the_sixth_redirect_of_a_request_is_not_followed() -> None:
@@ -128,7 +97,7 @@ async def test_the_sixth_redirect_of_a_request_is_not_followed() -> None:
     sender = Sender(responses)
     assert await follow(sender, request) is responses[5]
     assert [sent.url.path for sent in sender.sent] == ["/0", "/1", "/2", "/3", "/4", "/5"]
-    assert [response.closed for response in responses] == [True] * 5 + [False] * 2
+    assert [response.closed for response in responses] == [1] * 5 + [0] * 2
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import resource
 import select
 import shutil
@@ -42,6 +43,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,12 @@ class Chosen:
     def name(self) -> str:
         """As in the environment of a Python that has the error."""
         return f"{self.file}:{self.number}"
+
+    def shown(self) -> str:
+        """As it is printed: its place, its kind, and what is changed."""
+        _, change = planted((ROOT / self.file).read_text(), self.number)
+        line = getattr(self.error.node, "lineno", self.error.lines.start)
+        return f"{self.file}:{line}: {self.error.kind}: {change}"
 
 
 def chosen_errors(room: str, count: int, seed: int) -> list[Chosen]:
@@ -334,7 +342,10 @@ class Planter:
         lines = self._tests.get(chosen.file, {})
         at = chosen.error.lines if chosen.error.in_function else lines
         found = set[str]().union(*(lines.get(line, ()) for line in at))
-        return sorted(found, key=lambda name: (self._seconds[name], name))
+        quickest = sorted(found, key=lambda name: (self._seconds[name], name))
+        ends = accumulate(self._seconds[name] for name in quickest)
+        within = [name for name, end in zip(quickest, ends, strict=True) if end < self._options.most]
+        return within or quickest[:1]
 
     def _start(self, number: int, fresh: bool) -> Supervised:
         chosen = self._errors[number]
@@ -404,11 +415,9 @@ class Planter:
 
     def _print_living(self, number: int) -> None:
         chosen = self._errors[number]
-        _, change = planted((ROOT / chosen.file).read_text(), chosen.number)
         tests = len(self._tests_for(chosen)) or "no"
-        line = getattr(chosen.error.node, "lineno", chosen.error.lines.start)
         noun = "test" if tests in (1, "no") else "tests"
-        _print(f"{chosen.file}:{line}: {chosen.error.kind}: {change} (by {tests} {noun})")
+        _print(f"{chosen.shown()} (by {tests} {noun})")
 
     def _print_result(self) -> None:
         outcomes = list(self._results.values())
@@ -430,6 +439,12 @@ class _Failures:
         """Note the name."""
         if report.failed:
             self._failed.add(report.nodeid)
+
+
+def _without_lines(printed: str) -> set[str]:
+    """Return the errors of an output without the numbers of their lines, which change."""
+    lines = re.findall(r"^(\S+?):\d+: (\w+: .*? -> .*?)(?: \(by \w+ tests?\))?$", printed, re.M)
+    return {f"{file}: {change}" for file, change in lines}
 
 
 def _print(words: str) -> None:
@@ -455,9 +470,27 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="how many errors (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="which errors (%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="how many at once (%(default)s)")
+    parser.add_argument(
+        "--most",
+        type=float,
+        default=30,
+        metavar="SECONDS",
+        help="how long the tests of one error may take, the quickest first (%(default)s)",
+    )
+    parser.add_argument(
+        "--again",
+        type=Path,
+        metavar="FILE",
+        help="plant those errors alone that an earlier run printed into FILE, instead of COUNT",
+    )
     parser.add_argument("--floor", type=float, default=95, metavar="PERCENT")
     options = parser.parse_args()
-    errors = chosen_errors(options.room, options.count, options.seed)
+    if options.again is None:
+        errors = chosen_errors(options.room, options.count, options.seed)
+    else:
+        lived = _without_lines(options.again.read_text())
+        everything = chosen_errors(options.room, sys.maxsize, options.seed)
+        errors = [one for one in everything if not lived.isdisjoint(_without_lines(one.shown()))]
     if not errors:
         parser.error(f"no error can be planted in app_server/{options.room}")
     folder = Path(tempfile.mkdtemp(prefix="planted-"))

@@ -59,8 +59,8 @@ class LoopbackConnection(asyncio.Protocol):
         self, connected: socket.socket, keep: "Callable[[LoopbackConnection], None]"
     ) -> None:
         """Read from a socket; `keep` is called when the connection is free for another request."""
-        self.idle_since = 0.0
-        """When it became free, by the clock of the event loop."""
+        self.idle_since: float
+        """When it became free, by the clock of the event loop; for whoever keeps it to set."""
         self._socket = connected
         self._keep = keep
         self._parser = httptools.HttpResponseParser(self)

@@ -49,7 +49,7 @@ def token_file(path: Path) -> Iterator[str]:
     try:
         token = secrets.token_urlsafe(TOKEN_BYTES)
         os.fchmod(number, stat.S_IRUSR | stat.S_IWUSR)
-        os.ftruncate(number, 0)
+        # As long as what may be there: see TOKEN.
         os.pwrite(number, f"{token}\n".encode(), 0)
         try:
             yield token
@@ -94,5 +94,5 @@ def _require_token_file(number: int, path: Path) -> None:
     there = os.fstat(number)
     if not stat.S_ISREG(there.st_mode) or there.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "the token file must be a file of this user", str(path))
-    if not TOKEN.fullmatch(os.pread(number, 64, 0)) or there.st_size > 64:
+    if not TOKEN.fullmatch(os.pread(number, 64, 0)):
         raise OSError(errno.EEXIST, "exists and is no token file", str(path))
