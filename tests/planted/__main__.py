@@ -45,13 +45,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import coverage
 import pytest
 
 from tests.planted.errors import PlantedError, errors_in, planted
-from tests.planted.importing import HOOK, PLANTED, ROOT, Finder, change_functions
+from tests.planted.importing import HOOK, PLANTED, ROOT, Finder, change_functions, functions_of
 
 CAUGHT, LIVED, HUNG, NOT_POSSIBLE = 1, 0, 3, 4
 PROCESSOR_S = 120
@@ -254,6 +255,7 @@ class Planter:
         self._tests: dict[str, dict[int, set[str]]] = {}
         self._results: dict[int, int] = {}
         self._lifeline = os.pipe()
+        self._functions: dict[str, list[FunctionType]] = {}
         self._imports: coverage.Coverage | None = None
         self.percent = 0.0
 
@@ -275,6 +277,7 @@ class Planter:
         self._items = {item.nodeid: item for item in session.items}
         assert self._imports is not None
         self._imports.stop()
+        self._functions = functions_of({error.file for error in self._errors})
         self._learn()
         _print(f"{len(self._seconds)} tests in {sum(self._seconds.values()):.0f} s")
         self._plant_all()
@@ -352,7 +355,7 @@ class Planter:
         names = self._tests_for(chosen)
 
         def quickly(reports: int) -> None:
-            if not change_functions(chosen.file, chosen.number):
+            if not change_functions(self._functions[chosen.file], chosen.file, chosen.number):
                 os._exit(NOT_POSSIBLE)
             os.environ[PLANTED] = chosen.name
             sys.meta_path.insert(0, Finder(chosen.name))

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
@@ -62,8 +62,21 @@ def begin() -> None:
         coverage.process_startup()
 
 
-def change_functions(file: str, number: int) -> bool:
-    """Put an error into the functions of a module, if it is imported already.
+def functions_of(files: Collection[str]) -> dict[str, list[FunctionType]]:
+    """Return the functions of modules that are imported already, by their files."""
+    found: dict[str, list[FunctionType]] = {file: [] for file in files}
+    paths = {str(ROOT / file): file for file in files}
+    # What is frozen is not among the objects.
+    gc.unfreeze()
+    for one in gc.get_objects():
+        if type(one) is FunctionType and one.__code__.co_filename in paths:
+            found[paths[one.__code__.co_filename]].append(one)
+    gc.freeze()
+    return found
+
+
+def change_functions(functions: Sequence[FunctionType], file: str, number: int) -> bool:
+    """Put an error into functions of a file.
 
     Returns whether that could be done: not if the code has other variables than before, or if it
     is that of no function.
@@ -76,18 +89,15 @@ def change_functions(file: str, number: int) -> bool:
     if len(old) != len(new):
         return False
     changed = {before: after for before, after in zip(old, new, strict=True) if before != after}
-    # What is frozen is not among the objects.
-    gc.unfreeze()
     done = False
-    for found in gc.get_objects():
-        if type(found) is FunctionType and found.__code__.co_filename == path:
-            after = changed.get(found.__code__)
-            if after is None:
-                continue
-            if after.co_freevars != found.__code__.co_freevars:
-                return False
-            found.__code__ = after
-            done = True
+    for function in functions:
+        after = changed.get(function.__code__)
+        if after is None:
+            continue
+        if after.co_freevars != function.__code__.co_freevars:
+            return False
+        function.__code__ = after
+        done = True
     return done
 
 
