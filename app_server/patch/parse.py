@@ -98,7 +98,7 @@ def _unwrapped(lines: list[str]) -> list[str]:
 class _Parser:
     def __init__(self, lines: list[str]) -> None:
         # A patch that was written with the line ends of Windows; none of them is part of its text.
-        is_crlf = all(line.endswith("\r") for line in lines[:-1]) and len(lines) > 1
+        is_crlf = all(line.endswith("\r") for line in lines[:-1])
         self._lines = [line.removesuffix("\r") for line in lines] if is_crlf else lines
         if self._lines[0].strip() != BEGIN:
             raise BadPatch(f"invalid patch: The first line of the patch must be '{BEGIN}'")

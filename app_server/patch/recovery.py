@@ -87,10 +87,11 @@ def _content(there: Reached) -> bytes:
     assert there.found is not None
     if stat.S_ISLNK(there.found.st_mode):
         return os.fsencode(os.readlink(there.name, dir_fd=there.folder))
+    # A folder would be opened, and its descriptor stay open as no file can be made of it.
+    if not stat.S_ISREG(there.found.st_mode):
+        return b""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(there.name, flags, dir_fd=there.folder), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return b""
         return file.read(MAX_FILE_BYTES)
 
 

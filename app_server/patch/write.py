@@ -114,9 +114,14 @@ class _Folders:
 def _folder_of(place: str) -> Iterator[int]:
     with (
         reached(place, place.__eq__, follows=False, may_be_missing=True) as there,
-        folders_made(there) as (folder, _name),
+        folders_made(there) as (made, _name),
     ):
+        # The folders on the way are closed: each may lie below a hundred of them.
+        folder = os.dup(made)
+    try:
         yield folder
+    finally:
+        os.close(folder)
 
 
 @dataclass(slots=True)

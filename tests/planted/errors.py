@@ -174,7 +174,7 @@ def _of_condition(node: ast.expr, lines: range, in_function: bool) -> Iterator[P
     turns = (
         isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], OPPOSITES)
     )
-    if not turns:
+    if not turns and not isinstance(node, ast.Constant):
         yield PlantedError(node, "condition", lines, in_function)
     yield from _of_expression(node, lines, in_function)
 

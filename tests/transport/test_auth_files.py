@@ -125,6 +125,10 @@ def _other_bytes(path: Path) -> None:
     path.write_text("x" * 42 + "!\n")
 
 
+def _a_byte_before(path: Path) -> None:
+    path.write_text("!" + "x" * 43 + "\n")
+
+
 @pytest.mark.parametrize(
     ("there", "why"),
     [
@@ -134,6 +138,7 @@ def _other_bytes(path: Path) -> None:
         (_half_a_token, "exists and is no token file"),
         (_two_tokens, "exists and is no token file"),
         (_other_bytes, "exists and is no token file"),
+        (_a_byte_before, "exists and is no token file"),
     ],
 )
 def test_what_is_no_token_file_is_refused_with_what_it_is_and_stays(
