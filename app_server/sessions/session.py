@@ -28,14 +28,11 @@ from app_server.sessions.special_turns import CompactionStart, ReviewStart
 from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
-from app_server.sessions.turn.ending import TurnEnding
-from app_server.sessions.turn.factory import TurnFactory
-from app_server.sessions.turn.hooks import TurnHooks
+from app_server.sessions.turn.context import ThreadContext, thread_context
+from app_server.sessions.turn.hooks import UserHooks
 from app_server.sessions.turn.mentions import InputMentions
-from app_server.sessions.turn.parts import ThreadParts, thread_parts
-from app_server.sessions.turn.runner import TurnRunner
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.sessions.turn.starter import TurnStarter
+from app_server.sessions.turn.turn import ThreadTurns
 from app_server.sessions.user_commands import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.tools.commands.terminals import CommandPlace, Terminals
@@ -50,7 +47,6 @@ from app_server.turns.model.catalogue.providers import credential_variables as m
 from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.review.asking import VerdictCalls
 from app_server.turns.review.reviewer import Reviewer
-from app_server.turns.run import TurnRun
 from app_server.turns.session_settings import SessionSettings
 from protocol.log.rollout import Record, Settings, TurnsReverted
 from protocol.threads.thread import ThreadStatus
@@ -79,13 +75,13 @@ class ThreadSession:
         thread.watch(ports.log_grew)
         self._tasks = tasks
         self._plugin_switches = ports.plugin_switches
-        self._switch_plugins(thread.state.settings)
-        self._parts = parts = thread_parts(thread, ports)
-        self.slot, self.publisher, self.goals = parts.slot, parts.publisher, parts.goals
-        questions = _questions(parts, settings, ports, self._hook_source(ports))
+        ports.plugin_switches.switch_off(thread.id, thread.state.settings.disabled_plugin_ids)
+        self._context = context = thread_context(thread, ports)
+        self.slot, self.publisher, self.goals = context.slot, context.publisher, context.goals
+        questions = _questions(context, settings, ports, self._hook_source(ports))
         elicitations = Elicitations(questions, lambda name: self.mcp.metadata_of(name))
         self.mcp = ThreadServers(
-            thread, config, mcp, parts.publisher, ports.extensions, ports.processes, elicitations
+            thread, config, mcp, context.publisher, ports.extensions, ports.processes, elicitations
         )
         self.out_of_band = OutOfBandElicitations(self.mcp)
         self.instructions = ThreadInstructions(
@@ -93,77 +89,72 @@ class ThreadSession:
         )
         skills = ThreadSkills(thread.id, config, ports.skills, ports.folder_reads)
         self.surroundings = ThreadSurroundings(
-            parts, config, self.instructions, skills, ports.environments
+            context, config, self.instructions, skills, ports.environments
         )
-        self._mentions = InputMentions(
-            parts=parts,
+        self.terminals = Terminals(_place(settings, self.mcp, ports), tasks)
+        turns = self._thread_turns(settings, ports, questions, skills)
+        self.input = ClientInput(context, turns)
+        self.inbox = Inbox(context, turns)
+        self.queue = ThreadQueue(context, turns)
+        self.reviews = ReviewStart(context, turns)
+        shell = UserShell(self.terminals, ScriptReader(ports.grammar))
+        self.user_commands = UserCommands(context, turns, self.input, shell, tasks)
+        self.compaction = CompactionStart(context.slot, turns, self.wake)
+        self._goal_turns = GoalTurns(context, turns)
+
+    def _thread_turns(
+        self,
+        settings: SessionSettings,
+        ports: SessionPorts,
+        questions: ThreadQuestions,
+        skills: ThreadSkills,
+    ) -> ThreadTurns:
+        context, timeouts = self._context, self.out_of_band.timeouts
+        tools = ThreadTools(
+            servers=self.servers,
+            approvals=thread_approvals(
+                questions,
+                ports.approvals,
+                ScriptReader(ports.grammar),
+                ports.rules,
+                context.slot.interrupt,
+                timeouts,
+            ),
+            user_hooks=questions.hooks,
+            terminals=self.terminals,
+            hooks=context.hooks,
+            contribution=self.mcp.context,
+            grammar=ports.grammar,
+            settings=settings,
+            plugin_offers=ports.plugin_offers,
+            of_clients=DynamicTools(self.thread.state.created.dynamic_tools or ()),
+        )
+        mentions = InputMentions(
+            context=context,
             servers=self.mcp,
             skills=skills,
             plugins=ports.plugin_mentions,
             reads_server_skills=settings.reads_server_skills,
         )
-        self.terminals = Terminals(_place(settings, self.mcp, ports), tasks)
-        starter = self._starter(settings, ports, questions)
-        self.input = ClientInput(parts, starter)
-        self.inbox = Inbox(parts, starter)
-        self.queue = ThreadQueue(parts, starter)
-        self.reviews = ReviewStart(parts, starter)
-        shell = UserShell(self.terminals, ScriptReader(ports.grammar))
-        self.user_commands = UserCommands(parts, starter, self.input, shell, tasks)
-        self.compaction = CompactionStart(parts.slot, starter, self.wake)
-        self._goal_turns = GoalTurns(parts, starter)
-
-    def _starter(
-        self, settings: SessionSettings, ports: SessionPorts, questions: ThreadQuestions
-    ) -> TurnStarter:
-        """Join what begins, runs and ends turns."""
-        parts, timeouts = self._parts, self.out_of_band.timeouts
-        scripts, interrupt = ScriptReader(ports.grammar), parts.slot.interrupt
-        approvals = thread_approvals(
-            questions, ports.approvals, scripts, ports.rules, interrupt, timeouts
-        )
         install = ports.install_servers if settings.installs_skill_servers else None
-        runner = TurnRunner(
-            parts=parts,
-            hooks=TurnHooks(parts, questions.hooks),
-            skill_servers=SkillServers(parts, self.mcp, install),
-            ending=TurnEnding(parts, questions, ports.metrics),
-            before_request=self._before_request,
-            go_on=self._go_on,
-        )
-        of_clients = DynamicTools(self.thread.state.created.dynamic_tools or ())
-
-        def tools() -> ThreadTools:
-            return ThreadTools(
-                servers=self.servers,
-                approvals=approvals,
-                user_hooks=questions.hooks,
-                terminals=self.terminals,
-                hooks=parts.hooks,
-                contribution=self.mcp.context,
-                grammar=ports.grammar,
-                settings=settings,
-                plugin_offers=ports.plugin_offers,
-                of_clients=of_clients,
-            )
-
-        return TurnStarter(
-            parts=parts,
-            factory=TurnFactory(
-                parts=parts,
-                tools=tools,
-                model=ThreadModel(
-                    self.thread, settings.model, ports.model_lists, self.publisher.warning
-                ),
-                port=ports.model,
-                settings=settings,
-                timeouts=timeouts,
-            ),
-            runner=runner,
+        lists, warn = ports.model_lists, self.publisher.warning
+        return ThreadTurns(
+            context=context,
+            tools=tools,
+            servers=self.mcp,
             surroundings=self.surroundings,
-            mentions=self._mentions,
-            switch_plugins=self._switch_plugins,
+            mentions=mentions,
+            skill_servers=SkillServers(context, self.mcp, install),
+            user_hooks=UserHooks(context, questions.hooks),
+            questions=questions,
+            model=ThreadModel(self.thread, settings.model, lists, warn),
+            port=ports.model,
+            settings=settings,
+            timeouts=timeouts,
+            metrics=ports.metrics,
+            plugin_switches=ports.plugin_switches,
             tasks=self._tasks,
+            go_on=self._go_on,
         )
 
     def _hook_source(self, ports: SessionPorts) -> HookSource:
@@ -175,7 +166,7 @@ class ThreadSession:
     @property
     def status(self) -> ThreadStatus:
         """The thread's status, as the wire has it."""
-        return self._parts.status.current
+        return self._context.status.current
 
     @property
     def servers(self) -> ServerSet:
@@ -193,20 +184,6 @@ class ThreadSession:
         if next(self.terminals.background(), None) is not None:
             return True
         return self.servers.is_in_use
-
-    async def _before_request(self, run: TurnRun) -> None:
-        """Get ready for a request of the running turn.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        await self.mcp.before_request(run.named.wants)
-        await self._mentions.add_messages(run)
-        await self.surroundings.add_changes()
-
-    def _switch_plugins(self, settings: Settings) -> None:
-        """Have the thread go without the plugins that its settings name."""
-        self._plugin_switches.switch_off(self.thread.id, settings.disabled_plugin_ids)
 
     # Going on.
 
@@ -249,7 +226,9 @@ class ThreadSession:
             OSError: the disk refused; nothing was dropped.
         """
         async with self.slot.emptied():
-            record = TurnsReverted(at_ms=self._parts.clock.now_ms(), before_turn_id=before_turn_id)
+            record = TurnsReverted(
+                at_ms=self._context.clock.now_ms(), before_turn_id=before_turn_id
+            )
             await self.thread.revert(record)
 
     async def close(self, *last: Record) -> bool:
@@ -275,10 +254,10 @@ class ThreadSession:
 
 
 def _questions(
-    parts: ThreadParts, settings: SessionSettings, ports: SessionPorts, source: HookSource
+    context: ThreadContext, settings: SessionSettings, ports: SessionPorts, source: HookSource
 ) -> ThreadQuestions:
-    thread, clients, clock = parts.thread, parts.clients, parts.clock
-    stop = parts.slot.stop_denied_turn
+    thread, clients, clock = context.thread, context.clients, context.clock
+    stop = context.slot.stop_denied_turn
     calls = VerdictCalls(thread, ports.model, settings.model.providers)
     transcript = ports.store.shown_path(thread.id)
     return ThreadQuestions(
@@ -286,7 +265,7 @@ def _questions(
         clients=clients,
         reviewer=Reviewer(stop, thread, calls, clients, clock),
         clock=clock,
-        waiting=parts.status.waiting_on_approval,
+        waiting=context.status.waiting_on_approval,
         timeout_s=settings.approval_timeout_s,
         hooks=ThreadHooks(thread, source, transcript, ports.hook_runner, clients, clock),
     )

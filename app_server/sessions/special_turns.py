@@ -10,10 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app_server.sessions.errors import SessionClosed, TurnActive
-from app_server.sessions.turn.parts import ThreadParts
-from app_server.sessions.turn.slot import TurnSlot
-from app_server.sessions.turn.starter import TurnStarter, already_begun
-from app_server.turns.run import TurnRun
+from app_server.sessions.settings import of_review
+from app_server.sessions.turn.context import ThreadContext
+from app_server.sessions.turn.slot import RunningTurn, TurnSlot
+from app_server.sessions.turn.turn import (
+    CompactionWork,
+    ReviewWork,
+    ThreadTurns,
+    already_begun,
+)
 from protocol.turns.code_review import ReviewTarget
 
 logger = logging.getLogger(__name__)
@@ -24,7 +29,7 @@ class CompactionStart:
     """Whether a compaction is wanted, and its beginning."""
 
     slot: TurnSlot
-    starter: TurnStarter
+    turns: ThreadTurns
     wake: Callable[[], None]
     """Lets an idle thread go on with what waits."""
     _is_due: bool = field(default=False, init=False)
@@ -39,15 +44,15 @@ class CompactionStart:
             OSError: the disk refused; nothing was begun.
         """
         async with self.slot.reserve():
-            run = self.slot.run
-            if run is None:
-                return await self.starter.start_compaction()
-            return already_begun if run.kind == "compact" else partial(self._stop, run)
+            turn = self.slot.turn
+            if turn is None:
+                return (await self.turns.begin(CompactionWork())).run_soon
+            return already_begun if turn.kind == "compact" else partial(self._stop, turn)
 
-    def _stop(self, run: TurnRun) -> None:
+    def _stop(self, turn: RunningTurn) -> None:
         self._is_due = True
-        if self.slot.run is run:
-            run.scope.cancel()
+        if self.slot.turn is turn:
+            turn.scope.cancel()
         else:
             self.wake()
 
@@ -57,10 +62,10 @@ class CompactionStart:
             return False
         try:
             async with self.slot.reserve():
-                if self.slot.run is not None:
+                if self.slot.turn is not None:
                     return True
                 self._is_due = False
-                begin = await self.starter.start_compaction()
+                turn = await self.turns.begin(CompactionWork())
         except SessionClosed:
             # Nobody waits for it any more.
             pass
@@ -68,7 +73,7 @@ class CompactionStart:
             # Nobody is above this but the server, which goes on.
             logger.exception("a compaction cannot begin")
         else:
-            begin()
+            turn.run_soon()
         return True
 
 
@@ -76,8 +81,8 @@ class CompactionStart:
 class ReviewStart:
     """The beginning of reviews in one loaded thread."""
 
-    parts: ThreadParts
-    starter: TurnStarter
+    context: ThreadContext
+    turns: ThreadTurns
 
     async def start(self, target: ReviewTarget) -> tuple[str, Callable[[], None]]:
         """Begin a review; gives the id of its turn, and what lets it run.
@@ -88,8 +93,10 @@ class ReviewStart:
             SessionClosed
             OSError: the disk refused; nothing was begun.
         """
-        async with self.parts.slot.reserve():
-            if self.parts.slot.run is not None:
+        async with self.context.slot.reserve():
+            if self.context.slot.turn is not None:
                 raise TurnActive
-            settings, _ = await self.parts.allowed_settings()
-            return await self.starter.start_review(target, settings)
+            settings, _ = await self.context.allowed_settings()
+            reviewed = of_review(settings, self.turns.settings.review_model)
+            turn = await self.turns.begin(ReviewWork(target, reviewed))
+            return turn.id, turn.run_soon

@@ -14,13 +14,13 @@ import anyio.abc
 
 from app_server.sessions.errors import SessionClosed, SessionUnloading
 from app_server.sessions.input.client import ClientInput
-from app_server.sessions.turn.parts import ThreadParts
-from app_server.sessions.turn.starter import TurnStarter
+from app_server.sessions.turn.context import ThreadContext
+from app_server.sessions.turn.slot import RunningTurn
+from app_server.sessions.turn.turn import CommandWork, ThreadTurns
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.user_shell import UserCommand, UserShell
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.model.interface import ModelFailure
-from app_server.turns.run import TurnRun
 from protocol.model import JsonObject
 from protocol.turns.notifications import ErrorNotification
 from protocol.turns.turn import TurnError
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 class UserCommands:
     """The commands of the user in one loaded thread."""
 
-    parts: ThreadParts
-    starter: TurnStarter
+    context: ThreadContext
+    turns: ThreadTurns
     given: ClientInput
     """Takes what the model is to know."""
     shell: UserShell
@@ -47,15 +47,15 @@ class UserCommands:
             SessionClosed
             OSError: the disk refused; nothing is run.
         """
-        async with self.parts.slot.reserve():
-            run = self.parts.slot.run
-            if run is None:
-                return await self.starter.start_user_command(partial(self._alone, command))
+        async with self.context.slot.reserve():
+            turn = self.context.slot.turn
+            if turn is None:
+                alone = CommandWork(partial(self._alone, command))
+                return (await self.turns.begin(alone)).run_soon
+        return partial(self._begin_beside, command, turn)
 
-        def begin() -> None:
-            self.tasks.start_soon(self._beside, command, run)
-
-        return begin
+    def _begin_beside(self, command: UserCommand, turn: RunningTurn) -> None:
+        self.tasks.start_soon(self._beside, command, turn)
 
     async def _alone(self, command: UserCommand, turn_id: str) -> None:
         """Do what a turn of its own does.
@@ -65,16 +65,16 @@ class UserCommands:
             OSError: the log cannot be written.
         """
         try:
-            running = await self.shell.begin(command, self.parts.recorder(turn_id))
+            running = await self.shell.begin(command, self.context.recorder(turn_id))
         except NoEnvironment as exc:
             self._refuse(turn_id, exc)
             raise ModelFailure(str(exc), None) from exc
         await self.given.inject([await self.shell.finish(command, running)])
 
-    async def _beside(self, command: UserCommand, turn: TurnRun) -> None:
+    async def _beside(self, command: UserCommand, turn: RunningTurn) -> None:
         """Run a command in a turn that may end first; it is interrupted with the turn."""
         try:
-            running = await self.shell.begin(command, self.parts.recorder(turn.id))
+            running = await self.shell.begin(command, self.context.recorder(turn.id))
             await running.leave_running()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_if_interrupted, turn, running)
@@ -86,11 +86,11 @@ class UserCommands:
             self._refuse(turn.id, exc)
         except (OSError, SessionClosed, SessionUnloading) as exc:
             logger.warning(
-                "a command of the user in thread %s failed: %s", self.parts.thread.id, exc
+                "a command of the user in thread %s failed: %s", self.context.thread.id, exc
             )
 
     def _refuse(self, turn_id: str, reason: NoEnvironment) -> None:
-        recorder = self.parts.recorder(turn_id)
+        recorder = self.context.recorder(turn_id)
         error = TurnError(message=str(reason))
         recorder.emit(ErrorNotification(**recorder.ids, error=error, will_retry=False))
 
@@ -102,9 +102,9 @@ class UserCommands:
             logger.warning("the end of command %s cannot be written: %s", running.item.id, exc)
             return None
 
-    async def _end_if_interrupted(self, turn: TurnRun, running: CommandRun) -> None:
-        if self.parts.slot.run is turn:
-            await self.parts.slot.idle.wait()
+    async def _end_if_interrupted(self, turn: RunningTurn, running: CommandRun) -> None:
+        if self.context.slot.turn is turn:
+            await self.context.slot.idle.wait()
         if turn.scope.cancel_called:
             # Whoever waits for it gets the error if its end cannot be written.
             with suppress(OSError):

@@ -21,7 +21,7 @@ from app_server.sessions.session import ThreadSession
 from app_server.threads.log.state.accepted_inputs import digest_of, digest_of_words
 from app_server.turns.model.prompt.additional_context import context_chars, context_items
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
-from app_server.turns.run import TurnOptions
+from app_server.turns.model_loop import TurnOptions
 from app_server.views.turns import started_turn
 from protocol.jsonrpc.errors import invalid_member
 from protocol.turns.items import UserInput

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from app_server.config.values import ConfigError
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.turn.parts import ThreadParts
-from app_server.sessions.turn.starter import TurnStarter
+from app_server.sessions.turn.context import ThreadContext
+from app_server.sessions.turn.turn import InputWork, ThreadTurns
 from app_server.turns.model.prompt.request import message
 from app_server.turns.model.prompt.user_input import TurnInput
-from app_server.turns.run import TurnOptions
 
 logger = logging.getLogger(__name__)
 
@@ -18,28 +17,28 @@ logger = logging.getLogger(__name__)
 class GoalTurns:
     """Begins a turn whenever the thread is idle and its goal wants one."""
 
-    parts: ThreadParts
-    starter: TurnStarter
+    context: ThreadContext
+    turns: ThreadTurns
 
     async def go_on(self) -> None:
         """Begin a turn if the thread is idle and its goal wants one; in plan mode goals wait."""
         try:
-            async with self.parts.slot.reserve():
+            async with self.context.slot.reserve():
                 if (
-                    self.parts.slot.run is not None
-                    or self.parts.thread.state.settings.mode == "plan"
+                    self.context.slot.turn is not None
+                    or self.context.thread.state.settings.mode == "plan"
                 ):
                     return
-                instruction = await self.parts.goals.next_instruction()
+                instruction = await self.context.goals.next_instruction()
                 if instruction is None:
                     return
                 turn_input = TurnInput((), [message("developer", instruction)])
-                settings, _ = await self.parts.allowed_settings()
-                _, begin = await self.starter.start(turn_input, settings, TurnOptions())
+                settings, _ = await self.context.allowed_settings()
+                turn = await self.turns.begin(InputWork(turn_input, settings))
         except SessionClosed:
             # The goal is on disk, and goes on when the thread is loaded again.
             return
         except (OSError, ConfigError):
-            logger.exception("thread %s cannot go on with its goal", self.parts.thread.id)
+            logger.exception("thread %s cannot go on with its goal", self.context.thread.id)
             return
-        begin()
+        turn.run_soon()

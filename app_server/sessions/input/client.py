@@ -17,12 +17,13 @@ from app_server.sessions.errors import (
     TurnIdMismatch,
     TurnNotSteerable,
 )
-from app_server.sessions.turn.parts import ThreadParts
+from app_server.sessions.turn.context import ThreadContext
 from app_server.sessions.turn.records import name_records, user_message_item
-from app_server.sessions.turn.starter import TurnStarter, already_begun
+from app_server.sessions.turn.slot import RunningTurn
+from app_server.sessions.turn.turn import InputWork, ThreadTurns, already_begun
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.user_input import TurnInput
-from app_server.turns.run import TurnOptions, TurnRun
+from app_server.turns.model_loop import TurnOptions
 from protocol.log.rollout import HistoryAppended, InputQueued, Record, Settings
 from protocol.model import Json, JsonObject
 from protocol.turns.requests import McpMetaByServer
@@ -32,8 +33,8 @@ from protocol.turns.requests import McpMetaByServer
 class ClientInput:
     """The input of clients into one loaded thread."""
 
-    parts: ThreadParts
-    starter: TurnStarter
+    context: ThreadContext
+    turns: ThreadTurns
 
     async def start(
         self, user_input: TurnInput, settings: Settings, options: TurnOptions
@@ -50,18 +51,19 @@ class ClientInput:
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
         """
-        async with self.parts.slot.reserve(while_draining=True):
-            if (taken_by := _turn_that_took(self.parts.thread.state, user_input)) is not None:
+        async with self.context.slot.reserve(while_draining=True):
+            if (taken_by := _turn_that_took(self.context.thread.state, user_input)) is not None:
                 return taken_by, already_begun
-            if self.parts.slot.run is None:
+            if self.context.slot.turn is None:
                 check_mcp_meta({}, options.mcp_meta)
             else:
-                run = self.parts.slot.run
-                await self._queue(run, user_input, options.mcp_meta)
-                return run.id, run.cut_off
-            if self.parts.slot.draining:
+                turn = self.context.slot.turn
+                await self._queue(turn, user_input, options.mcp_meta)
+                return turn.id, turn.loop.cut_off
+            if self.context.slot.draining:
                 raise SessionClosed
-            return await self.starter.start(user_input, settings, options)
+            begun = await self.turns.begin(InputWork(user_input, settings), options)
+            return begun.id, begun.run_soon
 
     async def steer(
         self,
@@ -81,36 +83,38 @@ class ClientInput:
             NoActiveTurn, TurnIdMismatch, TurnNotSteerable, McpMetaTooLarge, SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
-        async with self.parts.slot.changing():
-            if (taken_by := _turn_that_took(self.parts.thread.state, user_input)) is not None:
+        async with self.context.slot.changing():
+            if (taken_by := _turn_that_took(self.context.thread.state, user_input)) is not None:
                 return taken_by, already_begun
-            run = self.parts.slot.run
-            if run is not None and expected_turn_id != run.id:
-                raise TurnIdMismatch(expected_turn_id, run.id)
-            run = self.parts.slot.require_active(expected_turn_id)
-            if run.kind is not None:
-                raise TurnNotSteerable(run.kind)
-            await self._queue(run, user_input, mcp_meta)
-            run.options.client_metadata = client_metadata(run.options.client_metadata)
-            return run.id, run.cut_off
+            turn = self.context.slot.turn
+            if turn is not None and expected_turn_id != turn.id:
+                raise TurnIdMismatch(expected_turn_id, turn.id)
+            turn = self.context.slot.require_active(expected_turn_id)
+            if turn.kind is not None:
+                raise TurnNotSteerable(turn.kind)
+            await self._queue(turn, user_input, mcp_meta)
+            turn.options.client_metadata = client_metadata(turn.options.client_metadata)
+            return turn.id, turn.loop.cut_off
 
-    async def _queue(self, run: TurnRun, user_input: TurnInput, mcp_meta: McpMetaByServer) -> None:
-        check_mcp_meta(run.options.mcp_meta, mcp_meta)
-        at_ms = self.parts.clock.now_ms()
-        records = name_records(user_input, run.id, at_ms)
+    async def _queue(
+        self, turn: RunningTurn, user_input: TurnInput, mcp_meta: McpMetaByServer
+    ) -> None:
+        check_mcp_meta(turn.options.mcp_meta, mcp_meta)
+        at_ms = self.context.clock.now_ms()
+        records = name_records(user_input, turn.id, at_ms)
         if user_input.items:
             records.append(
                 InputQueued(
                     at_ms=at_ms,
-                    input_id=self.parts.clock.new_id(),
+                    input_id=self.context.clock.new_id(),
                     items=list(user_input.items),
-                    message=user_message_item(user_input, self.parts.clock, at_ms),
+                    message=user_message_item(user_input, self.context.clock, at_ms),
                 )
             )
         if records:
-            await self.parts.thread.append(*records)
-        self.parts.hooks.input_taken(self.parts.thread.id, run.id, user_input.content)
-        run.options.mcp_meta.update(mcp_meta)
+            await self.context.thread.append(*records)
+        self.context.hooks.input_taken(self.context.thread.id, turn.id, user_input.content)
+        turn.options.mcp_meta.update(mcp_meta)
 
     async def inject(self, items: Sequence[JsonObject]) -> None:
         """Append raw items to what the model sees; when this returns, they are on disk.
@@ -119,16 +123,16 @@ class ClientInput:
             SessionClosed
             OSError: the disk refused; nothing was appended.
         """
-        async with self.parts.slot.changing():
-            at_ms = self.parts.clock.now_ms()
-            if self.parts.slot.run is None:
+        async with self.context.slot.changing():
+            at_ms = self.context.clock.now_ms()
+            if self.context.slot.turn is None:
                 record: Record = HistoryAppended(at_ms=at_ms, items=list(items))
             else:
                 # The model may be in the middle of an answer: behind it, not inside it.
                 record = InputQueued(
-                    at_ms=at_ms, input_id=self.parts.clock.new_id(), items=list(items)
+                    at_ms=at_ms, input_id=self.context.clock.new_id(), items=list(items)
                 )
-            await self.parts.thread.append(record)
+            await self.context.thread.append(record)
 
 
 def _turn_that_took(state: ThreadState, user_input: TurnInput) -> str | None:

@@ -8,10 +8,9 @@ Source: docs/signals.md, "Order".
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from app_server.sessions.turn.parts import ThreadParts
-from app_server.sessions.turn.starter import TurnStarter, already_begun
+from app_server.sessions.turn.context import ThreadContext
+from app_server.sessions.turn.turn import InputWork, ThreadTurns, already_begun
 from app_server.turns.model.prompt.user_input import TurnInput
-from app_server.turns.run import TurnOptions
 from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,
@@ -60,8 +59,8 @@ def without_own_turn(messages: Sequence[InboxMessage]) -> list[InboxMessage]:
 class Inbox:
     """The signals that enter one loaded thread."""
 
-    parts: ThreadParts
-    starter: TurnStarter
+    context: ThreadContext
+    turns: ThreadTurns
 
     async def receive(self, messages: Sequence[InboxMessage]) -> Reception:
         """Take in messages, as far as that is possible now.
@@ -74,28 +73,30 @@ class Inbox:
             SessionClosed: nothing was taken.
             OSError: the disk refused; nothing was taken.
         """
-        async with self.parts.slot.reserve():
-            if self.parts.slot.run is not None:
+        async with self.context.slot.reserve():
+            if self.context.slot.turn is not None:
                 return await self._into_turn(messages)
             items = [message.item for message in messages]
             if any(message.wakes for message in messages):
                 marks = [
                     message.mark.model_copy(update={"woke": message.wakes}) for message in messages
                 ]
-                settings = self.parts.thread.state.settings
-                woken = await self.starter.start(
-                    TurnInput((), items, signals=marks), settings, TurnOptions()
+                settings = self.context.thread.state.settings
+                woken = await self.turns.begin(
+                    InputWork(TurnInput((), items, signals=marks), settings)
                 )
-                return Reception(messages, *woken)
+                return Reception(messages, woken.id, woken.run_soon)
             marks = [message.mark for message in messages]
-            at_ms = self.parts.clock.now_ms()
-            await self.parts.thread.append(HistoryAppended(at_ms=at_ms, items=items, signals=marks))
+            at_ms = self.context.clock.now_ms()
+            await self.context.thread.append(
+                HistoryAppended(at_ms=at_ms, items=items, signals=marks)
+            )
             return Reception(messages)
 
     async def _into_turn(self, messages: Sequence[InboxMessage]) -> Reception:
         taken = without_own_turn(messages)
-        at_ms = self.parts.clock.now_ms()
-        await self.parts.thread.append(
+        at_ms = self.context.clock.now_ms()
+        await self.context.thread.append(
             *(
                 InputQueued(
                     at_ms=at_ms,
@@ -116,12 +117,14 @@ class Inbox:
             SessionClosed
             OSError: the disk refused; the signal is still there.
         """
-        async with self.parts.slot.changing():
-            place = self.parts.thread.state.signals.find((source, signal_id))
+        async with self.context.slot.changing():
+            place = self.context.thread.state.signals.find((source, signal_id))
             if place is None or place.stage not in ("queued", "visible"):
                 return False
-            if place.stage == "visible" and self.parts.slot.is_asking:
+            if place.stage == "visible" and self.context.slot.is_asking:
                 return False
-            at_ms = self.parts.clock.now_ms()
-            await self.parts.thread.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))
+            at_ms = self.context.clock.now_ms()
+            await self.context.thread.append(
+                SignalRecalled(at_ms=at_ms, source=source, id=signal_id)
+            )
             return True

@@ -8,15 +8,16 @@ Source: docs/queue.md.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from app_server.config.values import ConfigError
 from app_server.sessions.errors import SessionClosed
-from app_server.sessions.turn.parts import ThreadParts
-from app_server.sessions.turn.starter import TurnStarter
+from app_server.sessions.turn.context import ThreadContext
+from app_server.sessions.turn.turn import InputWork, ThreadTurns, Turn
 from app_server.threads.log.state.accepted_inputs import digest_of_words
 from app_server.threads.log.state.queue import Plan, QueueRefusal, QueueState, Result
 from app_server.turns.model.prompt.user_input import TurnInput, user_message
-from app_server.turns.run import TurnOptions
+from app_server.turns.model_loop import TurnOptions
 from protocol.log.rollout import SubmissionQueued
 
 logger = logging.getLogger(__name__)
@@ -26,13 +27,13 @@ logger = logging.getLogger(__name__)
 class ThreadQueue:
     """One loaded thread's queue."""
 
-    parts: ThreadParts
-    starter: TurnStarter
+    context: ThreadContext
+    turns: ThreadTurns
 
     @property
     def state(self) -> QueueState:
         """What waits."""
-        return self.parts.thread.state.queue
+        return self.context.thread.state.queue
 
     async def change(self, plan: Plan[Result]) -> tuple[Result, bool]:
         """Change the queue; gives what the plan gives, and whether anything changed.
@@ -43,10 +44,10 @@ class ThreadQueue:
             QueueRefusal, SessionClosed
             OSError: the disk refused; nothing was changed.
         """
-        async with self.parts.slot.changing():
+        async with self.context.slot.changing():
             records, result = plan(self.state)
             if records:
-                await self.parts.thread.append(*records)
+                await self.context.thread.append(*records)
         return result, bool(records)
 
     async def start(self, submission_id: str | None) -> tuple[str, Callable[[], None]]:
@@ -60,17 +61,17 @@ class ThreadQueue:
             ConfigError: an administrator's demands cannot be read.
             SessionClosed, OSError
         """
-        async with self.parts.slot.reserve():
+        async with self.context.slot.reserve():
             if submission_id is not None:
                 entry = self.state.find(submission_id)
             elif self.state.entries:
                 entry = self.state.entries[0]
             else:
                 raise QueueRefusal("queue is empty", "queueEmpty")
-            if self.parts.slot.run is not None:
+            if self.context.slot.turn is not None:
                 raise QueueRefusal("thread already has an active or pending turn", "turnActive")
-            turn_id, begin = await self._take(entry)
-        return turn_id, lambda: self._begin(begin)
+            turn = await self._take(entry)
+        return turn.id, partial(self._begin, turn)
 
     async def go_on(self) -> None:
         """Begin a turn with the next entry, if the thread is idle and the queue is not paused.
@@ -78,36 +79,34 @@ class ThreadQueue:
         What cannot be begun stays in the queue; the end of a turn, or another entry, tries again.
         """
         try:
-            async with self.parts.slot.reserve():
+            async with self.context.slot.reserve():
                 entry = self.state.next
-                if entry is None or self.parts.slot.run is not None:
+                if entry is None or self.context.slot.turn is not None:
                     return
-                _, begin = await self._take(entry)
+                turn = await self._take(entry)
         except SessionClosed:
             # What waits is on disk, and goes on when the thread is loaded again.
             pass
         except ConfigError as exc:
-            self.parts.publisher.warning(f"queued input waits, as nothing may start: {exc}")
+            self.context.publisher.warning(f"queued input waits, as nothing may start: {exc}")
         except Exception:
             # Nobody is above this but the server, which goes on.
-            logger.exception("the queue of thread %s cannot go on", self.parts.thread.id)
+            logger.exception("the queue of thread %s cannot go on", self.context.thread.id)
         else:
-            self._begin(begin)
+            self._begin(turn)
 
-    async def _take(self, entry: SubmissionQueued) -> tuple[str, Callable[[], None]]:
-        settings, replaced = await self.parts.allowed_settings()
+    async def _take(self, entry: SubmissionQueued) -> Turn:
+        settings, replaced = await self.context.allowed_settings()
         client_id, items = entry.client_user_message_id, await user_message(entry.input)
-        digest = digest_of_words(self.parts.thread.id, client_id, entry.input)
-        taken = await self.starter.start(
-            TurnInput(entry.input, items, client_id, digest=digest),
-            settings,
+        digest = digest_of_words(self.context.thread.id, client_id, entry.input)
+        turn = await self.turns.begin(
+            InputWork(TurnInput(entry.input, items, client_id, digest=digest), settings, entry),
             TurnOptions(client_metadata=entry.responsesapi_client_metadata),
-            entry,
         )
         for warning in replaced:
-            self.parts.publisher.warning(warning)
-        return taken
+            self.context.publisher.warning(warning)
+        return turn
 
-    def _begin(self, begin: Callable[[], None]) -> None:
-        self.parts.publisher.queue_changed()
-        begin()
+    def _begin(self, turn: Turn) -> None:
+        self.context.publisher.queue_changed()
+        turn.run_soon()

@@ -16,7 +16,7 @@ from app_server.permissions.network.settings import read_network_feature
 from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.machine import date_of, shell_name
 from app_server.sessions.surroundings.skills import ThreadSkills
-from app_server.sessions.turn.parts import ThreadParts
+from app_server.sessions.turn.context import ThreadContext
 from app_server.turns.model.prompt.surroundings import KnownSurroundings, Surroundings, news
 from protocol.log.rollout import LOCAL, HistoryAppended, Settings
 from protocol.model import JsonObject
@@ -30,7 +30,7 @@ class ThreadSurroundings:
 
     def __init__(
         self,
-        parts: ThreadParts,
+        context: ThreadContext,
         config: Config,
         instructions: ThreadInstructions,
         skills: ThreadSkills,
@@ -42,7 +42,7 @@ class ThreadSurroundings:
             ConfigError: a setting does not fit.
         """
         self.skills = skills
-        self._parts = parts
+        self._context = context
         self._has_proxy = read_network_feature(config) is not None
         self._instructions = instructions
         self._shell = shell_name()
@@ -57,11 +57,11 @@ class ThreadSurroundings:
         if not self._instructions.are_of(settings):
             await self._instructions.read(settings)
             for warning in self._instructions.take_warnings():
-                self._parts.publisher.warning(warning)
+                self._context.publisher.warning(warning)
         await self.skills.read(settings)
         self._shells = await _shells_of(self._environments, settings)
         self._sent_settings = settings
-        state = self._parts.thread.state
+        state = self._context.thread.state
         waiting = [item for entry in state.queued for item in entry.items]
         known = self._in_history.look(state.history, waiting)
         return news(self._surroundings(settings), known)
@@ -76,13 +76,13 @@ class ThreadSurroundings:
         Raises:
             OSError: the disk refused.
         """
-        settings = self._parts.thread.state.in_force
+        settings = self._context.thread.state.in_force
         if self._sent_settings is not None and _place(self._sent_settings) == _place(settings):
             return
         items: Sequence[JsonObject] = await self.news(settings)
         if items:
-            record = HistoryAppended(at_ms=self._parts.clock.now_ms(), items=list(items))
-            await self._parts.thread.append(record, sync=False)
+            record = HistoryAppended(at_ms=self._context.clock.now_ms(), items=list(items))
+            await self._context.thread.append(record, sync=False)
 
     def _surroundings(self, settings: Settings) -> Surroundings:
         return Surroundings(
@@ -91,7 +91,7 @@ class ThreadSurroundings:
             skills=self.skills.text(),
             shell=self._shell,
             shells=self._shells,
-            date=date_of(self._parts.clock.now_ms()),
+            date=date_of(self._context.clock.now_ms()),
             timezone=self._instructions.timezone,
             has_proxy=self._has_proxy,
         )

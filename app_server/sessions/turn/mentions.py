@@ -16,13 +16,12 @@ from app_server.mcp.tools.skill_resources import ServerSkill
 from app_server.mcp_wire.errors import McpError
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.surroundings.skills import ThreadSkills
-from app_server.sessions.turn.parts import ThreadParts
+from app_server.sessions.turn.context import ThreadContext
 from app_server.skills.instructions import MAX_NAMED, SkillNames
 from app_server.turns.model.prompt.plugins import plugin_text
 from app_server.turns.model.prompt.request import message
 from app_server.turns.model.prompt.user_input import TurnInput, skill_message
-from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
-from app_server.turns.run import TurnRun
+from app_server.turns.named_by_input import NamedByInput
 from protocol.model import JsonObject
 from protocol.turns.items import MentionUserInput
 
@@ -35,7 +34,7 @@ SERVER_SCHEME = "mcp://"
 class InputMentions:
     """The mentions in the input of one loaded thread."""
 
-    parts: ThreadParts
+    context: ThreadContext
     servers: ThreadServers
     skills: ThreadSkills
     plugins: PluginMentions
@@ -55,28 +54,27 @@ class InputMentions:
             skills=self.skills.elsewhere(user_input) if self.reads_server_skills else SkillNames(),
         )
 
-    async def add_messages(self, run: TurnRun) -> None:
-        """Send the model what was named and is known now; once a turn, behind its input.
+    async def add_messages(self, turn_id: str, named: NamedByInput) -> None:
+        """Send the model what was named and is known now, behind the input.
 
         That is the text of skills of MCP servers, which takes at most 10 s, and what plugins have.
 
         Raises:
             OSError: the disk refused.
         """
-        named, run.named = run.named, NOTHING_NAMED
         items = []
         if named.skills:
             items += await self._server_skills(named.skills)
         if named.plugins:
             items += [message("developer", text) for text in self._texts(named.plugins)]
-        await self.parts.recorder(run.id).remember(*items)
+        await self.context.recorder(turn_id).remember(*items)
 
     async def _server_skills(self, names: SkillNames) -> list[JsonObject]:
         """Read the named skills of servers, and make the messages that show them.
 
         What cannot be read is left out, with a warning.
         """
-        servers, warn = self.servers.set, self.parts.publisher.warning
+        servers, warn = self.servers.set, self.context.publisher.warning
         server = server_skills.skill_server(servers)
         if server is None:
             return []

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from app_server.runtime.clock import Clock
 from app_server.sessions.publisher import TurnEnd
+from app_server.sessions.turn.slot import RunningTurn
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.request import message, outputs_for_open_calls
 from app_server.turns.model.prompt.user_input import TurnInput
-from app_server.turns.run import TurnRun
 from protocol.log.rollout import (
     HistoryAppended,
     InputAccepted,
@@ -105,24 +105,24 @@ def start_of_turn(
 
 
 def end_of_turn(
-    state: ThreadState, run: TurnRun, at_ms: int, end: TurnEnd, error: TurnError | None
+    state: ThreadState, turn: RunningTurn, at_ms: int, end: TurnEnd, error: TurnError | None
 ) -> list[Record]:
     """Write down how a turn ended, and what the model is to know of that."""
     records: list[Record] = []
     remembered = outputs_for_open_calls(state.history) if end != "completed" else []
     if end == "interrupted":
-        remembered.append(message("developer", run.interruption))
+        remembered.append(message("developer", turn.interruption))
     if remembered:
         records.append(HistoryAppended(at_ms=at_ms, items=remembered))
     records.append(
         TurnCompleted(
             at_ms=at_ms,
-            turn_id=run.id,
+            turn_id=turn.id,
             status=end,
             error=error,
-            duration_ms=at_ms - run.started_at_ms,
+            duration_ms=at_ms - state.turns[-1].started_at_ms,
         )
     )
-    if end == "interrupted" and run.pauses_queue:
+    if end == "interrupted" and turn.pauses_queue:
         records.append(QueuePaused(at_ms=at_ms))
     return records

@@ -16,7 +16,7 @@ from app_server.mcp.catalog.config import VALID_NAME, StdioTransport
 from app_server.mcp.catalog.tables import parse_server
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import Install
-from app_server.sessions.turn.parts import ThreadParts
+from app_server.sessions.turn.context import ThreadContext
 from app_server.skills.dependencies import NeededServer
 from app_server.turns.approval.tools import writes_freely
 from protocol.turns.approvals import (
@@ -47,7 +47,7 @@ MAX_SHOWN_CHARS = 256
 class SkillServers:
     """The offers of one loaded thread."""
 
-    parts: ThreadParts
+    context: ThreadContext
     servers: ThreadServers
     install: Install | None
     """None: nothing can be installed, and nobody is asked."""
@@ -63,14 +63,14 @@ class SkillServers:
         if not missing or self.install is None:
             return
         if not self._may_install_unasked():
-            if not self.parts.clients.has_subscribers(self.parts.thread.id):
+            if not self.context.clients.has_subscribers(self.context.thread.id):
                 return
             if not await self._is_wanted(turn_id, missing):
                 return
         try:
             await self.install({server.name: server.table for server in missing})
         except (ConfigError, NotRecorded) as exc:
-            self.parts.publisher.warning(f"MCP servers that skills need are not installed: {exc}")
+            self.context.publisher.warning(f"MCP servers that skills need are not installed: {exc}")
 
     def _missing(self, needed: Sequence[NeededServer]) -> list[NeededServer]:
         there = self.servers.set.servers
@@ -95,19 +95,19 @@ class SkillServers:
         return parsed.allowed and VALID_NAME.fullmatch(server.name) is not None
 
     def _may_install_unasked(self) -> bool:
-        settings = self.parts.thread.state.in_force
+        settings = self.context.thread.state.in_force
         return settings.approval_policy == "never" and writes_freely(settings)
 
     async def _is_wanted(self, turn_id: str, missing: Sequence[NeededServer]) -> bool:
         params = ToolRequestUserInputParams(
-            thread_id=self.parts.thread.id,
+            thread_id=self.context.thread.id,
             turn_id=turn_id,
             item_id=f"mcp-deps-{turn_id}",
             questions=[_question(missing)],
             is_blocking=True,
         )
-        with anyio.move_on_after(ANSWER_S) as limit, self.parts.status.waiting_on_user_input():
-            answer, _ = await self.parts.clients.ask(self.parts.thread.id, METHOD, params)
+        with anyio.move_on_after(ANSWER_S) as limit, self.context.status.waiting_on_user_input():
+            answer, _ = await self.context.clients.ask(self.context.thread.id, METHOD, params)
         if limit.cancelled_caught:
             return False
         chosen: Sequence[str] = ()

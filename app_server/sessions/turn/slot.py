@@ -6,6 +6,7 @@ Does not know: the log, clients, how a turn runs.
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Literal, TypeAlias
 
 import anyio
 
@@ -15,15 +16,46 @@ from app_server.sessions.errors import (
     SessionUnloading,
     TurnIdMismatch,
 )
-from app_server.turns.model.prompt.request import STOPPED_BY_REVIEWER
-from app_server.turns.run import TurnRun
+from app_server.turns.model.prompt.request import INTERRUPTED, STOPPED_BY_REVIEWER
+from app_server.turns.model_loop import ModelLoop, TurnOptions
+
+TurnKind: TypeAlias = Literal["compact", "review"]
+"""The first step of a turn that takes no directions meanwhile."""
+
+
+class RunningTurn:
+    """A turn in the slot, as requests of clients see it."""
+
+    def __init__(self, turn_id: str, kind: TurnKind | None, loop: ModelLoop) -> None:
+        self.id = turn_id
+        self.kind = kind
+        """None once that step is done."""
+        self.loop = loop
+        self.scope = anyio.CancelScope()
+        """Cancelled by an interrupt."""
+        self.interruption = INTERRUPTED
+        """What the model is shown of an interrupt."""
+        self.pauses_queue = False
+        """Whether queued input waits for somebody to start it when this turn is interrupted."""
+        self.user_was_asked = False
+        """Whether a question was put to the user in this turn."""
+
+    @property
+    def options(self) -> TurnOptions:
+        """Hold for this turn alone; they change when it is steered."""
+        return self.loop.options
+
+    def interrupt(self) -> None:
+        """Stop the turn for the user; queued input then waits for somebody to start it."""
+        self.pauses_queue = True
+        self.scope.cancel()
 
 
 class TurnSlot:
     """Holds at most one running turn."""
 
     def __init__(self) -> None:
-        self.run: TurnRun | None = None
+        self.turn: RunningTurn | None = None
         """The running turn, if there is one."""
         self.unpublished_turn_id: str | None = None
         """The turn that was accepted and that was not announced yet."""
@@ -43,24 +75,24 @@ class TurnSlot:
     @property
     def active_turn_id(self) -> str | None:
         """The running turn, if there is one."""
-        return None if self.run is None else self.run.id
+        return None if self.turn is None else self.turn.id
 
     @property
     def is_asking(self) -> bool:
         """Whether a model is being asked at this moment."""
-        return self.run is not None and self.run.is_asking
+        return self.turn is not None and self.turn.loop.is_asking
 
-    def require_active(self, turn_id: str) -> TurnRun:
+    def require_active(self, turn_id: str) -> RunningTurn:
         """Return the running turn if it is the one that is meant; "" means any.
 
         Raises:
             NoActiveTurn, TurnIdMismatch
         """
-        if self.run is None:
+        if self.turn is None:
             raise NoActiveTurn
-        if turn_id not in ("", self.run.id):
-            raise TurnIdMismatch(turn_id, self.run.id)
-        return self.run
+        if turn_id not in ("", self.turn.id):
+            raise TurnIdMismatch(turn_id, self.turn.id)
+        return self.turn
 
     # Who may change what.
 
@@ -115,22 +147,22 @@ class TurnSlot:
 
     # Filling and emptying.
 
-    def fill(self, run: TurnRun) -> None:
+    def fill(self, turn: RunningTurn) -> None:
         """Put a turn in that is in the log; to be called under `reserve`."""
-        self.run = run
-        self.unpublished_turn_id = run.id
+        self.turn = turn
+        self.unpublished_turn_id = turn.id
         self.idle = anyio.Event()
 
     def clear(self) -> None:
         """Take the turn out whose end is in the log; to be called under `exclusive`."""
-        self.run = None
+        self.turn = None
         self.emptied_s = anyio.current_time()
         self.idle.set()
 
     def cancel(self) -> None:
         """Stop the running turn, if there is one; queued input goes on after it."""
-        if self.run is not None:
-            self.run.scope.cancel()
+        if self.turn is not None:
+            self.turn.scope.cancel()
 
     def interrupt(self, turn_id: str) -> None:
         """Stop the running turn for the user; its end arrives as `turn/completed`.
@@ -142,6 +174,6 @@ class TurnSlot:
 
     def stop_denied_turn(self, turn_id: str) -> None:
         """Interrupt the running turn for the reviewer, if it is the one that is meant."""
-        if self.run is not None and self.run.id == turn_id:
-            self.run.interruption = STOPPED_BY_REVIEWER
-            self.run.interrupt()
+        if self.turn is not None and self.turn.id == turn_id:
+            self.turn.interruption = STOPPED_BY_REVIEWER
+            self.turn.interrupt()

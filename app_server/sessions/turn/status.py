@@ -28,7 +28,7 @@ class SessionStatus:
     @property
     def current(self) -> ThreadStatus:
         """The status, as the wire has it."""
-        if self._slot.run is not None:
+        if self._slot.turn is not None:
             return ActiveThreadStatus(active_flags=sorted(+self._waiting))
         return SystemErrorThreadStatus() if self.log_failed else IdleThreadStatus()
 
@@ -47,12 +47,12 @@ class SessionStatus:
     @contextmanager
     def _waiting_on(self, flag: ThreadActiveFlag) -> Iterator[None]:
         self._waiting[flag] += 1
-        if self._slot.run is not None:
-            self._slot.run.user_was_asked = True
+        if self._slot.turn is not None:
+            self._slot.turn.user_was_asked = True
             self.publish()
         try:
             yield
         finally:
             self._waiting[flag] -= 1
-            if self._slot.run is not None and not self._slot.run.scope.cancel_called:
+            if self._slot.turn is not None and not self._slot.turn.scope.cancel_called:
                 self.publish()

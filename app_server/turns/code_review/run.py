@@ -21,8 +21,8 @@ from app_server.turns.code_review.texts import (
 )
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.model.prompt.request import message
+from app_server.turns.model_loop import ModelLoop
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.run import TurnRun
 from protocol.model import JsonObject
 from protocol.turns.code_review import ReviewTarget
 from protocol.turns.items import (
@@ -44,7 +44,7 @@ class CodeReview:
     recorder: TurnRecorder
     review_recorder: ReviewRecorder
     """Of `reviewer`."""
-    reviewer: TurnRun
+    reviewer: ModelLoop
     surroundings: Sequence[JsonObject]
     """Are sent to the reviewer first."""
 

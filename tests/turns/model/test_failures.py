@@ -215,7 +215,7 @@ async def test_a_provider_that_has_gone_fails_the_turn_not_the_thread(tmp_path: 
 async def test_a_model_that_never_stops_calling_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.turn.runner.MAX_REQUESTS", 3)
+    monkeypatch.setattr("app_server.sessions.turn.turn.MAX_REQUESTS", 3)
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         served.model.scripts += [calls({"name": "nothing"})] * 4
@@ -234,7 +234,7 @@ async def test_a_bug_in_a_turn_ends_it_and_its_cause_is_only_logged(
             raise LookupError("the secret is 42")
 
         with monkeypatch.context() as patch:
-            patch.setattr("app_server.turns.run.request_body", broken)
+            patch.setattr("app_server.turns.model_loop.request_body", broken)
             turn = await client.turn(thread_id, "go")
         assert turn["error"]["message"] == "internal error"
         assert "the secret is 42" in caplog.text

@@ -1,34 +1,30 @@
-"""One turn as its model and its tools see it: the steps of the loop, and what they share.
+"""The model of one turn: it is asked, and the calls that it wants are made.
 
-Does not know: the thread's session, which takes the steps one after the other.
+Does not know: the thread's session, whose turn takes these steps one after the other.
 Source: docs/wire.md, "Turns".
 """
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import anyio
 
-from app_server.skills.dependencies import NeededServer
 from app_server.telemetry.spans import span
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.model.calls import ModelCalls
 from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.model.interface import EventBatches, Model, ModelFailure, ModelRequest
 from app_server.turns.model.prompt.context import tokens_in_context
-from app_server.turns.model.prompt.request import INTERRUPTED, request_body
+from app_server.turns.model.prompt.request import request_body
 from app_server.turns.model.provider import Provider
 from app_server.turns.model.response.patch_progress import PatchProgress
 from app_server.turns.model.response.plan_messages import TurnPlans
 from app_server.turns.model.response.reader import ResponseReader
-from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.session_settings import SessionSettings
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
 from app_server.turns.tools.table import ToolTable
-from protocol.model import Json, JsonObject
+from protocol.model import Json
 from protocol.turns.items import AgentMessageThreadItem
 from protocol.turns.requests import McpMetaByServer
 
@@ -50,8 +46,8 @@ class TurnOptions:
     """The turn that caused this one."""
 
 
-class TurnRun:
-    """The requests and calls of one turn."""
+class ModelLoop:
+    """The requests and calls of one turn, or of the review in it."""
 
     def __init__(
         self,
@@ -63,27 +59,9 @@ class TurnRun:
         settings: SessionSettings,
     ) -> None:
         self.options = options
-        self.scope = anyio.CancelScope()
-        """Cancelled by an interrupt."""
-        self.interruption = INTERRUPTED
-        """What the model is shown of an interrupt."""
-        self.pauses_queue = False
-        """Whether queued input waits for somebody to start it when this turn is interrupted."""
         self.last_message: AgentMessageThreadItem | None = None
-        self.user_was_asked = False
-        """Whether a question was put to the user in this turn."""
         self.is_asking = False
         """Whether a model is being asked at this moment."""
-        self.given: Sequence[JsonObject] = ()
-        """What the model is sent of the input that began the turn."""
-        self.needed_servers: Sequence[NeededServer] = ()
-        """What the skills of that input need, until it has been offered to the user."""
-        self.named: NamedByInput = NOTHING_NAMED
-        """What that input names, until the model has been shown it."""
-        self.work: Callable[[], Awaitable[None]] | None = None
-        """What the turn does before it asks its model, until that is done."""
-        self.kind: Literal["compact", "review"] | None = None
-        """What that is, if the turn takes no directions meanwhile."""
         self._recorder = recorder
         self._tools = tools
         self._model = model
@@ -101,22 +79,6 @@ class TurnRun:
         self._is_prepared = False
         self._request: anyio.CancelScope | None = None
         """Of the request that is under way."""
-
-    @property
-    def id(self) -> str:
-        """The turn's id."""
-        return self._recorder.turn_id
-
-    @property
-    def started_at_ms(self) -> int:
-        """When the turn was accepted."""
-        turn = self._recorder.thread.state.turns[-1]
-        return turn.started_at_ms
-
-    def interrupt(self) -> None:
-        """Stop the turn for the user; queued input then waits for somebody to start it."""
-        self.pauses_queue = True
-        self.scope.cancel()
 
     @property
     def is_directed(self) -> bool:

@@ -19,7 +19,7 @@ from protocol.log.rollout import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadParts:
+class ThreadContext:
     """One loaded thread, its slot for turns, and what is to know of them."""
 
     thread: LiveThread
@@ -47,11 +47,11 @@ class ThreadParts:
         return with_required(self.thread.state.settings, await self.requirements())
 
 
-def thread_parts(thread: LiveThread, ports: SessionPorts) -> ThreadParts:
+def thread_context(thread: LiveThread, ports: SessionPorts) -> ThreadContext:
     """Make the parts of a thread that has just been loaded."""
     clients, clock, slot = ports.clients, ports.clock, TurnSlot()
     publisher = Publisher(thread, clients, clock)
-    return ThreadParts(
+    return ThreadContext(
         thread=thread,
         slot=slot,
         status=SessionStatus(slot, publisher),
