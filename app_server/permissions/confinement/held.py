@@ -85,17 +85,13 @@ class HeldPlaces:
             PlaceChanged: it is another one.
         """
         with self._lock:
-            held = self._held.get(path)
-            if held is None:
-                held = _look(path)
-            elif path != held.real or held.identity != _identity(path):
-                found = _look(path)
-                if found.identity is None and found.real == held.real:
-                    # It may come back; another folder there is not it.
-                    return found
-                held = self._after_change(path, held, found)
-            self._keep(path, held)
-            return held
+            found, held = _look(path), self._held.get(path)
+            if held is not None and found.identity is None and found.real == held.real:
+                # It may come back; another folder there is not it.
+                return found
+            kept = found if held is None else self._kept(path, held, found)
+            self._keep(path, kept)
+            return kept
 
     def can_be_written(self, folders: Iterable[str]) -> None:
         """Remember that somebody confined can write to real folders from now on."""
@@ -104,7 +100,7 @@ class HeldPlaces:
             if len(self._reach) > MAX_HELD:
                 self._reach = {"/"}
 
-    def _after_change(self, path: str, held: HeldPlace, found: HeldPlace) -> HeldPlace:
+    def _kept(self, path: str, held: HeldPlace, found: HeldPlace) -> HeldPlace:
         if found.real != held.real:
             if held.identity is None:
                 # It was no place yet, and a link does not make it one.

@@ -1,0 +1,204 @@
+"""Places are what they were when their policy was set, whatever was put in their way since."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app_server.permissions.confinement import held as module
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.confinement.held import HeldPlaces, PlaceChanged
+from app_server.permissions.confinement.resolving import hold, resolved
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Make a folder that somebody confined can write to, with a place in it."""
+    root = tmp_path.resolve() / "ws"
+    (root / "sub" / "deep").mkdir(parents=True)
+    (root.parent / "outside" / "deep").mkdir(parents=True)
+    return root
+
+
+def holding(root: Path, place: Path) -> HeldPlaces:
+    """Hold a place within the reach of somebody confined to the root."""
+    held = HeldPlaces()
+    held.can_be_written([str(root)])
+    held.hold([str(place)])
+    return held
+
+
+def swap(place: Path, target: Path | str | None) -> None:
+    """Move a place away, and put a link there, or another folder."""
+    place.rename(f"{place}.2")
+    if target is None:
+        place.mkdir()
+    else:
+        place.symlink_to(target)
+
+
+@pytest.mark.parametrize("path", ["sub", "sub/deep"])
+@pytest.mark.parametrize("target", ["outside", "ws/sub.2", "nowhere"])
+def test_a_link_in_the_way_is_refused_whoever_names_the_place_again(
+    root: Path, path: str, target: str
+) -> None:
+    place = root / path
+    held = holding(root, place)
+    swap(root / "sub", root.parent / target)
+    real = os.path.realpath(place)
+    for again in (held.hold, held.look_at, held.hold):
+        with pytest.raises(PlaceChanged) as refused:
+            held.checked(str(place))
+        assert str(refused.value) == (
+            f"`{place}` led to `{place}` when the sandbox was set, and leads to `{real}` now, so "
+            "nothing is done in this sandbox. Put it back, or name the folder that is meant"
+        )
+        again([str(place)])
+    (root / "sub").unlink()
+    (root / "sub.2").rename(root / "sub")
+    assert held.checked(str(place)).real == str(place)
+
+
+def test_another_folder_is_refused_until_the_place_is_named_again(root: Path) -> None:
+    place = root / "sub"
+    held = holding(root, place)
+    swap(place, None)
+    for _ in range(2):
+        with pytest.raises(PlaceChanged) as refused:
+            held.checked(str(place))
+        held.look_at([str(place)])
+    assert str(refused.value) == (
+        f"`{place}` is not the folder that it was when the sandbox was set, so nothing is done in "
+        "this sandbox. If it may be used as it is now, name it again (`cwd` or the sandbox policy "
+        "of turn/start), or load the thread again"
+    )
+    held.hold([str(place)])
+    assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
+    swap(root / "sub.2", None)
+    place.rename(root / "sub.3")
+    (root / "sub.2").rename(place)
+    with pytest.raises(PlaceChanged):
+        held.checked(str(place))
+    held.renew()
+    assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
+
+
+def test_what_nobody_confined_reaches_may_be_made_anew(root: Path) -> None:
+    held = holding(root, root)
+    swap(root, None)
+    assert held.checked(str(root)).identity == (root.stat().st_dev, root.stat().st_ino)
+    link = root.parent / "link"
+    link.symlink_to(root)
+    held.hold([str(link)])
+    assert held.checked(str(link)).real == str(root)
+    link.unlink()
+    link.symlink_to(root.parent / "outside")
+    # A link is followed again by who names it, and not meanwhile.
+    with pytest.raises(PlaceChanged, match=f"`{link}` led to `{root}`"):
+        held.checked(str(link))
+    held.hold([str(link)])
+    assert held.checked(str(link)).real == str(root.parent / "outside")
+
+
+def test_a_link_within_reach_on_the_way_is_not_followed_anew(root: Path) -> None:
+    # The path and where it leads are out of reach, and a link in between is not.
+    inner, link = root / "inner", root.parent / "link"
+    inner.symlink_to(root.parent / "outside")
+    link.symlink_to("ws/inner/deep")
+    held = holding(root, link)
+    assert held.checked(str(link)).real == str(root.parent / "outside" / "deep")
+    inner.unlink()
+    inner.symlink_to(root / "sub")
+    held.hold([str(link)])
+    with pytest.raises(PlaceChanged):
+        held.checked(str(link))
+
+
+def test_what_is_missing_is_no_place_and_a_link_does_not_make_it_one(root: Path) -> None:
+    place = root / "new"
+    held = holding(root, place)
+    assert held.checked(str(place)).identity is None
+    place.symlink_to(root.parent / "outside")
+    held.hold([str(place)])
+    for _ in range(2):
+        found = held.checked(str(place))
+        assert (found.real, found.identity) == (str(place), None)
+    place.unlink()
+    place.mkdir()
+    assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
+    place.rmdir()
+    assert held.checked(str(place)).identity is None
+    (root / "other").mkdir()
+    place.mkdir()
+    if place.stat().st_ino != held.checked(str(root / "other")).identity:
+        place.rename(root / "new.2")
+        (root / "other").rename(place)
+        with pytest.raises(PlaceChanged):
+            held.checked(str(place))
+
+
+def test_a_file_may_be_saved_and_not_become_anything_else(root: Path) -> None:
+    file = root / "file"
+    file.write_text("one")
+    held = holding(root, file)
+    file.rename(root / "file.old")
+    file.write_text("two")
+    assert held.checked(str(file)).identity == module.NOT_A_FOLDER
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(PlaceChanged):
+        held.checked(str(file))
+    file.rmdir()
+    file.symlink_to(root.parent / "outside")
+    with pytest.raises(PlaceChanged):
+        held.checked(str(file))
+
+
+def test_links_in_a_circle_lead_nowhere(root: Path) -> None:
+    (root / "a").symlink_to("b")
+    (root / "b").symlink_to("a")
+    assert HeldPlaces().checked(str(root / "a")).identity is None
+    assert HeldPlaces().checked(f"{root}/sub/../sub/./deep//").real == str(root / "sub" / "deep")
+    assert HeldPlaces().checked(f"{root}/\0").identity is None
+
+
+def test_what_is_remembered_has_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 2)
+    held = HeldPlaces()
+    held.hold([str(root), str(root / "sub")])
+    held.can_be_written([str(root / "a"), str(root / "b")])
+    assert held.checked(str(root)).identity is not None
+    held.hold([str(root.parent)])
+    # The one that was used least lately is forgotten.
+    (root / "sub" / "deep").rmdir()
+    (root / "sub").rmdir()
+    (root / "sub").symlink_to(root.parent)
+    assert held.checked(str(root / "sub")).real == str(root.parent)
+    # More folders than are remembered count as all of them.
+    held.hold([str(root)])
+    held.can_be_written([str(root / "c")])
+    swap(root, None)
+    with pytest.raises(PlaceChanged):
+        held.checked(str(root))
+
+
+def test_a_policy_is_resolved_as_it_was_set(root: Path) -> None:
+    link = root.parent / "link"
+    link.symlink_to(root / "sub")
+    held = HeldPlaces()
+    both = Confinement(writable=(str(root), str(link), str(root / "no")), network=False, held=held)
+    hold(both)
+    sub = root / "sub"
+    real = resolved(both)
+    assert real.writable == (str(root), str(sub))
+    assert dict(real.identities) == {
+        str(path): (path.stat().st_dev, path.stat().st_ino) for path in (root, sub)
+    }
+    swap(sub, root.parent / "outside")
+    with pytest.raises(PlaceChanged, match=f"`{link}` led to `{sub}`"):
+        resolved(both)
+    read = Confinement(readable=(str(link),), writable=(), scratch=(str(sub),), held=held)
+    with pytest.raises(PlaceChanged):
+        resolved(read)
+    hold(UNCONFINED)
+    assert resolved(UNCONFINED) is UNCONFINED
