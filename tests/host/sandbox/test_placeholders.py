@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -154,7 +155,7 @@ def left_by(folder: Path, home: Path, *, has_identities: bool = True) -> list[Pa
     for path in paths:
         path.mkdir()
         path.chmod(MODE)
-    lines = [[str(path) for path in paths]]
+    lines: list[list[Any]] = [[str(path) for path in paths]]
     if has_identities:
         lines.append([[path.stat().st_dev, path.stat().st_ino] for path in paths])
     (home / RECORDS).mkdir(parents=True, exist_ok=True)
