@@ -5,21 +5,25 @@ Source: docs/tools.md, "Sandbox".
 """
 
 import os
+import stat
 from dataclasses import replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
 
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import real_pattern
 from app_server.permissions.confinement.held import Identity
-from app_server.permissions.confinement.paths import is_in
+from app_server.permissions.confinement.paths import depth_of, is_in
 from app_server.runtime.files.opening import open_regular
 
 GIT = ".git"
 
 MAX_POINTER_BYTES = 4096
 """Of a `.git` file, and of `commondir` in the folder that it names."""
+
+
+MAX_DEPTH = 128
+"""Of paths whose folders are looked at one by one."""
 
 
 def resolved(confinement: Confinement) -> Confinement:
@@ -35,7 +39,7 @@ def resolved(confinement: Confinement) -> Confinement:
     """
     if not confinement.is_confined:
         return confinement
-    real = cache(os.path.realpath)
+    links = _Links()
     identities: dict[str, Identity] = {}
     readable = _present(confinement, confinement.readable, identities)
     writable = _present(confinement, confinement.writable, identities)
@@ -44,11 +48,10 @@ def resolved(confinement: Confinement) -> Confinement:
     linked: list[str] = []
     for place in confinement.protected:
         folder, name = os.path.split(place)
-        real_place = f"{real(folder).rstrip('/')}/{name}"
-        leads_to = real_place
-        if Path(real_place).is_symlink():
+        real_place = f"{links.real(folder).rstrip('/')}/{name}"
+        leads_to = links.real(real_place)
+        if leads_to != real_place:
             linked.append(real_place)
-            leads_to = real(real_place)
         protected += [real_place, leads_to]
         if name == GIT:
             protected += git_folders(real_place)
@@ -62,11 +65,39 @@ def resolved(confinement: Confinement) -> Confinement:
         readable=readable,
         writable=writable,
         protected=tuple(dict.fromkeys(protected)),
-        denied=tuple(dict.fromkeys(map(real, confinement.denied))),
+        denied=tuple(dict.fromkeys(map(links.real, confinement.denied))),
         denied_patterns=tuple(map(real_pattern, confinement.denied_patterns)),
         scratch=scratch or (),
         identities=identities,
     )
+
+
+class _Links:
+    """Where absolute paths lead that have folders in common: each is looked at once."""
+
+    def __init__(self) -> None:
+        self._known = {"/": "/"}
+
+    def real(self, path: str) -> str:
+        """Follow the links of a path, as os.path.realpath does."""
+        known = self._known.get(path)
+        if known is None:
+            folder, name = os.path.split(path)
+            if name in ("", ".", "..") or depth_of(path) > MAX_DEPTH:
+                known = os.path.realpath(path)
+            else:
+                there = f"{self.real(folder).rstrip('/')}/{name}"
+                is_link = stat.S_ISLNK(_mode(there))
+                known = os.path.realpath(there) if is_link else there
+            self._known[path] = known
+        return known
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 def hold(confinement: Confinement) -> None:

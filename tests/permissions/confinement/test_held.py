@@ -184,6 +184,15 @@ def test_what_is_remembered_has_bounds(root: Path, monkeypatch: pytest.MonkeyPat
         held.checked(str(root))
 
 
+def test_what_is_denied_is_found_behind_links(root: Path) -> None:
+    link = root.parent / "link"
+    link.symlink_to(root)
+    (root / "sub" / "inner").symlink_to("deep")
+    paths = [f"{link}/sub/inner/key", f"{link}/../outside", f"{root}/no/key", "/x" * 2000]
+    found = resolved(Confinement(denied=(*paths, f"{link}/sub/inner"))).denied
+    assert found == tuple(dict.fromkeys(map(os.path.realpath, (*paths, f"{link}/sub/inner"))))
+
+
 def test_a_policy_is_resolved_as_it_was_set(root: Path) -> None:
     link = root.parent / "link"
     link.symlink_to(root / "sub")
