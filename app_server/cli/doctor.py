@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from app_server.clients.command_line import add_home, command_parser
 from app_server.config.home import resolve_home
+from app_server.runtime.standard_streams import one_line
 
 if TYPE_CHECKING:
     from app_server.threads.repair.doctor import Check
@@ -181,7 +182,7 @@ def render(checks: Sequence["Check"]) -> list[str]:
             lines.append(f"{'':8}- and {check.more} more")
         if check.todo is not None:
             lines.append(f"{'':8}what to do: {check.todo}")
-    return lines
+    return [one_line(line) for line in lines]
 
 
 def _redact(checks: Sequence["Check"]) -> None:

@@ -38,6 +38,7 @@ from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.plugins.contributor import Plugins
 from app_server.plugins.store import PluginStore
 from app_server.runtime.loader import LoadFailed, load
+from app_server.runtime.standard_streams import one_line
 
 if TYPE_CHECKING:
     from app_server.mcp.oauth.login import Login, LoginWishes
@@ -265,7 +266,8 @@ def _list(servers: Sequence[Mapping[str, Any]]) -> str:
     for server in servers:
         transport = server["transport"]
         where = transport.get("url") or " ".join([transport["command"], *transport["args"]])
-        rows.append((server["name"], "enabled" if server["enabled"] else "disabled", where))
+        state = "enabled" if server["enabled"] else "disabled"
+        rows.append((one_line(server["name"]), state, one_line(where)))
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     return "\n".join(f"{name:<{first}}  {state:<{second}}  {where}" for name, state, where in rows)
 
@@ -274,7 +276,7 @@ def _details(server: Mapping[str, Any]) -> str:
     members = {key: value for key, value in server.items() if key != "transport"}
     ordered = {"name": members.pop("name")} | server["transport"] | members
     return "\n".join(
-        f"{key}: {' '.join(value) if isinstance(value, list) else value}"
+        one_line(f"{key}: {' '.join(value) if isinstance(value, list) else value}")
         for key, value in ordered.items()
         if value not in (None, [], {})
     )

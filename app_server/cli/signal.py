@@ -16,7 +16,7 @@ from app_server.clients.command_line import command_parser, whole_number
 from app_server.clients.connection import Client, open_client
 from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock
-from app_server.runtime.standard_streams import lacks_working_directory, print_now
+from app_server.runtime.standard_streams import lacks_working_directory, one_line, print_now
 from protocol.jsonrpc.errors import OVERLOADED, RpcError
 from protocol.model import JsonObject
 
@@ -287,4 +287,4 @@ def _print(receipt: JsonObject) -> None:
         words.append("woken")
     if receipt["error"] is not None:
         words.append(f"({receipt['error']['code']}: {receipt['error']['message']})")
-    print_now(" ".join(words))
+    print_now(one_line(" ".join(words)))

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from app_server.clients.command_line import add_home, command_parser
 from app_server.config.home import resolve_home
+from app_server.runtime.standard_streams import one_line
 from app_server.server.running_servers import FoundServer, servers_of
 from app_server.threads.log.file.locks import holder_of
 
@@ -113,7 +114,7 @@ def render(
         lines += [f"  {address}" for address in entry.addresses]
         if entry.token_file is not None:
             lines.append(f"  token: {entry.token_file}")
-    return lines
+    return [one_line(line) for line in lines]
 
 
 def _count(server: FoundServer, threads: Mapping[Process, int]) -> int:

@@ -1,6 +1,5 @@
 """Domain failures to wire errors, each translated once."""
 
-import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
@@ -14,6 +13,7 @@ from app_server.mcp.errors import (
     UnknownServer,
 )
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
+from app_server.rpc.dispatch import storage_failed
 from app_server.sessions.errors import (
     MAX_META_BYTES,
     InputIdTaken,
@@ -134,24 +134,8 @@ def loaded_thread(sessions: Sessions, thread_id: str) -> ThreadSession:
         return sessions.get(thread_id)
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
-
-
 def _storage_failure(error: OSError, thread_id: str) -> RpcError:
-    if error.errno in _FULL:
-        reason, todo = "diskFull", "make room on the disk of the home folder, then try again"
-    elif error.errno in _NOT_WRITABLE:
-        reason, todo = "notWritable", "let the server write to its home folder, then try again"
-    else:
-        reason, todo = "ioError", "app-server doctor says what is wrong with the home folder"
-    return internal_error(
-        f"the thread cannot be stored: {error.strerror}; {todo}",
-        "storageFailed",
-        threadId=thread_id,
-        reason=reason,
-        detail=str(error.strerror),
-    )
+    return storage_failed(error, "the thread cannot be stored", threadId=thread_id)
 
 
 @contextmanager

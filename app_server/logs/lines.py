@@ -15,15 +15,13 @@ from typing import Literal, TypeAlias
 
 from app_server.logs.context import ids_in
 from app_server.logs.redaction import Redactor
+from app_server.runtime.files.disk import FULL_OR_READ_ONLY
+from app_server.runtime.standard_streams import CONTROLS
 
 LogFormat: TypeAlias = Literal["text", "json"]
 
 MAX_CHARS = 16 * 1024
 """Of a message, and of a traceback; what is longer is cut."""
-CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\t\n"
-}
-"""Characters that terminals obey, as they are shown."""
 LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 """Names of levels in JSON, where they are other than ours."""
 
@@ -62,6 +60,9 @@ class LineWriter:
     def _failure(self, record: logging.LogRecord) -> str | None:
         if not record.exc_info or record.exc_info[1] is None:
             return None
+        failure = _lone(record.exc_info[1])
+        if isinstance(failure, OSError) and failure.errno in FULL_OR_READ_ONLY:
+            return self._clean(f"{type(failure).__name__}: {failure}")
         lines = traceback.format_exception(record.exc_info[1])
         return self._clean("".join(lines).rstrip("\n"))
 
@@ -82,6 +83,13 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Render a record with the ids of the work that logs it."""
         return self._lines.render(record, copy_context())
+
+
+def _lone(failure: BaseException) -> BaseException:
+    """Take a failure out of the groups that task groups put around it, if it is alone."""
+    while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return failure
 
 
 def _shown(text: str) -> str:

@@ -6,6 +6,7 @@ Schema check is not used, and its own error texts never reach a client.
 Source: docs/wire.md, "Errors".
 """
 
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from time import perf_counter
@@ -25,6 +26,7 @@ from app_server.rpc.context import (
     PreparedResult,
     RequestContext,
 )
+from app_server.runtime.files.disk import FULL_OR_READ_ONLY
 from app_server.runtime.loader import LoadFailed, load
 from app_server.telemetry.metrics import ServerMetrics
 from app_server.telemetry.spans import is_on, span
@@ -163,6 +165,10 @@ def experimental_required(descriptor: str) -> RpcError:
     )
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
 def adapt(method: str, spec: MethodSpec, served_by: Handler | LazyHandler) -> Method:
     """Wrap a handler: parameters in their type, failures in their wire form."""
     handler: Handler | None = None
@@ -191,9 +197,12 @@ def adapt(method: str, spec: MethodSpec, served_by: Handler | LazyHandler) -> Me
             error = exc
         except LoadFailed as exc:
             error = load_failed(method, exc)
-        except Exception:
+        except Exception as exc:
             logger.exception("handler failed: %s", method)
-            error = internal_error("Internal error")
+            if isinstance(exc, OSError) and exc.errno in FULL_OR_READ_ONLY:
+                error = storage_failed(exc, "the home folder cannot be used")
+            else:
+                error = internal_error("Internal error")
         context.failure = kind_of(error)
         raise JsonRpcError(error.code, error.message, error.data)
 
@@ -214,6 +223,23 @@ def _require_allowed(method: str, session: ClientSession | None, request: WireMo
             f"invalid thread id: {thread_id}", "invalidThreadId", threadId=thread_id
         )
     THREAD.set(thread_id)
+
+
+def storage_failed(error: OSError, what: str, **facts: Json) -> RpcError:
+    """Say that the disk refuses, and what to do about it; `what` cannot be done."""
+    if error.errno in _FULL:
+        reason, todo = "diskFull", "make room on the disk of the home folder, then try again"
+    elif error.errno in _NOT_WRITABLE:
+        reason, todo = "notWritable", "let the server write to its home folder, then try again"
+    else:
+        reason, todo = "ioError", "app-server doctor says what is wrong with the home folder"
+    return internal_error(
+        f"{what}: {error.strerror}; {todo}",
+        "storageFailed",
+        **facts,
+        reason=reason,
+        detail=str(error.strerror),
+    )
 
 
 def kind_of(error: RpcError) -> str:

@@ -14,17 +14,37 @@ STDOUT, STDERR = 1, 2
 
 NO_WORKING_DIRECTORY = "the working directory is not there any more: change to another one"
 
+CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\t\n"
+}
+"""Characters that terminals obey, as they are shown."""
+ONE_LINE = CONTROLS | {ord("\n"): "\\n"}
+
+
+def one_line(text: str) -> str:
+    """Show text that somebody configured so that it cannot be taken for more lines."""
+    return text.translate(ONE_LINE)
+
 
 class _Watched:
-    """A stream that remembers what it could not write. Of a closed one there is nothing to tell."""
+    """A stream that remembers what it could not write. Of a closed one there is nothing to tell.
+
+    Programs print what users, servers and files say of themselves: what terminals would obey is
+    shown instead.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = stream
         self.problem: OSError | None = None
 
     def write(self, text: str) -> int:
+        self.write_as_it_is(text.translate(CONTROLS))
+        return len(text)
+
+    def write_as_it_is(self, text: str) -> None:
         try:
-            return len(text) if self.stream is None else self.stream.write(text)
+            if self.stream is not None:
+                self.stream.write(text)
         except OSError as exc:
             self.problem = exc
             raise

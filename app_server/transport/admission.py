@@ -8,6 +8,7 @@ Source: docs/listeners.md, "What is looked at".
 
 import http
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,15 @@ from websockets.http11 import Request, Response
 
 from app_server.http.loopback_address import is_this_machine
 from app_server.http.peer_user.own_user import refusal_of_stranger
+from app_server.runtime.counted_warnings import warn_counted
 
 if TYPE_CHECKING:
     from app_server.transport.auth.gate import TokenGate
 
 logger = logging.getLogger(__name__)
+
+HOST_AND_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{0,5})?")
+"""An address of IPv6 in brackets, or a name or an address of IPv4; then a port."""
 
 HEALTH_PATHS = frozenset({"/readyz", "/healthz"})
 
@@ -40,12 +45,12 @@ class Admission:
     async def refusal(self, connection: ServerConnection, request: Request) -> Response | None:
         """Return the answer to a request that is no client's; None where it is to be upgraded."""
         if not self._is_allowed_page(request.headers):
-            logger.warning("refused a request with an Origin header")
+            warn_counted(logger, "refused a request with an Origin header")
             return connection.respond(
                 http.HTTPStatus.FORBIDDEN, "This server does not talk to web pages.\n"
             )
         if self.names_this_machine and not _names_this_machine(request.headers):
-            logger.warning("refused a request whose Host header is not of this machine")
+            warn_counted(logger, "refused a request whose Host header is not of this machine")
             return connection.respond(
                 http.HTTPStatus.FORBIDDEN,
                 "Host must name this machine: localhost, 127.0.0.1 or [::1].\n",
@@ -56,7 +61,7 @@ class Admission:
         if text := await refusal_of_stranger(accepted):
             return connection.respond(http.HTTPStatus.FORBIDDEN, text)
         if self.tokens is not None and not await self.tokens.lets_in(request.headers):
-            logger.warning("refused a connection without a token that is accepted")
+            warn_counted(logger, "refused a connection without a token that is accepted")
             response = connection.respond(
                 http.HTTPStatus.UNAUTHORIZED, "A bearer token is needed.\n"
             )
@@ -81,8 +86,10 @@ def _names_this_machine(headers: Headers) -> bool:
     return len(hosts) == 1 and is_this_machine(host_without_port(hosts[0]))
 
 
-def host_without_port(value: str) -> str:
-    """Return the host of a `Host` header: without a port, and without brackets."""
-    if value.startswith("["):
-        return value[1:].partition("]")[0]
-    return value.partition(":")[0]
+def host_without_port(value: str) -> str | None:
+    """Return the host of a `Host` header, without a port and brackets; None: it is none.
+
+    Source: RFC 9110, section 7.2; RFC 3986, section 3.2.
+    """
+    found = HOST_AND_PORT.fullmatch(value)
+    return None if found is None else found[1] or found[2]

@@ -24,6 +24,7 @@ from websockets.typing import Subprotocol
 from app_server.http.backlog import ASKED_BACKLOG, lengthen_backlogs
 from app_server.http.loopback_address import is_loopback_address
 from app_server.rpc.message_stream import MessageStream
+from app_server.runtime.counted_warnings import warn_counted
 from app_server.runtime.loader import load
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
 from app_server.transport.admission import Admission
@@ -73,7 +74,7 @@ class _Connection(FlowControlledConnection):
         super().connection_made(transport)
         self._listener.sockets += 1
         if self._listener.sockets > self._listener.max_sockets:
-            logger.warning("cut a connection off: there are %d", self._listener.max_sockets)
+            warn_counted(logger, "cut a connection off: there are %d", self._listener.max_sockets)
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

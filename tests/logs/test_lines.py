@@ -1,10 +1,14 @@
 """Lines of the log: text and JSON, with ids, bounded, without secrets."""
 
+import errno
 import json
 import logging
+import os
 from contextvars import copy_context
 from datetime import datetime
 from typing import Any
+
+import pytest
 
 from app_server.logs.context import MAX_ID_CHARS, REQUEST, THREAD, TURN
 from app_server.logs.lines import MAX_CHARS, LineFormatter, LineWriter, LogFormat
@@ -43,6 +47,22 @@ def test_a_line_of_text_says_when_what_where_and_for_whom() -> None:
         "2023-11-14T22:13:20.250000Z WARNING app_server.mcp.client: connectionId=3 requestId=7 "
         "method=turn/start threadId=t1 turnId=u1 hello"
     )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_disk_that_refuses_is_no_traceback(number: int) -> None:
+    full = OSError(number, os.strerror(number), "/home/x")
+    for failure in (full, ExceptionGroup("group", [full])):
+        line = render("text", record("handler failed", failure=failure))
+        assert line.partition("handler failed\n\t")[2] == f"OSError: {full}"
+    assert "ExceptionGroup" in render(
+        "text", record("x", failure=ExceptionGroup("g", [full, full]))
+    )
+    other = OSError(errno.EBADF, os.strerror(errno.EBADF))
+    try:
+        raise other
+    except OSError:
+        assert "Traceback" in render("text", record("x", failure=other))
 
 
 def test_a_line_of_json_has_the_members_of_codex_and_the_ids() -> None:

@@ -1,6 +1,8 @@
 """rpc: handlers that break, and answers that cannot be written."""
 
+import errno
 import json
+import os
 from typing import Any
 
 import pytest
@@ -39,6 +41,36 @@ async def test_a_handler_that_breaks_shows_nobody_why(caplog: pytest.LogCaptureF
         },
     }
     assert "the secret is 42" in caplog.text
+
+
+@claim("errors:disk-full")
+@pytest.mark.parametrize(
+    ("number", "reason", "todo"),
+    [
+        (errno.ENOSPC, "diskFull", "make room on the disk of the home folder, then try again"),
+        (errno.EDQUOT, "diskFull", "make room on the disk of the home folder, then try again"),
+        (errno.EROFS, "notWritable", "let the server write to its home folder, then try again"),
+    ],
+)
+async def test_a_disk_that_refuses_is_named_by_every_method(
+    number: int, reason: str, todo: str
+) -> None:
+    async def handler(context: RequestContext, params: Any) -> Any:
+        raise OSError(number, os.strerror(number), "/the/home/index/history.sqlite3")
+
+    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
+    for method in ("thread/list", "thread/loaded/list"):
+        context = RequestContext(1, method, False, session(), lambda _: None)
+        answer = await dispatcher.dispatch(context, Request(1, method, {}))
+        assert json.loads(answer)["error"] == {
+            "code": -32603,
+            "message": f"the home folder cannot be used: {os.strerror(number)}; {todo}",
+            "data": {
+                "code": "storageFailed",
+                "reason": reason,
+                "detail": os.strerror(number),
+            },
+        }
 
 
 @claim("methods:unserved", "methods:not-built")

@@ -29,7 +29,7 @@ from tests.support.wire.conversations import (
     LOOPBACK,
     stdio_pipes,
 )
-from tests.support.wire.handshakes import UPGRADE
+from tests.support.wire.handshakes import UPGRADE, handshake
 
 ASKS_FOR_UPGRADE = "".join(
     f"{line}\r\n"
@@ -115,6 +115,31 @@ async def test_sockets_that_are_no_clients_yet_have_a_bound_too(tmp_path: Path) 
             # Who is told that there is no room has become a request.
             while await _status(port) != b"HTTP/1.1 503 Service Unavailable":
                 await asyncio.sleep(0)
+
+
+async def test_connections_that_are_cut_off_or_refused_are_one_line_of_the_log_each_kind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = WebSocketLimits(max_connections=1, max_opening=8, open_s=10 * WAIT_S)
+    async with serve(tmp_path, websocket=limits) as served:
+        for _ in range(50):
+            assert (await handshake(served.urls[0], host="evil.example")).status == 403
+            assert (await handshake(served.urls[0], ("Origin", "null"))).status == 403
+        async with served.client():
+            port = int(served.urls[0].rpartition(":")[2])
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+            for _ in range(50):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                with anyio.fail_after(WAIT_S), contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+                writer.close()
+            for _, each in held:
+                each.close()
+    assert sorted(caplog.messages) == [
+        "cut a connection off: there are 9",
+        "refused a request whose Host header is not of this machine",
+        "refused a request with an Origin header",
+    ]
 
 
 async def test_a_client_that_does_not_answer_the_close_holds_up_no_other() -> None:

@@ -76,7 +76,11 @@ async def test_a_name_that_was_made_to_lead_here_is_refused(
     ]  # fmt: skip
     wrong = [
         "evil.example.com", "evil.example.com:4500", "127.0.0.1.evil.com", "localhost.evil.com",
-        "192.168.1.1", "0.0.0.0", "[::]", "[2001:db8::1]:80", "", "127.1",
+        "192.168.1.1", "0.0.0.0", "[::]", "[2001:db8::1]:80", "", "127.1", "[::1].evil",
+        "[::1].evil:80", "[::1", "[::1]x", "[::1]:80:80", "[::1]@evil", "localhost:80@evil.example",
+        "localhost@evil.example", "localhost:x", "localhost:123456", "localhost/evil", "::1",
+        "[localhost]", "[127.0.0.1", "evil]localhost", "localhost localhost", "localhost,evil",
+        "[::1%25lo]", "localhost#", "localhost?", "127.0.0.1\\evil",
     ]  # fmt: skip
     async with serve(tmp_path, guards=guards) as served:
         (url,) = served.urls
@@ -97,5 +101,5 @@ async def test_the_name_is_looked_at_over_both_versions_of_ip(tmp_path: Path) ->
 
 
 def test_the_port_of_a_host_is_left_out() -> None:
-    cases = {"a": "a", "a:1": "a", "[::1]": "::1", "[::1]:5": "::1", "": "", "[": ""}
+    cases = {"a": "a", "a:1": "a", "a:": "a", "[::1]": "::1", "[::1]:5": "::1", "": None, "[": None}
     assert {value: host_without_port(value) for value in cases} == cases

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from app_server.runtime.standard_streams import one_line
 from protocol.jsonrpc.errors import RpcError
 
 BOLD, DIM, GREEN, RED, CYAN, RESET = (
@@ -46,7 +47,7 @@ class Transcript:
 
     def say(self, who: str, text: str) -> None:
         """Show who said what, on one line of bounded length."""
-        line = " ".join(text.split())
+        line = one_line(" ".join(text.split()))
         shown = line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
         self._print(f"  {CYAN}{who:>8}{RESET}  {shown}")
 
@@ -57,22 +58,24 @@ class Transcript:
             CheckFailed: it does not.
         """
         if not holds:
-            self._print(f"  {RED}{'failed':>8}{RESET}  {claim}")
+            self._print(f"  {RED}{'failed':>8}{RESET}  {one_line(claim)}")
             raise CheckFailed(claim)
         self.checks += 1
-        self._print(f"  {GREEN}{'checked':>8}{RESET}  {claim}")
+        self._print(f"  {GREEN}{'checked':>8}{RESET}  {one_line(claim)}")
 
     def close(self, text: str) -> None:
         """Show the last line."""
-        self._print(f"\n{BOLD}{text}{RESET}")
+        self._print(f"\n{BOLD}{one_line(text)}{RESET}")
 
     def _print(self, text: str) -> None:
         if not self._coloured:
             for code in (BOLD, DIM, GREEN, RED, CYAN, RESET):
                 text = text.replace(code, "")
         if self._stream is not None:
+            write = getattr(self._stream, "write_as_it_is", self._stream.write)
             with suppress(OSError):
-                print(text, file=self._stream, flush=True)
+                write(f"{text}\n")
+                self._stream.flush()
 
 
 async def run_demo(scenario: Callable[[Transcript, Path], Awaitable[None]]) -> int:

@@ -27,6 +27,7 @@ from app_server.clients.inspector.relay import relay
 from app_server.clients.inspector.site import HEADER, File, content_security_policy, read_site
 from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES
 from app_server.http.peer_user.own_user import refusal_of_stranger
+from app_server.runtime.counted_warnings import warn_counted
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class _Pages:
         if path != WIRE:
             return self._file(path)
         if not self._access.may_connect(request.headers):
-            logger.warning("refused a WebSocket without the page's origin and token")
+            warn_counted(logger, "refused a WebSocket without the page's origin and token")
             return _refuse(http.HTTPStatus.FORBIDDEN)
         if self._open >= MAX_PAGES:
             return _refuse(http.HTTPStatus.SERVICE_UNAVAILABLE)

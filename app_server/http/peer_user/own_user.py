@@ -22,6 +22,7 @@ from app_server.http.loopback_address import is_loopback_address
 from app_server.http.peer_user.diag import asked_owner
 from app_server.http.peer_user.errors import OtherUser, UserUnknown
 from app_server.http.peer_user.tables import SYSTEM_TABLES, SocketAddress, Tables, owner_in
+from app_server.runtime.counted_warnings import warn_counted
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +69,11 @@ async def refusal_of_stranger(
             if is_loopback_address(there[0]):
                 await check_tcp(there, here)
     except OtherUser as exc:
-        logger.warning("refused a connection of user %d", exc.uid)
+        warn_counted(logger, "refused a connection of user %d", exc.uid)
         return f"This server belongs to another user of this machine. {how_to_let_in}\n"
     except UserUnknown as exc:
         # A check that lets pass what it cannot see is passed by hiding.
-        logger.warning("refused a connection whose user is unknown: %s", exc)
+        warn_counted(logger, "refused a connection whose user is unknown: %s", exc)
         return f"This server cannot tell which user connects: {exc}. {how_to_let_in}\n"
     return None
 

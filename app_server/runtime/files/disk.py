@@ -3,6 +3,7 @@
 Source: fsync(2), rename(2), flock(2).
 """
 
+import errno
 import fcntl
 import os
 import time
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 LOCK_POLL_S = 0.01
+
+FULL_OR_READ_ONLY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Failures of a disk that are no mistake of the program: where it met them tells nothing."""
 
 
 def sync_folder(path: Path) -> None:

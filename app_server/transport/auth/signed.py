@@ -4,6 +4,7 @@ Source: RFC 7519; docs/listeners.md, "Signed tokens".
 """
 
 import logging
+import re
 
 import jwt
 
@@ -13,6 +14,9 @@ logger = logging.getLogger(__name__)
 
 ALGORITHM = "HS256"
 """The only one; what a token says of its own algorithm chooses nothing."""
+
+COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+"""RFC 7515, sections 2 and 3.1: base64url without padding."""
 
 
 class SignedToken:
@@ -24,6 +28,10 @@ class SignedToken:
     def accepts(self, token: str) -> bool:
         """Whether the signature is right, and the claims hold now."""
         settings = self._settings
+        if COMPACT.fullmatch(token) is None:
+            # The library would pass over padding and other characters: many texts, one token.
+            logger.info("a signed token was refused: not three parts in base64url")
+            return False
         try:
             jwt.decode(
                 token,

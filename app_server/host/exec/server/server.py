@@ -46,6 +46,7 @@ from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
 from app_server.http.peer_user.own_user import refusal_of_stranger
 from app_server.permissions.confinement.places import places_of_machine
+from app_server.runtime.counted_warnings import warn_counted
 from protocol.exec.processes import (
     ExecEnvironmentInfoResponse,
     ExecInitializeParams,
@@ -138,7 +139,7 @@ class ExecServer:
 
     async def _before_upgrade(self, socket: ServerConnection, request: Request) -> Response | None:
         if "Origin" in request.headers:
-            logger.warning("refused a request with an Origin header")
+            warn_counted(logger, "refused a request with an Origin header")
             return socket.respond(
                 http.HTTPStatus.FORBIDDEN, "This server does not talk to web pages.\n"
             )
@@ -198,7 +199,7 @@ class ExecSession:
                     pass
                 tasks.cancel_scope.cancel()
         if reason:
-            logger.warning("a client broke the exec protocol: %s", reason)
+            warn_counted(logger, "a client broke the exec protocol: %s", reason)
             await self._socket.close(1008, reason)
 
     async def _shake_hands(self) -> None:
