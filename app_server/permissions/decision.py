@@ -39,6 +39,8 @@ class CommandFacts:
     """The rule that it would like to be remembered."""
     is_elsewhere: bool = False
     """Whether it is to run in a folder that is none of the thread's."""
+    is_trusted: bool = False
+    """Whether the user trusts the project that this folder belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def decide(
     danger = danger_of(script)
     if danger is not None:
         return _decide_about_danger(danger, policy, confinement)
-    others = not_reading(script, is_elsewhere=facts.is_elsewhere)
+    others = not_reading(script, is_trusted=facts.is_trusted and not facts.is_elsewhere)
     asking = [command for command in others if not _is_allowed_by_rule(command, facts, rules)]
     if policy != "untrusted" or (script.is_understood and not asking):
         return Run()

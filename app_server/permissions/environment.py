@@ -42,9 +42,12 @@ PLAIN_OUTPUT: Mapping[str, str] = {
     "PAGER": "cat",
     "GIT_PAGER": "cat",
     "GH_PAGER": "cat",
+    "GIT_OPTIONAL_LOCKS": "0",
     "CODEX_CI": "1",
 }
-"""What makes programs print for a model: no colors, UTF-8, no pager that waits for a key."""
+"""What makes programs print for a model: no colors, UTF-8, no pager that waits for a key; and what
+keeps `git status` from writing to the index.
+"""
 
 TERMINAL = "xterm"
 """The kind of terminal, where this process has none."""

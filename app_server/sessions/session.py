@@ -119,6 +119,7 @@ class ThreadSession:
                 ports.rules,
                 context.slot.interrupt,
                 timeouts,
+                self.config,
             ),
             user_hooks=questions.hooks,
             terminals=self.terminals,

@@ -93,7 +93,7 @@ TABLE: dict[str, dict[str, Verdict]] = {
     "touch x && ls": dict.fromkeys(POLICIES, INSIDE),
     "ls": dict.fromkeys(POLICIES, INSIDE),
     "cat a | head -1": dict.fromkeys(POLICIES, INSIDE),
-    "git status": dict.fromkeys(POLICIES, INSIDE),
+    "wc -l x": dict.fromkeys(POLICIES, INSIDE),
     "rm -rf x": {
         "never": INSIDE,
         "on-request": Ask(True, DANGER),
@@ -214,10 +214,11 @@ async def test_what_is_forbidden_is_so_for_any_shell() -> None:
 
 async def test_git_in_a_folder_of_others_may_run_what_that_is_set_to() -> None:
     for command in ("ls", "git status"):
-        here = await decision(command, "untrusted")
-        there = await decision(command, "untrusted", is_elsewhere=True)
-        assert here == INSIDE
-        assert (there == INSIDE) is (command == "ls")
+        places: list[dict[str, Any]] = [{}, {"is_trusted": True, "is_elsewhere": True}]
+        for place in places:
+            decided = await decision(command, "untrusted", **place)
+            assert (decided == INSIDE) is (command == "ls")
+        assert await decision(command, "untrusted", is_trusted=True) == INSIDE
     # No rule lets it out of the sandbox there.
     assert await decision("git reset --hard", "on-request") == OUTSIDE
     assert isinstance(await decision("git reset --hard", "on-request", is_elsewhere=True), Ask)

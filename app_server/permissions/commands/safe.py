@@ -10,23 +10,30 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import TypeAlias
 
-from app_server.permissions.shell.options import option_names, sort_out
+from app_server.permissions.commands.harmless_options import (
+    CHECKED,
+    FIND_FLAGS,
+    FIND_VALUED,
+    GIT,
+    HARMLESS,
+)
+from app_server.permissions.shell.options import known_operands, known_options, option_names
 from app_server.permissions.shell.readers import LINES
 from app_server.permissions.shell.script import Command, Script, Word
 
 _SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin"})
 
-_Check: TypeAlias = Callable[[Sequence[str]], bool]
+_Check: TypeAlias = Callable[[Sequence[Word]], bool]
 
 
-def not_reading(script: Script, *, is_elsewhere: bool = False) -> list[Command]:
+def not_reading(script: Script, *, is_trusted: bool = False) -> list[Command]:
     """Return the commands of a script that are not known to read only.
 
-    `is_elsewhere` says that they run in a folder which does not belong to the thread.
+    `is_trusted` says that the user trusts the repository of the folder which they run in.
     """
     programs = {program_name(command.words[0]) for command in script.commands}
-    # The configuration of another repository may name programs to run.
-    harmful = {"git"} if is_elsewhere or "cd" in programs else set()
+    # The settings of a repository, and those in it, may name programs to run.
+    harmful = {"git"} if not is_trusted or "cd" in programs else set()
     return [
         command
         for command in script.commands
@@ -43,79 +50,80 @@ def program_name(word: Word) -> str | None:
 
 
 def _is_read(command: Command) -> bool:
-    name = program_name(command.words[0])
-    arguments = command.words[1:]
+    name = program_name(command.words[0]) or ""
+    words = command.words[1:]
     if name in _ANY_ARGUMENTS:
         return True
-    check = _CHECKED.get(name or "")
-    # A pattern may become an option.
-    if check is None or any(word.is_pattern and word.may_be_option for word in arguments):
+    if name in HARMLESS:
+        return _are_known(words, HARMLESS[name], strict=False)
+    if name in CHECKED and not _are_known(words, CHECKED[name]):
         return False
-    return check([word.text for word in arguments])
+    check = _CHECKS.get(name)
+    return name in CHECKED if check is None else check(words)
 
 
-def _without(*harmful: str) -> _Check:
-    """Forbid options, also as shortened names, and letters among others."""
-    letters = {option[1] for option in harmful if not option.startswith("--")}
-    names = [option for option in harmful if option.startswith("--")]
+def _are_known(words: Sequence[Word], table: str, *, strict: bool = True) -> bool:
+    return known_operands(words, known_options(table + _COMMON), strict=strict) is not None
 
-    def check(arguments: Sequence[str]) -> bool:
-        for word in arguments:
-            if word == "--":
-                break
-            if word.startswith("--"):
-                given = word.partition("=")[0]
-                if any(name.startswith(given) for name in names):
-                    return False
-            elif word.startswith("-") and letters.intersection(word[1:]):
+
+def _find(words: Sequence[Word]) -> bool:
+    rest = iter(words)
+    for word in rest:
+        if word.text in FIND_VALUED:
+            word = next(rest, Word("-"))
+            if word.text.startswith("-") and not _FIND_NUMBER.fullmatch(word.text):
                 return False
-        return True
-
-    return check
-
-
-def _find(arguments: Sequence[str]) -> bool:
-    harmful = ("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from")
-    return not any(word.startswith(harmful) for word in arguments)
+        elif word.text.startswith("-") and word.text not in FIND_FLAGS:
+            return False
+        if word.may_be_many and word.may_be_option:
+            return False
+    return True
 
 
-def _uniq(arguments: Sequence[str]) -> bool:
-    valued = option_names("-f -s -w --skip-fields --skip-chars --check-chars")
-    return len(sort_out(arguments, valued).operands) <= 1
+def _uniq(words: Sequence[Word]) -> bool:
+    # The second operand is written. Where options end with the first, those behind it are operands.
+    operands = known_operands(words, known_options(CHECKED["uniq"] + _COMMON)) or []
+    is_last = not operands or words[-1] is operands[0]
+    return len(operands) <= 1 and is_last and not any(word.may_be_many for word in words)
 
 
-def _sed(arguments: Sequence[str]) -> bool:
-    match arguments:
+def _sed(words: Sequence[Word]) -> bool:
+    match [word.text for word in words]:
         case ["-n", "-e", lines, *files] | ["-n", lines, *files] if LINES.fullmatch(lines):
-            return not any(file.startswith("-") and file != "--" for file in files)
+            is_option = any(file.startswith("-") and file != "--" for file in files)
+            return not is_option and not any(w.may_be_many and w.may_be_option for w in words)
     return False
 
 
-def _date(arguments: Sequence[str]) -> bool:
-    options = ("-u", "--utc", "--universal", "-R", "--rfc-email", "-I", "--iso-8601")
-    return all(word.startswith("+") or word in options for word in arguments)
+def _date(words: Sequence[Word]) -> bool:
+    # Another operand sets the clock.
+    operands = known_operands(words, known_options(CHECKED["date"] + _COMMON)) or []
+    is_format = all(word.text.startswith("+") for word in operands)
+    return is_format and not any(word.may_be_many for word in words)
 
 
-def _command(arguments: Sequence[str]) -> bool:
-    return len(arguments) == 2 and arguments[0] in ("-v", "-V")
+def _printf(words: Sequence[Word]) -> bool:
+    texts = [word.text for word in words]
+    rest = texts[1:] if texts[:1] == ["--"] else texts
+    is_option = rest == texts and texts[:1] != [] and texts[0].startswith("-")
+    # Some shells evaluate what is printed as a number, and zsh runs what an index says.
+    return not is_option and bool(_TEXT_FORMAT.fullmatch("".join(rest[:1])))
 
 
-_GIT_READS = option_names(
-    "status log diff show shortlog rev-parse rev-list ls-files ls-tree blame describe merge-base "
-    "name-rev grep cherry diff-tree for-each-ref count-objects whatchanged"
-)
-_git_options = _without(
-    "--output", "--ext-diff", "--textconv", "--open-files-in-pager", "--exec", "--ext-grep"
-)
+def _command(words: Sequence[Word]) -> bool:
+    is_lookup = len(words) == 2 and words[0].text in ("-v", "-V")
+    return is_lookup and not any(word.may_be_many for word in words)
+
+
 _BRANCH_LISTS = re.compile(
     r"-[avrl]+|--(all|list|remotes|verbose|show-current|no-color|merged|no-merged|column|no-column)"
 )
 
 
-def _git(arguments: Sequence[str]) -> bool:
-    match arguments:
-        case ["--no-pager", *rest]:
-            return _git(rest)
+def _git(words: Sequence[Word]) -> bool:
+    match [word.text for word in words]:
+        case ["--no-pager", *_]:
+            return _git(words[1:])
         case ["--version"]:
             return True
         case ["branch", *rest]:
@@ -124,36 +132,29 @@ def _git(arguments: Sequence[str]) -> bool:
             return rest in ([], ["-v"], ["--verbose"])
         case ["stash", "list"] | ["tag"] | ["tag", "-l" | "--list"] | ["worktree", "list"]:
             return True
-        case ["grep", *rest] if any(word.startswith("-O") for word in rest):
-            return False
-        case [name, *rest] if name in _GIT_READS:
-            return _git_options(rest)
+        case [name, *rest] if name in GIT:
+            # A signature is checked by another program.
+            signs = _REF_SIGNATURE if name == "for-each-ref" else _SIGNATURE
+            is_known = known_operands(words[1:], known_options(GIT[name])) is not None
+            return is_known and not any(map(signs.search, rest))
     return False
 
 
-_ANY_ARGUMENTS = option_names(
-    "cat cd echo false head id pwd tail true wc basename cmp cksum comm cut df dirname du expr "
-    "free md5sum nl od paste ps readlink realpath rev seq sha1sum sha256sum sha512sum stat tac "
-    "tr tty type uname uptime which whoami ls grep egrep fgrep"
-)
-"""Whatever their arguments are, they write to their output alone."""
+_COMMON = " --help --version"
+_FIND_NUMBER = re.compile(r"-\d[\w.]*|-[ugoa]+[+=][rwxXst]+")
+_TEXT_FORMAT = re.compile(r"(?:[^%]|%%|%-?\d*[sb])*", re.DOTALL)
+_SIGNATURE = re.compile(r"%[-+ ]?G")
+_REF_SIGNATURE = re.compile(r"signature")
 
-_CHECKED: dict[str, _Check] = {
-    "base64": _without("-o", "--output"),
-    "column": _without(),
+_ANY_ARGUMENTS = option_names("echo expr false true")
+"""They have no options, or print what is none."""
+
+_CHECKS: dict[str, _Check] = {
     "command": _command,
     "date": _date,
-    "diff": _without("-l", "--paginate"),
-    "fd": _without("-x", "-X", "--exec", "--exec-batch"),
-    "file": _without("-C", "--compile", "-z", "-Z", "--uncompress"),
     "find": _find,
     "git": _git,
-    "hexdump": _without(),
-    "jq": _without(),
-    "printf": _without("-v"),
-    "rg": _without("--pre", "--hostname-bin", "--search-zip", "-z"),
+    "printf": _printf,
     "sed": _sed,
-    "sort": _without("-o", "--output", "--compress-program", "-T", "--temporary-directory"),
-    "tree": _without("-o", "-R"),
     "uniq": _uniq,
 }

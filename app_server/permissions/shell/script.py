@@ -23,12 +23,25 @@ class Word:
     names; not if the shell puts something else in its place.
     """
     is_pattern: bool = False
-    """Whether it is a pattern of file names, so that the program may get any number of words."""
+    """Whether it is a pattern of file names, so that the program may get any number of words, also
+    none.
+    """
+    is_zsh_pattern: bool = False
+    """Whether zsh takes it for one, with options that a profile may set (`EXTENDED_GLOB`,
+    `BRACE_CCL`).
+    """
+
+    @property
+    def may_be_many(self) -> bool:
+        """Whether the program may get any number of words for it."""
+        return self.is_pattern or self.is_zsh_pattern
 
     @property
     def may_be_option(self) -> bool:
         """Whether the program may get a word that begins with `-` for it."""
-        return self.text.startswith("-") or (self.is_pattern and self.text[:1] in "*?[")
+        if self.text.startswith("-") or (self.is_pattern and self.text[:1] in "*?["):
+            return True
+        return self.is_zsh_pattern and (self.text[:1] in "^{" or "#" in self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ _EXPANDS = re.compile(r"\$[A-Za-z0-9_{(\[@*#?$!-]")
 _BRACES = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
 _ENDS = frozenset(" \t\n;|&<>()")
 _PATTERN = frozenset("*?[")
+_ZSH_PATTERN = frozenset("^#{")
 
 
 def read_word(source: str) -> Word:
@@ -29,6 +30,7 @@ class _Reader:
         """What the shell looks at for braces; quoted parts are left out of it."""
         self._is_literal = True
         self._is_pattern = False
+        self._is_zsh_pattern = False
 
     def read(self) -> Word:
         if self._source.startswith("#"):
@@ -45,13 +47,15 @@ class _Reader:
                     self._plain(char)
         if _BRACES.search("".join(self._unquoted)):
             self._is_literal = False
-        return Word("".join(self._text), self._is_literal, self._is_pattern)
+        return Word("".join(self._text), self._is_literal, self._is_pattern, self._is_zsh_pattern)
 
     def _plain(self, char: str) -> None:
         if char in _ENDS or char == "`" or self._expands(quotes=True):
             self._is_literal = False
         if char in _PATTERN:
             self._is_pattern = True
+        if char in _ZSH_PATTERN:
+            self._is_zsh_pattern = True
         self._text.append(char)
         self._unquoted.append(char)
         self._at += 1

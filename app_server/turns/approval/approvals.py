@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from app_server.config.values import Config
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.runtime.pausable_timeouts import PausableTimeouts
@@ -35,12 +36,13 @@ def thread_approvals(
     rules: RuleBook,
     interrupt: Callable[[str], None],
     timeouts: PausableTimeouts,
+    config: Config,
 ) -> ThreadApprovals:
     """Return the approvals of a thread; see NetworkApprovals for `interrupt` and `timeouts`."""
     return ThreadApprovals(
         questions=questions,
         tools=ToolApprovals(questions, records),
-        commands=CommandApprovals(questions, scripts, rules),
+        commands=CommandApprovals(questions, scripts, rules, config),
         files=FileApprovals(questions),
         permissions=PermissionApprovals(questions),
         network=NetworkApprovals(questions, rules, interrupt, timeouts),

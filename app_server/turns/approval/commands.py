@@ -9,7 +9,9 @@ from typing import TypeAlias
 
 import anyio.to_thread
 
+from app_server.config.values import Config, ConfigError
 from app_server.permissions.commands.nested import read_command, run_by
+from app_server.permissions.commands.safe import program_name
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.decision import (
     Ask,
@@ -26,6 +28,7 @@ from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
+from app_server.permissions.trust import project_trust, says_something
 from app_server.turns.approval.asking import (
     NO_ANSWER,
     Decision,
@@ -102,6 +105,8 @@ class CommandApprovals:
     questions: ThreadQuestions
     scripts: ScriptReader
     rules: RuleBook
+    config: Config
+    """Says which projects the user trusts."""
     _remembered: dict[_Key, None] = field(default_factory=dict, init=False)
     _learned: list[PrefixRule] = field(default_factory=list, init=False)
     """What could not be written down."""
@@ -122,8 +127,12 @@ class CommandApprovals:
         settings = self.questions.thread.state.in_force
         folder = settings.working_folder(request.environment_id)
         known = () if folder is None else (folder.cwd, *folder.roots)
-        facts = replace(request.facts, is_elsewhere=request.cwd not in known)
         policy = settings.approval_policy
+        facts = replace(
+            request.facts,
+            is_elsewhere=request.cwd not in known,
+            is_trusted=policy == "untrusted" and await self._is_trusted(request),
+        )
         given = facts, policy, request.confinement, await self._rules()
         if len(facts.script.text) <= MAX_INLINE_BYTES:
             verdict = decide(*given)
@@ -216,6 +225,19 @@ class CommandApprovals:
     async def _rules(self) -> Rules:
         rules = await self.rules.current()
         return replace(rules, prefixes=(*rules.prefixes, *self._learned))
+
+    async def _is_trusted(self, request: CommandRequest) -> bool:
+        """Whether the user trusts a command's project; looked at only if one may run unasked."""
+        programs = {program_name(one.words[0]) for one in request.facts.script.commands}
+        if request.environment_id != LOCAL or "git" not in programs:
+            return False
+        try:
+            if not says_something(self.config):
+                return False
+            trust = await anyio.to_thread.run_sync(project_trust, self.config, request.cwd)
+        except ConfigError:
+            return False
+        return trust == "trusted"
 
     def _is_remembered(self, request: CommandRequest, *, sandboxed: bool) -> bool:
         return _key(request, sandboxed=sandboxed) in self._remembered

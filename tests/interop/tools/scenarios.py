@@ -86,7 +86,7 @@ def _commands() -> list[Scenario]:
             "untrusted-safe",
             write,
             "untrusted",
-            [command("ls"), command("git status"), command("cat a.txt | head -1")],
+            [command("ls"), command("wc -l a.txt"), command("cat a.txt | head -1")],
             reason="known-safe reads run without a question here",
         ),
         Scenario("untrusted-write", write, "untrusted", [command("touch d.txt")]),

@@ -57,7 +57,34 @@ tree -L 2
 diff a b
 printf hi
 printf -- -v
+printf '%s|' 'psvar[$(id)]'
+printf '%-5s %b%%' a b
 file a
+cat *
+grep -rn foo --include=*.py .
+grep -e -foo a
+cut -d - -f 1 a
+head -n -5 a
+tail -20 a
+rg -e foo -- --pre=x
+rg -nC3 foo
+rg foo -- *
+sort -k2,2n -t , a
+sort -nrk 2 a
+uniq -cd a
+git grep -nC3 foo
+git log -5 --format='%h %s' -S foo -- src
+git log -U5 -p
+git show HEAD^
+git stash list
+git diff --no-index a b
+git for-each-ref --format='%(refname)'
+find . -mtime -7 -size +5k ! -perm -u+x -printf '%p'
+find . -name a*
+tree -aL 2 -I node_modules
+diff -ru a b
+column -ts , a
+jq -r --arg a b '.x' a.json
 """.strip().splitlines()
 
 NOT_SAFE = r"""
@@ -65,6 +92,87 @@ rm a
 touch a
 mkdir a
 make
+rg -e -- --pre=./evil .
+rg -e -- foo
+rg -g * -- --pre=x
+rg --pr=./evil foo
+rg -nz foo
+rg -znfoo
+rg --pre* foo
+sort --random-source -- -o OUT in
+sort -k -- -o OUT
+sort -k1 -oOUT in
+sort -t-o OUT -oOUT
+sort --debug=x a
+sort --random a
+tree -P -- -o OUT
+tree -Lo 1 OUT
+tree -PIo a b OUT
+tree -Po
+tree --sort
+tree --sort -- -o OUT
+tree -P ^x
+uniq ./[ab]
+uniq a*
+uniq *
+uniq ^x
+uniq {ab}
+uniq -f [12] a
+uniq a -f 1
+uniq -- a b
+uniq -cf
+diff -D X a b
+fd -l
+fd --list-details
+file -bz x
+file -bCm x
+git diff --no-index -S -- --output=OUT a b
+git diff -S --output=OUT
+git diff -O./evil
+git grep -nO./evil needle
+git grep -nO needle
+git grep -e -- -O./evil
+git grep --open needle
+git log --format=%G?
+git log --format='%h %-GG'
+git log --pretty='%+GS'
+git log --show-signature
+git log --remerge-diff
+git log --diff-merges=remerge
+git for-each-ref --format='%(signature)'
+git for-each-ref --sort=signature
+git describe --dirty
+git describe --broken
+git grep --recurse-submodules foo
+git diff --submodule=diff
+git log --help
+git branch [x]
+git tag -l x -d
+find . -name -delete
+find . -name -- -delete
+find . -fprin x
+find . -D exec
+find . ^x
+find . -name {-}delete
+sed -n 5p ^x
+date -I -s x
+date +%s*
+date -f x
+date -r x
+printf '%d' 'psvar[$(touch PWN)]'
+printf '%i%s' 1 2
+printf '%*s' 'a[$(id)]' x
+printf '%.*s' 'a[$(id)]' x
+printf '%s%x' a 'a[$(id)]'
+printf %d x
+printf -x
+cat --output=x
+ls --frobnicate
+which -x
+cd -x
+column --output=x
+command -v *
+command -v a b
 npm test
 python3 a.py
 ls > x
@@ -180,7 +288,7 @@ curl x
 
 async def only_reads(text: str) -> bool:
     script = await READER.read(text)
-    return script.is_understood and not not_reading(script)
+    return script.is_understood and not not_reading(script, is_trusted=True)
 
 
 @pytest.mark.parametrize("text", SAFE)

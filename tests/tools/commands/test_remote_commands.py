@@ -145,8 +145,11 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_its_folder_is_one_of_the_thread_if_it_is_one_of_its_environment(
     tmp_path: Path,
 ) -> None:
-    # A repository elsewhere may name programs to run, so `git` is asked about there.
+    # A repository elsewhere may name programs to run, so no rule is about `git` there.
     async with desk_there(tmp_path, policy="untrusted") as at:
+        rules = at.served.home / "rules"
+        rules.mkdir()
+        (rules / "a.rules").write_text('prefix_rule(pattern=["git", "status"])\n')
         await at.turn(command("git status"))
         assert QUESTION not in methods_of(at.messages)
         await at.start(command("git status", workdir=str(tmp_path)))

@@ -1,5 +1,7 @@
 """Rules about commands: those that a user accepts, and those in the home folder."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 from tests.support.harness import claim, methods_of, serve
@@ -51,6 +53,23 @@ async def test_a_program_that_is_no_shell_is_trusted_with_nothing(tmp_path: Path
         # A shell of the system may be named.
         await work.run("touch a", shell="sh")  # noqa: S604 - an argument of the tool
         assert (work.folder / "a").exists()
+
+
+async def test_git_runs_unasked_only_in_a_project_that_the_user_trusts(tmp_path: Path) -> None:
+    # Settings of a repository may name programs to run.
+    folder = tmp_path.resolve() / "work"
+    async with place(tmp_path) as work:
+        for words in ("init -q", "config core.fsmonitor ./evil"):
+            subprocess.run(["git", *words.split()], cwd=folder, check=True)
+        (folder / "evil").write_text("#!/bin/sh\ntouch pwned\n")
+        (folder / "evil").chmod(0o755)
+        await work.run("git status", "decline")
+        assert not (folder / "pwned").exists()
+    shutil.rmtree(folder)
+    trusted = f'[projects."{folder}"]\ntrust_level = "trusted"\n'
+    async with place(tmp_path, config=trusted) as work:
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        await work.run("git status")
 
 
 @claim("commands:unwritten")
