@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app_server.turns.approval.tools import NOT_OFFERED
 from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import (
     answer_question,
@@ -130,9 +131,8 @@ async def test_policy_decides_who_asks(
         params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
         await client.call("turn/start", params)
         if outcome == "asks":
-            asked = await answer_question(
-                client, {"result": {"action": "accept", "_meta": {"persist": "session"}}}
-            )
+            meta = {"_meta": {"persist": "session"}} if mode == "auto" else {}
+            asked = await answer_question(client, {"result": {"action": "accept", **meta}})
             assert ("persist" in asked["_meta"]) == (mode == "auto")
         messages = await client.until("turn/completed")
         assert ("mcpServer/elicitation/request" in {m.get("method") for m in messages}) is False
@@ -147,6 +147,34 @@ async def test_policy_decides_who_asks(
             )
         else:
             assert item["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("mode", "persist"),
+    [("prompt", "session"), ("prompt", "always"), ("writes", "always"), ("auto", "forever")],
+)
+async def test_an_approval_for_longer_than_was_offered_is_refused(
+    tmp_path: Path, mode: str, persist: str
+) -> None:
+    config = stdio_server("raw", default_tools_approval_mode=f'"{mode}"')
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread(approvalPolicy="on-request", sandbox="read-only")
+        await steps_until_settled(client, "raw")
+        served.model.scripts.append(calls(raw_call("wipe")))
+        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+        await client.call("turn/start", params)
+        await answer_question(
+            client, {"result": {"action": "accept", "_meta": {"persist": persist}}}
+        )
+        messages = await client.until("turn/completed")
+        [item] = (
+            m["params"]["item"]
+            for m in messages
+            if m["method"] == "item/completed" and m["params"]["item"]["type"] == "mcpToolCall"
+        )
+        assert item["error"] == {"message": "user rejected MCP tool call"}
+        [warning] = [m["params"]["message"] for m in messages if m["method"] == "warning"]
+        assert warning == NOT_OFFERED
 
 
 @claim("approval:reconnect")

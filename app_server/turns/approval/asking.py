@@ -33,6 +33,7 @@ from protocol.server.lifecycle import WarningNotification
 from protocol.turns.policy import ApprovalsReviewer
 
 NO_ANSWER = "approval request failed"
+NOT_OFFERED = "an approval was answered with a rule that was not offered: it counts as refused"
 
 MAX_SUBJECT_BYTES = 4_096
 """Of the subject of a question, in the log."""
@@ -86,7 +87,9 @@ class Question(Asked, ABC):
     """An action that has to be allowed."""
 
     no_answer: ClassVar[str] = NO_ANSWER
-    """The text of a decision where the client's answer made no sense."""
+    """The text of a decision where the client's answer made no sense, or was not offered."""
+    not_offered: ClassVar[str] = NOT_OFFERED
+    """The warning about an answer that was not offered."""
     is_timed: ClassVar[bool] = True
     """Whether the user has only as long as the settings say."""
 
@@ -100,8 +103,8 @@ class Question(Asked, ABC):
     """Takes the place of the thread's setting."""
 
     @abstractmethod
-    def read(self, answer: WireModel, client: str | None) -> Decision:
-        """Return the decision that a user's answer is."""
+    def read(self, answer: WireModel, client: str | None) -> Decision | None:
+        """Return the decision that a user's answer is; None for one that was not offered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,10 +252,13 @@ class OpenQuestion:
         except TimeoutError:
             text = f"nobody answered within {timeout_s:g} s"
             return Decision(is_allowed=False, by="server", word="expired", text=text)
-        if answer is None:
-            text = question.no_answer
-            return Decision(is_allowed=False, by="user", word="failed", text=text, client=client)
-        return question.read(answer, client)
+        if answer is not None:
+            decision = question.read(answer, client)
+            if decision is not None:
+                return decision
+            questions.warn(question.not_offered)
+        text = question.no_answer
+        return Decision(is_allowed=False, by="user", word="failed", text=text, client=client)
 
     async def _record_withdrawn(self) -> None:
         withdrawn = Decision(is_allowed=False, by="server", word="cancel")

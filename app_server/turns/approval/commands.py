@@ -23,14 +23,12 @@ from app_server.permissions.decision import (
     may_leave_sandbox,
     unsandboxed_amendment,
 )
-from app_server.permissions.rules.amendment import is_writable
 from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
 from app_server.permissions.trust import project_trust, says_something
 from app_server.turns.approval.asking import (
-    NO_ANSWER,
     Decision,
     HookedTool,
     Question,
@@ -48,7 +46,6 @@ from protocol.model import WireModel
 from protocol.turns.approvals import (
     AcceptWithExecpolicyAmendmentDecision,
     ApplyNetworkPolicyAmendmentDecision,
-    CommandExecutionApprovalDecision,
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
     ExecpolicyAmendmentChoice,
@@ -90,12 +87,38 @@ class CommandRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandQuestion(Question):
-    """A question about a command of the model's."""
+    """A question about a command of the model's, or about its connections to a host."""
 
-    def read(self, answer: WireModel, client: str | None) -> Decision:
-        """Return the decision; only those of a command allow it."""
+    rules: Sequence[WireModel] = ()
+    """The decisions that are offered and write a rule."""
+
+    def read(self, answer: WireModel, client: str | None) -> Decision | None:
+        """Return the decision; None for a rule that was not offered."""
         assert isinstance(answer, CommandExecutionRequestApprovalResponse)
-        return read_command_answer(answer, client)
+        chosen, rule = answer.decision, None
+        if isinstance(chosen, WireModel) and chosen not in self.rules:
+            return None
+        match chosen:
+            case AcceptWithExecpolicyAmendmentDecision():
+                rule = chosen.accept_with_execpolicy_amendment.execpolicy_amendment
+                word = next(iter(chosen.model_dump(by_alias=True)))
+            case ApplyNetworkPolicyAmendmentDecision():
+                amendment = chosen.apply_network_policy_amendment.network_policy_amendment
+                rule = [amendment.action, amendment.host]
+                word = next(iter(chosen.model_dump(by_alias=True)))
+            case _:
+                word = chosen
+        is_allowed = word not in ("cancel", "decline")
+        return Decision(
+            is_allowed=is_allowed,
+            by="user",
+            word=word,
+            text="" if is_allowed else REJECTED,
+            ends_turn=word == "cancel",
+            answer=answer,
+            rule=rule,
+            client=client,
+        )
 
 
 @dataclass(slots=True)
@@ -159,6 +182,7 @@ class CommandApprovals:
         """Return the question; a retry has an id that tells it from the first about its item."""
         questions = self.questions
         amendment = None if ask.amendment is None else list(ask.amendment)
+        rules = () if amendment is None else (_learning(amendment),)
         params = CommandExecutionRequestApprovalParams(
             thread_id=questions.thread.id,
             turn_id=request.turn_id,
@@ -171,7 +195,7 @@ class CommandApprovals:
             cwd=request.cwd,
             command_actions=list(request.actions),
             proposed_execpolicy_amendment=amendment,
-            available_decisions=_offered(amendment),
+            available_decisions=["accept", *rules, "cancel"],
         )
         planned = PlannedAction(
             turn_id=request.turn_id,
@@ -207,6 +231,7 @@ class CommandApprovals:
             params=params,
             planned=planned,
             hooked=hooked,
+            rules=rules,
         )
 
     async def keep(self, request: CommandRequest, ask: Ask, decision: Decision) -> None:
@@ -219,7 +244,7 @@ class CommandApprovals:
                 self._remembered[_key(request, sandboxed=ask.sandboxed)] = None
                 if len(self._remembered) > MAX_REMEMBERED:
                     del self._remembered[next(iter(self._remembered))]
-            case AcceptWithExecpolicyAmendmentDecision() as accepted if ask.amendment is not None:
+            case AcceptWithExecpolicyAmendmentDecision() as accepted:
                 await self._learn(accepted.accept_with_execpolicy_amendment.execpolicy_amendment)
 
     async def _rules(self) -> Rules:
@@ -246,53 +271,16 @@ class CommandApprovals:
         try:
             await self.rules.learn(words)
         except NotLearned as exc:
-            message = f"the rule is not written down: {exc}"
-            # Without words it would be about every command.
-            if is_writable(words):
-                message += "; it holds for this session only"
-                self._learned.append(PrefixRule(tuple((word,) for word in words)))
-                del self._learned[:-MAX_SESSION_RULES]
-            self.questions.warn(message)
+            self._learned.append(PrefixRule(tuple((word,) for word in words)))
+            del self._learned[:-MAX_SESSION_RULES]
+            self.questions.warn(
+                f"the rule is not written down: {exc}; it holds for this session only"
+            )
 
 
-def read_command_answer(
-    answer: CommandExecutionRequestApprovalResponse,
-    client: str | None,
-    *amendments: type[WireModel],
-) -> Decision:
-    """Return the decision that an answer is; one with another amendment than these is refused."""
-    chosen, rule = answer.decision, None
-    word = next(iter(chosen.model_dump(by_alias=True))) if isinstance(chosen, WireModel) else chosen
-    text, ends_turn = "", False
-    match chosen:
-        case "accept" | "acceptForSession":
-            pass
-        case "cancel" | "decline":
-            text, ends_turn = REJECTED, chosen == "cancel"
-        case AcceptWithExecpolicyAmendmentDecision():
-            rule = chosen.accept_with_execpolicy_amendment.execpolicy_amendment
-        case ApplyNetworkPolicyAmendmentDecision():
-            amendment = chosen.apply_network_policy_amendment.network_policy_amendment
-            rule = [amendment.action, amendment.host]
-            text = "" if isinstance(chosen, amendments) else NO_ANSWER
-    return Decision(
-        is_allowed=not text,
-        by="user",
-        word=word,
-        text=text,
-        ends_turn=ends_turn,
-        answer=answer,
-        rule=rule,
-        client=client,
-    )
-
-
-def _offered(amendment: list[str] | None) -> list[CommandExecutionApprovalDecision]:
-    if amendment is None:
-        return ["accept", "cancel"]
+def _learning(amendment: list[str]) -> AcceptWithExecpolicyAmendmentDecision:
     choice = ExecpolicyAmendmentChoice(execpolicy_amendment=amendment)
-    learn = AcceptWithExecpolicyAmendmentDecision(accept_with_execpolicy_amendment=choice)
-    return ["accept", learn, "cancel"]
+    return AcceptWithExecpolicyAmendmentDecision(accept_with_execpolicy_amendment=choice)
 
 
 def _key(request: CommandRequest, *, sandboxed: bool) -> _Key:

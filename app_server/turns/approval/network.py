@@ -26,11 +26,10 @@ from app_server.turns.approval.commands import (
     MAX_REMEMBERED,
     MAX_SESSION_RULES,
     METHOD,
-    read_command_answer,
+    CommandQuestion,
 )
 from app_server.turns.review.reviewer import PlannedAction
 from protocol.log.rollout import LOCAL
-from protocol.model import WireModel
 from protocol.turns.approvals import (
     ApplyNetworkPolicyAmendmentDecision,
     CommandExecutionRequestApprovalParams,
@@ -56,16 +55,6 @@ class _Pending:
     settled: anyio.Event = field(default_factory=anyio.Event)
     is_allowed: bool | None = None
     """None after it is settled: whoever asked has gone, and others may ask."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkQuestion(Question):
-    """A question about connections to a host."""
-
-    def read(self, answer: WireModel, client: str | None) -> Decision:
-        """Return the decision, which may be a rule for good."""
-        assert isinstance(answer, CommandExecutionRequestApprovalResponse)
-        return read_command_answer(answer, client, ApplyNetworkPolicyAmendmentDecision)
 
 
 @dataclass(slots=True)
@@ -155,12 +144,7 @@ class NetworkApprovals:
         return True
 
     async def _apply(self, amendment: NetworkPolicyAmendment, target: Target) -> bool:
-        """Write down what the user wants for good; it has to be about the host that was asked."""
-        if amendment.host != target.host:
-            self.questions.warn(
-                f"the rule for `{amendment.host}` is not applied: asked was `{target.host}`"
-            )
-            return False
+        """Write down what the user wants for good."""
         is_allowed = amendment.action == "allow"
         does = "Allow" if is_allowed else "Deny"
         rule = NetworkRule(
@@ -193,11 +177,7 @@ class NetworkApprovals:
         item_id = "#".join(words)
         allow = NetworkPolicyAmendment(host=target.host, action="allow")
         deny = NetworkPolicyAmendment(host=target.host, action="deny")
-        always = ApplyNetworkPolicyAmendmentDecision(
-            apply_network_policy_amendment=NetworkPolicyAmendmentChoice(
-                network_policy_amendment=allow
-            )
-        )
+        always = _applying(allow)
         reason = f"Network access to {target.host} requires approval"
         params = CommandExecutionRequestApprovalParams(
             thread_id=questions.thread.id,
@@ -228,7 +208,7 @@ class NetworkApprovals:
             name="Bash",
             input={"command": f"network-access {target.shown()}", "description": reason},
         )
-        return NetworkQuestion(
+        return CommandQuestion(
             action="network",
             turn_id=turn_id,
             item_id=item_id,
@@ -237,6 +217,7 @@ class NetworkApprovals:
             params=params,
             planned=planned,
             hooked=hooked,
+            rules=(always, _applying(deny)),
         )
 
 
@@ -304,3 +285,8 @@ class CommandConnections:
             await self.approvals.questions.record(
                 asked, Decision(is_allowed=word == "accept", by="policy", word=word)
             )
+
+
+def _applying(amendment: NetworkPolicyAmendment) -> ApplyNetworkPolicyAmendmentDecision:
+    choice = NetworkPolicyAmendmentChoice(network_policy_amendment=amendment)
+    return ApplyNetworkPolicyAmendmentDecision(apply_network_policy_amendment=choice)

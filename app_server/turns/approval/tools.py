@@ -34,6 +34,10 @@ ELICITATION = "mcpServer/elicitation/request"
 FORBIDDEN = "MCP tool call requires approval, but approval policy is never"
 REJECTED = "user rejected MCP tool call"
 CANCELLED = "user cancelled MCP tool call"
+NOT_OFFERED = "an approval was answered with a `persist` that was not offered: it counts as refused"
+
+PERSISTENCES = {"session": "acceptForSession", "always": "acceptAlways"}
+"""How long an approval may last beyond the call, with the word of it in the log."""
 
 RESERVED_KEYS = frozenset(
     {
@@ -72,20 +76,22 @@ class ToolQuestion(Question):
     """A question about a call of a tool of an MCP server, as a form without fields."""
 
     no_answer: ClassVar[str] = REJECTED
+    not_offered: ClassVar[str] = NOT_OFFERED
     is_timed: ClassVar[bool] = False
 
     may_persist: bool
     """Whether the user may approve for more than this call."""
 
-    def read(self, answer: WireModel, client: str | None) -> Decision:
+    def read(self, answer: WireModel, client: str | None) -> Decision | None:
         """Return the decision, and in its word for how long it holds."""
         assert isinstance(answer, McpServerElicitationRequestResponse)
         meta = answer.meta if isinstance(answer.meta, dict) else {}
         word, text = str(answer.action), ""
         match answer.action:
-            case "accept" if self.may_persist:
-                words = {"session": "acceptForSession", "always": "acceptAlways"}
-                word = words.get(str(meta.get("persist")), word)
+            case "accept" if isinstance(persist := meta.get("persist"), str):
+                if not (self.may_persist and persist in PERSISTENCES):
+                    return None
+                word = PERSISTENCES[persist]
             case "cancel":
                 text = CANCELLED
             case "decline":

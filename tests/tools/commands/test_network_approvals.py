@@ -18,6 +18,7 @@ from app_server.host.proxy.upstream import Streams
 from app_server.older_interface.approvals import command_approval
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
+from app_server.turns.approval.asking import NOT_OFFERED
 from app_server.turns.model.prompt.surroundings import PROXIED
 from protocol.older_interface.approvals import ExecCommandApprovalParams
 from tests.support.files.fifos import write_fifo
@@ -199,16 +200,24 @@ async def test_a_rule_that_the_user_accepts_holds_from_then_on(
 
 
 @claim("network:rules")
-async def test_a_rule_about_another_host_than_was_asked_about_is_not_applied(
-    tmp_path: Path, internet: None
+@pytest.mark.parametrize(
+    "answer",
+    [
+        amendment("b.example", "allow"),
+        amendment("b.example", "deny"),
+        {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["sh"]}},
+        {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["network-access"]}},
+    ],
+    ids=str,
+)
+async def test_an_answer_with_a_rule_that_was_not_offered_is_refused(
+    tmp_path: Path, answer: Any, internet: None
 ) -> None:
     async with proxied(tmp_path) as at:
-        await answered(at, fetch("http://a.example/"), amendment("b.example", "allow"))
+        await answered(at, fetch("http://a.example/"), answer)
         assert output(at) == "403 "
         [warning] = [m["params"] for m in at.messages if m.get("method") == "warning"][-1:]
-        assert warning["message"] == (
-            "the rule for `b.example` is not applied: asked was `a.example`"
-        )
+        assert warning["message"] == NOT_OFFERED
         assert not (at.served.home / "rules").exists()
 
 

@@ -3,7 +3,11 @@
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from app_server.turns.approval.asking import NOT_OFFERED
 from tests.support.harness import claim, methods_of, serve
 from tests.support.turn_tools.command_questions import command, place
 
@@ -12,7 +16,7 @@ from tests.support.turn_tools.command_questions import command, place
 async def test_a_rule_that_is_accepted_holds_for_all_threads(tmp_path: Path) -> None:
     async with place(tmp_path) as work:
         rule = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
-        await work.run("touch a", rule)
+        await work.run("touch a", rule, prefix_rule=["touch"])
         await work.run("touch b")
         await work.run("ls && touch c")
         await work.run("touch d && mkdir e", "decline")
@@ -55,12 +59,16 @@ async def test_a_program_that_is_no_shell_is_trusted_with_nothing(tmp_path: Path
         assert (work.folder / "a").exists()
 
 
+def git(folder: Path, *commands: str) -> None:
+    for words in commands:
+        subprocess.run(["git", *words.split()], cwd=folder, check=True)
+
+
 async def test_git_runs_unasked_only_in_a_project_that_the_user_trusts(tmp_path: Path) -> None:
     # Settings of a repository may name programs to run.
     folder = tmp_path.resolve() / "work"
     async with place(tmp_path) as work:
-        for words in ("init -q", "config core.fsmonitor ./evil"):
-            subprocess.run(["git", *words.split()], cwd=folder, check=True)
+        git(folder, "init -q", "config core.fsmonitor ./evil")
         (folder / "evil").write_text("#!/bin/sh\ntouch pwned\n")
         (folder / "evil").chmod(0o755)
         await work.run("git status", "decline")
@@ -68,7 +76,7 @@ async def test_git_runs_unasked_only_in_a_project_that_the_user_trusts(tmp_path:
     shutil.rmtree(folder)
     trusted = f'[projects."{folder}"]\ntrust_level = "trusted"\n'
     async with place(tmp_path, config=trusted) as work:
-        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        git(folder, "init -q")
         await work.run("git status")
 
 
@@ -85,25 +93,61 @@ async def test_a_rule_that_cannot_be_written_holds_for_the_session(tmp_path: Pat
         await work.run("touch a b")
 
 
+def learning(*words: str) -> dict[str, Any]:
+    return {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": list(words)}}
+
+
+def network(host: str) -> dict[str, Any]:
+    rule = {"network_policy_amendment": {"host": host, "action": "allow"}}
+    return {"applyNetworkPolicyAmendment": rule}
+
+
 @claim("commands:amendment")
-async def test_a_rule_that_was_not_offered_is_not_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        learning("sh"),
+        learning("touch"),
+        learning("touch", "z9", "x"),
+        learning("touch z9"),
+        learning("TOUCH", "z9"),
+        learning(""),
+        learning(),
+        network("a.example"),
+    ],
+    ids=str,
+)
+async def test_an_answer_with_a_rule_that_was_not_offered_is_refused(
+    tmp_path: Path, answer: dict[str, Any]
+) -> None:
+    async with place(tmp_path) as work:
+        await work.begin(command("touch z9"))
+        question = await work.answer(answer)
+        assert question["proposedExecpolicyAmendment"] == ["touch", "z9"]
+        warning = await work.client.wait_for("warning")
+        assert warning["params"]["message"] == NOT_OFFERED
+        assert await work.end() == "completed"
+        assert "approval request failed" in work.output()
+        [decided] = work.decided()
+        assert (decided["decision"], decided.get("rule")) == ("failed", None)
+        assert not (work.folder / "z9").exists()
+        assert not (work.served.home / "rules").exists()
+        # Nothing was learned for the session either.
+        await work.run("touch z9", "decline")
+
+
+@claim("commands:amendment")
+async def test_no_rule_is_offered_for_what_is_dangerous_and_none_is_written(tmp_path: Path) -> None:
     async with place(tmp_path) as work:
         (work.folder / "x").touch()
         await work.begin(command("rm -rf x"))
-        rule = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["rm", "-rf"]}}
-        question = await work.answer(rule)
+        question = await work.answer(learning("rm", "-rf"))
         assert question["proposedExecpolicyAmendment"] is None
         assert question["availableDecisions"] == ["accept", "cancel"]
         assert question["reason"].startswith("this is known to be dangerous")
         await work.end()
-        assert not (work.folder / "x").exists()
+        assert (work.folder / "x").exists()
         assert not (work.served.home / "rules").exists()
-        # Without words a rule would be about everything.
-        await work.begin(command("touch a"))
-        await work.answer({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": []}})
-        await work.client.wait_for("warning")
-        await work.end()
-        await work.run("touch b", "decline")
 
 
 @claim("rules:files")
