@@ -21,6 +21,7 @@ from app_server.threads.failures import (
     ThreadOfCodex,
     log_failures,
 )
+from app_server.threads.index.derived import IndexReplaced
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.faults import LogFaults
@@ -151,7 +152,12 @@ class LogFiles:
         if not path.exists():
             if self.codex.has(thread_id):
                 raise ThreadOfCodex(thread_id)
-            if index.find(thread_id) is None:
+            try:
+                row = index.find(thread_id)
+            except IndexReplaced:
+                # Rows without a log are in none that is made again.
+                row = None
+            if row is None:
                 raise ThreadNotFound(thread_id)
         else:
             # A first line that is damaged is none of a newer version.

@@ -89,7 +89,8 @@ class ThreadStore:
         """Keep the indexes up to date until cancelled; make them first if they were missing."""
         await self._follower.make()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.history.make)
+            tasks.start_soon(self._follower.keep_made)
+            tasks.start_soon(self.history.keep_made)
             tasks.start_soon(self._follower.keep_repaired, self._note_repaired)
             while True:
                 await self._follower.changed()

@@ -6,6 +6,7 @@ Source: https://sqlite.org/wal.html.
 import errno
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,9 @@ from app_server.runtime.files.open_databases import COMPANIONS, note_open
 BUSY_S = 10.0
 """How long a statement waits for the transaction of another process."""
 
+MAX_SET_ASIDE = 100
+"""Damaged files of one name that are kept under other names."""
+
 _ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_PERM: errno.EACCES,
@@ -23,6 +27,78 @@ _ERRNO = {
     sqlite3.SQLITE_CANTOPEN: errno.EACCES,
     sqlite3.SQLITE_BUSY: errno.EBUSY,
 }
+
+
+_DAMAGE = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_FORMAT,
+    # A table that is missing, and rows that break the rules by which they were written.
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+}
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether what is in a file is wrong; False when it cannot be used now (locked, full, EIO).
+
+    For files whose statements are right: one of an unknown table counts as damage.
+    Source: https://sqlite.org/rescode.html.
+    """
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        # Text that is no UTF-8; Python finds that, and gives no code.
+        return isinstance(error, sqlite3.OperationalError)
+    return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF in _DAMAGE
+
+
+def damaged(problem: str) -> sqlite3.DatabaseError:
+    """Make the error of a file in which the caller has found something wrong; see `is_damage`."""
+    error = sqlite3.DatabaseError(problem)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def check_whole(database: sqlite3.Connection) -> None:
+    """Read every page, and compare each index with its table.
+
+    Raises:
+        sqlite3.DatabaseError: see `is_damage`; with what is wrong first.
+    """
+    (problem,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+    if problem != "ok":
+        raise damaged(str(problem))
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file, which another one in its place has not; None without."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def set_aside(path: Path) -> Path:
+    """Give a database, or what is in its place, another name: NAME.damaged, with a number if taken.
+
+    Its companions go with it. Returns the new path.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    for number in range(MAX_SET_ASIDE):
+        kept = path.with_name(f"{path.name}.damaged{f'-{number}' if number else ''}")
+        if not os.path.lexists(kept):
+            break
+    else:
+        raise OSError(errno.EEXIST, f"{MAX_SET_ASIDE} damaged ones are kept already", str(path))
+    # The database last: a crash in between leaves what is set aside again.
+    for suffix in reversed(COMPANIONS):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(kept.with_name(kept.name + suffix))
+    return kept
 
 
 def connect(
@@ -91,16 +167,15 @@ def open_rebuildable(
     schema: str,
     version: int,
     *,
-    additions: str = "",
     before_replacing: Callable[[], None] = lambda: None,
     autocommit: bool = False,
 ) -> sqlite3.Connection:
     """Open a file of tables that can be made again from what they were made of.
 
     The version of a file is less than 0 while its tables are filled: `-version` after it was made
-    here, until the caller sets `version`. One of another version, or that is no database, is
-    replaced; `before_replacing` may raise to prevent that. `additions` are statements for a file
-    that is kept, which may have been made before they were part of the schema.
+    here, until the caller sets `version`. One of another version, one that is no database and one
+    that this user cannot read are replaced; `before_replacing` may raise to prevent that of another
+    version. What is in its place and no file is set aside.
 
     Raises:
         sqlite3.OperationalError: locked, full or read-only; the file is as it was.
@@ -110,20 +185,42 @@ def open_rebuildable(
         database = connect(path, synchronous="OFF", autocommit=autocommit)
         if abs(version_of(database)) == version:
             database.execute("PRAGMA synchronous = NORMAL")
-            database.executescript(additions)
             return database
         if _is_new(database):
             return _filled(database, schema, version)
         database.close()
-    except sqlite3.OperationalError:
-        # Nothing is wrong with what is in it.
-        raise
-    except sqlite3.DatabaseError:
-        pass
-    before_replacing()
-    for suffix in COMPANIONS:
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+        before_replacing()
+    except sqlite3.Error as exc:
+        if not is_damage(exc) and not _is_obstructed(path):
+            # Nothing is wrong with what is in it.
+            raise
+    remove_database(path)
     return _filled(connect(path, synchronous="OFF", autocommit=autocommit), schema, version)
+
+
+def remove_database(path: Path) -> None:
+    """Remove a database and its companions; what is no file is set aside instead.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    for suffix in reversed(COMPANIONS):
+        file = path.with_name(path.name + suffix)
+        with suppress(FileNotFoundError):
+            if stat.S_ISDIR(file.lstat().st_mode):
+                set_aside(file)
+            else:
+                file.unlink()
+
+
+def _is_obstructed(path: Path) -> bool:
+    """Whether something is in the place of a database, or of a companion, that cannot be opened."""
+    for suffix in COMPANIONS:
+        file = path.with_name(path.name + suffix)
+        if file.is_dir() or (os.path.lexists(file) and not os.access(file, os.R_OK | os.W_OK)):
+            # A disk that takes no writes is no damage.
+            return os.access(path.parent, os.W_OK)
+    return False
 
 
 def _is_new(database: sqlite3.Connection) -> bool:
@@ -144,9 +241,14 @@ def as_disk_failures(make: Callable[[int, str], OSError]) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as exc:
-        # The low byte is the kind of failure, the others are details.
-        code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF
-        raise make(_ERRNO.get(code, errno.EIO), str(exc)) from exc
+        raise make(errno_of(exc), str(exc)) from exc
+
+
+def errno_of(error: sqlite3.Error) -> int:
+    """Return the errno of a disk that is nearest to a failure of SQLite."""
+    # The low byte is the kind of failure, the others are details.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF
+    return _ERRNO.get(code, errno.EIO)
 
 
 def _keep_private(path: Path) -> None:
@@ -162,5 +264,6 @@ def _keep_private(path: Path) -> None:
     for suffix in COMPANIONS:
         file = path.with_name(path.name + suffix)
         with suppress(OSError):
-            if file.stat().st_mode & 0o077:
+            found = file.stat().st_mode
+            if stat.S_ISREG(found) and stat.S_IMODE(found) != 0o600:
                 file.chmod(0o600)

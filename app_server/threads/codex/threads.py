@@ -54,6 +54,9 @@ class Seen(NamedTuple):
 class SummaryStore(Protocol):
     """Where summaries are kept; see ThreadIndex."""
 
+    generation: int
+    """Another number after all that was put here is gone."""
+
     def seen(self) -> list[Seen]:
         """Return what `put_seen` was given and not taken back."""
 
@@ -91,13 +94,16 @@ class CodexThreads:
         self._shown: dict[str, Path] = {}
         self._unreadable: set[Seen] = set()
         self._looked_at = float("-inf")
+        self._generation = 0
         self.compressed = 0
         """Rollouts that Codex has compressed; they cannot be read here."""
 
     def look(self, store: SummaryStore) -> None:
         """Bring a store up to date, unless it was within the last LOOK_S seconds."""
         with self._lock:
-            if time.monotonic() - self._looked_at < LOOK_S:
+            if self._generation != store.generation:
+                self._generation, self._seen = store.generation, None
+            elif time.monotonic() - self._looked_at < LOOK_S:
                 return
             self._look(store)
             self._looked_at = time.monotonic()

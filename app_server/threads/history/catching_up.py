@@ -11,8 +11,10 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from app_server.runtime.files.sqlite import damaged
 from app_server.threads.history.full_text import TextPages
 from app_server.threads.history.messages import item_in, message_text
+from app_server.threads.index.derived import sum_of
 from app_server.threads.log.file.lines import LogLine, scan_lines
 from app_server.threads.log.outline import (
     EndAfterTurn,
@@ -58,14 +60,13 @@ def catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> Progre
         clear(database, progress.key)
         _scan(database, progress, path, dropped_in(path))
     waiting = to_json([list(place) for place in progress.outliner.waiting]).decode()
+    others = progress.at_ms, progress.outliner.started, waiting
     database.execute(
         "UPDATE logs SET seen = ?, mark = ?, at_ms = ?, started = ?, waiting = ? WHERE key = ?",
         (
             progress.seen,
-            _mark(path, progress.seen),
-            progress.at_ms,
-            progress.outliner.started,
-            waiting,
+            _mark(path, progress.seen, others),
+            *others,
             progress.key,
         ),
     )
@@ -77,11 +78,15 @@ def _progress(database: sqlite3.Connection, thread_id: str, path: Path) -> Progr
         "SELECT key, seen, mark, at_ms, started, waiting FROM logs WHERE thread_id = ?",
         (thread_id,),
     ).fetchone()
-    if found is None or _mark(path, found[1]) != found[2]:
+    if found is None:
         return None
-    key, seen, _, at_ms, started, waiting = found
+    key, seen, mark, *others = found
+    if not isinstance(seen, int) or _mark(path, seen, others) != mark:
+        return None
+    at_ms, started, waiting = others
     last = database.execute(
-        f"SELECT {TURN_COLUMNS} FROM turns WHERE key = ? ORDER BY number DESC LIMIT 1", (key,)
+        f"SELECT key, {TURN_COLUMNS}, sum FROM turns WHERE key = ? ORDER BY number DESC LIMIT 1",
+        (key,),
     ).fetchone()
     places = [ItemPlace(place[0], place[1], ItemKind(place[2])) for place in from_json(waiting)]
     outliner = Outliner(None if last is None else turn_of(last), started, places)
@@ -147,7 +152,7 @@ def _end_after_turn(
 def find_turn(database: sqlite3.Connection, key: int, turn_id: str) -> TurnOutline | None:
     """Return a turn by its id."""
     found = database.execute(
-        f"SELECT {TURN_COLUMNS} FROM turns WHERE key = ? AND id = ? ORDER BY number DESC",
+        f"SELECT key, {TURN_COLUMNS}, sum FROM turns WHERE key = ? AND id = ? ORDER BY number DESC",
         (key, turn_id),
     ).fetchone()
     return None if found is None else turn_of(found)
@@ -159,10 +164,11 @@ def _content(file: int, place: ItemPlace, line: LogLine) -> bytes:
     return os.pread(file, place.length, place.offset)
 
 
-def _mark(path: Path, seen: int) -> int:
+def _mark(path: Path, seen: int, others: Sequence[Any]) -> int:
+    """Return a number that tells this log, and what else is known of it, from all others."""
     start = max(0, seen - _MARK_BYTES)
     with path.open("rb") as file:
-        return zlib.crc32(os.pread(file.fileno(), seen - start, start))
+        return zlib.crc32(os.pread(file.fileno(), seen - start, start), sum_of(others))
 
 
 def clear(database: sqlite3.Connection, key: int) -> None:
@@ -173,29 +179,36 @@ def clear(database: sqlite3.Connection, key: int) -> None:
 
 def _write_turns(database: sqlite3.Connection, key: int, turns: Sequence[TurnOutline]) -> None:
     database.executemany(
-        f"INSERT OR REPLACE INTO turns (key, {TURN_COLUMNS}, items) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            (
-                key,
-                turn.number,
-                turn.id,
-                turn.started_at_ms,
-                turn.status,
-                None if turn.error is None else turn.error.model_dump_json(),
-                turn.completed_at_ms,
-                turn.duration_ms,
-                turn.packed.tobytes(),
-                len(turn),
-            )
-            for turn in turns
-        ),
+        f"INSERT OR REPLACE INTO turns (key, {TURN_COLUMNS}, sum, items) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        ((*values, sum_of(values), len(turn)) for turn in turns for values in [_values(key, turn)]),
+    )
+
+
+def _values(key: int, turn: TurnOutline) -> Sequence[Any]:
+    return (
+        key,
+        turn.number,
+        turn.id,
+        turn.started_at_ms,
+        turn.status,
+        None if turn.error is None else turn.error.model_dump_json(),
+        turn.completed_at_ms,
+        turn.duration_ms,
+        turn.packed.tobytes(),
     )
 
 
 def turn_of(values: Sequence[Any]) -> TurnOutline:
-    """Return the turn that the values of TURN_COLUMNS are."""
-    number, turn_id, started_at_ms, status, error, completed_at_ms, duration_ms, packed = values
+    """Return the turn of a key, the values of TURN_COLUMNS, and their sum.
+
+    Raises:
+        sqlite3.DatabaseError: they are not what was written.
+    """
+    *members, written = values
+    if sum_of(members) != written:
+        raise damaged("a turn is not what was written")
+    _, number, turn_id, started_at_ms, status, error, completed_at_ms, duration_ms, packed = members
     return TurnOutline(
         number,
         turn_id,

@@ -6,6 +6,8 @@ Source: docs/wire.md, "History and search".
 
 import sqlite3
 
+from app_server.runtime.files.sqlite import damaged
+
 PAGE_CHARS = 16_384
 """Characters of a page; a longer message is cut to one page."""
 MAX_PAGES = 32
@@ -71,8 +73,10 @@ class TextPages:
         found = self._database.execute(
             "SELECT text FROM texts WHERE rowid = ?", (self._row_id(row[0]),)
         )
-        (text,) = found.fetchone()
-        self._text = text.removesuffix(END)
+        kept = found.fetchone()
+        if kept is None:
+            raise damaged("a page of text is missing")
+        self._text = kept[0].removesuffix(END)
         self._stored = True
 
     def _begin(self, page: int) -> None:

@@ -7,7 +7,9 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +23,9 @@ from app_server.threads.failures import ThreadNotFound, log_failures
 from app_server.threads.history.index import HistoryIndex
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery, ThreadSearch
+from app_server.threads.index.derived import IndexDamaged, IndexReplaced
 from app_server.threads.index.listing import Listing
+from app_server.threads.index.rebuild import changed_logs, written_ns
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.file.paths import LogPaths
 from app_server.threads.log.loading import read_created
@@ -30,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 FOLLOW_STEP = 50
 """Threads a transaction of the index."""
+
+TRIES = 3
+"""Of a question, while the index is begun anew under it."""
 
 RETRY_S = 5.0
 """Between two attempts to make an index that could not be written."""
@@ -48,10 +55,13 @@ class ThreadHistory:
         self._copies = copies
         self._index: HistoryIndex | None = None
         self._search: ThreadSearch | None = None
+        self._finding = threading.Lock()
         self._searchable = anyio.Event()
         self._behind: dict[str, None] = {}
         self._following = anyio.Lock()
         self._fails = False
+        self._lost = anyio.Event()
+        self._written_ns = 0
 
     async def open(self, behind: Iterable[str], *, logs_exist: bool) -> None:
         """Open the index; `behind` are the threads that a crash may have cut off.
@@ -59,33 +69,67 @@ class ThreadHistory:
         Raises:
             OSError: the index cannot be made.
         """
+        self._written_ns = await anyio.to_thread.run_sync(written_ns, self._path)
         index = self._index = await anyio.to_thread.run_sync(HistoryIndex, self._path)
         if not index.is_new:
             self._behind = dict.fromkeys(behind)
-            self._searchable.set()
         elif not logs_exist:
             await anyio.to_thread.run_sync(index.mark_complete)
             self._searchable.set()
 
-    async def make(self) -> None:
-        """Make the index from all logs if it was missing; tried until it works."""
-        while not self._searchable.is_set():
+    async def keep_made(self) -> None:
+        """Make the index from all logs if it is missing, and as often as it is lost."""
+        if not self._require_index().is_new and not self._searchable.is_set():
+            await self._check()
+        while True:
+            await self._make()
+            await self._lost.wait()
+            self._lost = anyio.Event()
+
+    async def _make(self) -> None:
+        """Make the index; tried until it works."""
+        index = self._require_index()
+        while index.is_new:
+            generation = index.generation
             try:
                 logs = await anyio.to_thread.run_sync(_logs_below, self._paths.folder)
                 await self._take_in(logs)
-                await anyio.to_thread.run_sync(self._require_index().mark_complete)
+                await anyio.to_thread.run_sync(index.mark_complete, generation)
+            except IndexReplaced:
+                continue
             except OSError as exc:
                 logger.warning("the history cannot be indexed, and is tried again: %s", exc)
                 await anyio.sleep(RETRY_S)
-            else:
+        self._searchable.set()
+
+    async def _check(self) -> None:
+        """Check the index, and note which logs it may have missed; a small one before searches."""
+        index = self._require_index()
+        late = partial(changed_logs, self._paths.folder, self._written_ns)
+        for thread_id in await anyio.to_thread.run_sync(late):
+            self._behind.setdefault(thread_id)
+        try:
+            if not await anyio.to_thread.run_sync(index.is_small):
                 self._searchable.set()
+            await anyio.to_thread.run_sync(index.check)
+        except IndexReplaced:
+            self._note_lost()
+        except OSError as exc:
+            logger.warning("the history cannot be checked: %s", exc)
+
+    def _note_lost(self) -> None:
+        """Have the index made again if it was begun anew; searches wait for that."""
+        if self._require_index().is_new and self._searchable.is_set():
+            self._searchable = anyio.Event()
+            self._lost.set()
 
     async def follow(self) -> bool:
         """Take in all threads that changed; whether all could be written."""
         try:
             await self.catch_up()
         except OSError as exc:
-            if not self._fails:
+            self._note_lost()
+            if not self._fails and not isinstance(exc, IndexReplaced):
                 logger.warning("the history is behind until it can be written: %s", exc)
             self._fails = True
         else:
@@ -143,9 +187,21 @@ class ThreadHistory:
             And what `question` raises.
         """
         try:
-            return await anyio.to_thread.run_sync(self._ask, thread_id, question)
+            return await self._repeated(partial(self._ask, thread_id, question))
         except (FileNotFoundError, NoCodexThread):
             raise ThreadNotFound(thread_id) from None
+
+    async def _repeated(self, question: Callable[[], Answer]) -> Answer:
+        """Have a question answered, again where the index was begun anew under it."""
+        index = self._require_index()
+        for _ in range(TRIES - 1):
+            generation = index.generation
+            with suppress(IndexReplaced):
+                answer = await anyio.to_thread.run_sync(question)
+                index.require_generation(generation)
+                return answer
+            self._note_lost()
+        return await anyio.to_thread.run_sync(question)
 
     def _ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
         path = self._paths.path_of(thread_id)
@@ -166,18 +222,44 @@ class ThreadHistory:
             InvalidCursor: see ThreadSearch.page.
             OSError: an index cannot be read or written.
         """
+        for _ in range(TRIES - 1):
+            with suppress(IndexReplaced):
+                return await self._search_once(query)
+        return await self._search_once(query)
+
+    async def _search_once(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
+        index = self._require_index()
+        self._note_lost()
         await self._lists.refresh()
         await self._searchable.wait()
+        generation = index.generation
         async with self._following:
             await anyio.to_thread.run_sync(self._take_in_copies)
         await self.catch_up()
         page = await anyio.to_thread.run_sync(self._find, query)
-        return page, await self._lists.rows_of([found.thread_id for found in page.found])
+        rows = await self._lists.rows_of([found.thread_id for found in page.found])
+        index.require_generation(generation)
+        return page, rows
 
     def _find(self, query: SearchQuery) -> SearchPage:
-        if self._search is None:
-            self._search = ThreadSearch(self._path, self._lists.path)
-        return self._search.page(query)
+        with self._finding:
+            if self._search is not None and not self._search.is_current():
+                self._close_search()
+            if self._search is None:
+                self._search = ThreadSearch(self._path, self._lists.path)
+            try:
+                return self._search.page(query)
+            except IndexDamaged:
+                # It reads two files: each says for itself whether it is the one.
+                self._close_search()
+                self._lists.check()
+                self._require_index().check()
+                raise
+
+    def _close_search(self) -> None:
+        search, self._search = self._search, None
+        if search is not None:
+            search.close()
 
     async def forget(self, thread_id: str) -> None:
         """Remove all that is known of a thread."""
@@ -189,8 +271,7 @@ class ThreadHistory:
         if self._index is not None:
             await self.follow()
             await anyio.to_thread.run_sync(self._index.close)
-        if self._search is not None:
-            await anyio.to_thread.run_sync(self._search.close)
+        await anyio.to_thread.run_sync(self._close_search)
 
     def _require_index(self) -> HistoryIndex:
         assert self._index is not None, "open() comes first"

@@ -8,21 +8,19 @@ Source: docs/architecture.md, "Threads on disk".
 
 import logging
 import sqlite3
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
-from app_server.runtime.files.sqlite import open_rebuildable, version_of
+from app_server.runtime.files.sqlite import connect, damaged
 from app_server.threads.history.catching_up import TURN_COLUMNS, catch_up, clear, find_turn, turn_of
-from app_server.threads.history.full_text import TEXT_SCHEMA
-from app_server.threads.index.file import index_failures
-from app_server.threads.log.file.locks import short_lock
+from app_server.threads.history.full_text import SLOTS, TEXT_SCHEMA
+from app_server.threads.index.derived import DerivedFile, once_more, sum_of
 from app_server.threads.log.outline import TurnOutline
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _SCHEMA = f"""
 CREATE TABLE logs (
@@ -32,16 +30,21 @@ CREATE TABLE logs (
 CREATE TABLE turns (
     key INTEGER, number INTEGER, id TEXT, started_at_ms INTEGER, status TEXT, error TEXT,
     completed_at_ms INTEGER, duration_ms INTEGER, items INTEGER, packed BLOB,
-    PRIMARY KEY (key, number)
+    sum INTEGER, PRIMARY KEY (key, number)
 );
 CREATE INDEX by_id ON turns (key, id);
 CREATE TABLE copied (thread_id TEXT PRIMARY KEY, version TEXT);
 {TEXT_SCHEMA}
 """
 
+_PAGES_WITHOUT_TEXT = f"""
+SELECT 1 FROM pages WHERE NOT EXISTS
+(SELECT 1 FROM texts WHERE rowid = pages.key * {SLOTS} + pages.last % {SLOTS}) LIMIT 1
+"""
 
-class HistoryIndex:
-    """One SQLite file in WAL mode; safe to call from any worker thread."""
+
+class HistoryIndex(DerivedFile):
+    """Which turns, items and texts the logs have; several processes may make it at once."""
 
     def __init__(self, path: Path) -> None:
         """Open the index, or make it; one of another version is thrown away (then `is_new`).
@@ -49,25 +52,21 @@ class HistoryIndex:
         Raises:
             OSError: the file cannot be made.
         """
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path = path
-        self._lock = threading.Lock()
-        # Nobody replaces the file while somebody else looks what it is.
-        with index_failures(path), short_lock(path.with_name(f"{path.name}.lock")):
-            self._database = open_rebuildable(path, _SCHEMA, SCHEMA_VERSION, autocommit=True)
-            # Less than 0 while it is made, which several processes may do at once.
-            self.is_new = version_of(self._database) < 0
+        super().__init__(path, _SCHEMA, SCHEMA_VERSION, lock=f"{path.name}.lock", autocommit=True)
 
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._database.close()
+    def _check_rows(self, database: sqlite3.Connection) -> None:
+        for *values, written in database.execute(f"SELECT key, {TURN_COLUMNS}, sum FROM turns"):
+            if sum_of(values) != written:
+                raise damaged("a turn is not what was written")
+        if database.execute(_PAGES_WITHOUT_TEXT).fetchone() is not None:
+            raise damaged("a page of text is missing")
+        if self.is_small():
+            # This asks for a connection that may write, and reads all texts once more.
+            own = connect(self._path, synchronous="NORMAL", autocommit=True)
+            with closing(own):
+                own.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
 
-    def mark_complete(self) -> None:
-        """Note that every thread is in the index."""
-        with self.transaction() as database:
-            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
+    @once_more
     def forget(self, thread_id: str) -> None:
         """Remove all that is known of a thread."""
         with self.transaction() as database:
@@ -103,19 +102,6 @@ class HistoryIndex:
         with self.transaction() as database:
             database.execute("INSERT OR REPLACE INTO copied VALUES (?, ?)", (thread_id, version))
 
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the file for writing, all or nothing."""
-        with index_failures(self._path), self._lock, self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            yield self._database
-
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """Hold the connection for reading."""
-        with index_failures(self._path), self._lock:
-            yield self._database
-
     def caught_up(self, thread_id: str, path: Path) -> tuple[int, int]:
         """Let the index catch up with one log.
 
@@ -141,11 +127,11 @@ class HistoryIndex:
         where = f"AND number {'>' if ascending else '<'} {bound}" if bound is not None else ""
         with self.reading() as database:
             found = database.execute(
-                f"SELECT {TURN_COLUMNS} FROM turns WHERE key = ? {where} "
+                f"SELECT key, {TURN_COLUMNS}, sum FROM turns WHERE key = ? {where} "
                 f"ORDER BY number {'ASC' if ascending else 'DESC'} LIMIT ?",
                 (key, limit),
             ).fetchall()
-        return [turn_of(values) for values in found]
+            return [turn_of(values) for values in found]
 
     def turn(self, key: int, turn_id: str) -> TurnOutline | None:
         """Return a turn by its id."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app_server.runtime.files.sqlite import connect
+from app_server.runtime.files.sqlite import connect, identity
 from app_server.threads.history.full_text import BETWEEN, SLOTS
 from app_server.threads.history.matching import excerpt, matches
-from app_server.threads.index.file import index_failures
+from app_server.threads.index.derived import index_failures
 from app_server.threads.index.query import SortKey
 from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 
@@ -101,7 +101,9 @@ class ThreadSearch:
             OSError: a file cannot be opened.
         """
         self._path = history
+        self._files = history, threads
         self._lock = threading.Lock()
+        self._opened = list(map(identity, self._files))
         with index_failures(history):
             self._database = connect(history, synchronous="NORMAL")
             self._database.execute("ATTACH DATABASE ? AS listed", (str(threads),))
@@ -109,6 +111,10 @@ class ThreadSearch:
             self._database.execute(
                 "CREATE VIRTUAL TABLE temp.trigrams USING fts5vocab('main', 'texts', 'row')"
             )
+
+    def is_current(self) -> bool:
+        """Whether the files are those that were opened; damaged ones are replaced."""
+        return list(map(identity, self._files)) == self._opened
 
     def close(self) -> None:
         """Close the files."""

@@ -8,14 +8,23 @@ Source: docs/architecture.md, "Threads on disk".
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
+from app_server.threads.index.derived import IndexReplaced
 from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rebuild import rebuild, repair_rows
+from app_server.threads.index.rebuild import (
+    put_held,
+    rebuild,
+    refresh_changed,
+    repair_rows,
+    written_ns,
+)
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.file.writers import LogWriters
 from app_server.threads.log.live import LiveThread
@@ -31,6 +40,11 @@ REPAIR_S = 5.0
 
 INDEX_WORKERS = 2
 """Threads for lists and what they wait for, so that these are not behind the writes of turns."""
+
+TRIES = 3
+"""Of a question, while the index is begun anew under it."""
+
+Answer = TypeVar("Answer")
 
 WAIT_FOR_MAKER_S = 0.2
 """Between looks at an index that another process makes."""
@@ -48,7 +62,14 @@ class IndexFollower:
         self._path_of = path_of
         self._writers = writers
         self._index: ThreadIndex | None = None
+        self._written_ns = 0
+        """When the file of the index was last written before it was opened."""
         self._is_complete = anyio.Event()
+        self._is_unchecked = False
+        self._lost = anyio.Event()
+        """Set when the index was begun anew, until it is made."""
+        self._generation = 0
+        """Of the file that has the rows of all threads that are held here."""
         self._behind: dict[str, ThreadState] = {}
         self._left_open = False
         """Whether a thread was closed and its last row could not be written."""
@@ -70,7 +91,9 @@ class IndexFollower:
         Raises:
             OSError: the index cannot be made or opened.
         """
+        self._written_ns = await anyio.to_thread.run_sync(written_ns, self._path)
         self._index = await anyio.to_thread.run_sync(ThreadIndex, self._path)
+        self._generation = self._index.generation
         return await anyio.to_thread.run_sync(self._index.open_ids)
 
     async def begin(self, *, logs_exist: bool) -> None:
@@ -82,14 +105,40 @@ class IndexFollower:
         index = self.index
         if not index.is_new:
             await anyio.to_thread.run_sync(self._repair)
-        elif index.is_made_elsewhere or logs_exist:
-            return
-        else:
+        elif not index.is_made_elsewhere and not logs_exist:
             await anyio.to_thread.run_sync(index.mark_complete)
-        self._is_complete.set()
+            self._is_complete.set()
 
     async def make(self) -> None:
-        """Make the index if it is missing, or wait for the process that does."""
+        """Make the index if it is missing, or wait for the process that does; check a small one."""
+        self._is_unchecked = not self.index.is_new
+        await self._make()
+        if self._is_unchecked and await anyio.to_thread.run_sync(self.index.is_small):
+            await self._check()
+        self._is_complete.set()
+
+    async def keep_made(self) -> None:
+        """Check a large index, which answers meanwhile; then make it as often as it is lost."""
+        if self._is_unchecked:
+            await self._check()
+            self._note_lost()
+        while True:
+            await self._lost.wait()
+            self._lost = anyio.Event()
+            await self._make()
+            self._is_complete.set()
+
+    async def _check(self) -> None:
+        self._is_unchecked = False
+        try:
+            await anyio.to_thread.run_sync(self._check_all)
+        except IndexReplaced:
+            if not self._is_complete.is_set():
+                await self._make()
+        except OSError as exc:
+            logger.warning("the index cannot be checked: %s", exc)
+
+    async def _make(self) -> None:
         index = self.index
         while index.is_new:
             try:
@@ -98,10 +147,11 @@ class IndexFollower:
                     await anyio.to_thread.run_sync(index.look_again)
                 else:
                     await anyio.to_thread.run_sync(self._rebuild)
+            except IndexReplaced:
+                continue
             except OSError as exc:
                 logger.warning("the index cannot be made, and is tried again: %s", exc)
                 await anyio.sleep(REPAIR_S)
-        self._is_complete.set()
 
     async def keep_repaired(self, repaired: Callable[[str], None]) -> None:
         """As long as this process lives, make rows anew that processes which died left behind.
@@ -115,11 +165,37 @@ class IndexFollower:
             except OSError as exc:
                 logger.warning("the index cannot be repaired: %s", exc)
                 continue
+            self._note_lost()
             for thread_id in found:
                 repaired(thread_id)
 
+    async def ask(self, question: Callable[[ThreadIndex], Answer]) -> Answer:
+        """Have a question answered in a worker thread, with every change made before the call.
+
+        An index that is found damaged is made again first.
+
+        Raises:
+            OSError: the index cannot be read.
+            And what `question` raises.
+        """
+        for _ in range(TRIES - 1):
+            index = await self.current()
+            generation = index.generation
+            with suppress(IndexReplaced):
+                answer = await anyio.to_thread.run_sync(question, index, limiter=self.workers)
+                index.require_generation(generation)
+                return answer
+        index = await self.current()
+        return await anyio.to_thread.run_sync(question, index, limiter=self.workers)
+
+    def _note_lost(self) -> None:
+        if self.index.is_new and self._is_complete.is_set():
+            self._is_complete = anyio.Event()
+            self._lost.set()
+
     async def current(self) -> ThreadIndex:
         """Return the index, complete and with every change made before the call."""
+        self._note_lost()
         if not self._is_complete.is_set():
             await self._is_complete.wait()
         if self._is_behind:
@@ -193,7 +269,22 @@ class IndexFollower:
             await anyio.to_thread.run_sync(self._index.close)
 
     def _repair(self) -> list[str]:
+        self._put_held()
         return repair_rows(self.index, self._writers.locks, self._path_of, self._writers.held)
+
+    def _put_held(self) -> None:
+        """Put the rows of our threads into an index that was begun anew since the last look."""
+        generation = self.index.generation
+        if self._generation != generation:
+            put_held(self.index, map(self._path_of, list(self._writers.held)))
+            self._generation = generation
+
+    def _check_all(self) -> None:
+        index = self.index
+        index.check()
+        made = refresh_changed(index, self._home, self._path_of, self._written_ns)
+        if made:
+            logger.warning("the index missed changes of %d threads, which it has again", made)
 
     def _rebuild(self) -> None:
         logger.info("the index is made from the logs; lists wait for it")

@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from app_server.runtime.files.sqlite import damaged
+from app_server.threads.index.derived import sum_of
 from app_server.threads.index.file import IndexFile
 from app_server.threads.index.query import (
     SortKey,
@@ -22,9 +24,9 @@ class ThreadLists(IndexFile):
     def find(self, thread_id: str) -> ThreadRow | None:
         """Return one row, or None."""
         with self.reading() as database:
-            statement = f"SELECT {COLUMN_NAMES} FROM threads WHERE id = ?"
+            statement = f"SELECT {COLUMN_NAMES}, sum FROM threads WHERE id = ?"
             found = database.execute(statement, (thread_id,)).fetchone()
-        return None if found is None else row_of(found)
+            return None if found is None else _intact(found)
 
     def page(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of threads that have content.
@@ -35,15 +37,15 @@ class ThreadLists(IndexFile):
         where, values = _conditions(query)
         order = "ASC" if query.ascending else "DESC"
         statement = (
-            f"SELECT {COLUMN_NAMES} FROM threads WHERE {' AND '.join(where)} "
+            f"SELECT {COLUMN_NAMES}, sum FROM threads WHERE {' AND '.join(where)} "
             f"ORDER BY {query.sort_key} {order}, id {order} LIMIT ?"
         )
         # One row of JSON, as each row that is fetched waits for the interpreter's lock once more.
-        at_once = f"SELECT json_group_array(json_array({COLUMN_NAMES})) FROM ({statement})"
+        at_once = f"SELECT json_group_array(json_array({COLUMN_NAMES}, sum)) FROM ({statement})"
         with self.reading() as database:
             (text,) = database.execute(at_once, (*values, query.limit + 1)).fetchone()
-        found = from_json(text)
-        rows = [row_of(values) for values in found[: query.limit]]
+            found = _parsed(text)
+            rows = [_intact(values) for values in found[: query.limit]]
         return ThreadPage(
             rows,
             next_cursor=_cursor(query.sort_key, rows[-1]) if len(found) > query.limit else None,
@@ -53,10 +55,26 @@ class ThreadLists(IndexFile):
     def rows_of(self, ids: Sequence[str]) -> dict[str, ThreadRow]:
         """Return rows by their ids, as far as they are there."""
         marks = ", ".join("?" * len(ids))
-        statement = f"SELECT {COLUMN_NAMES} FROM threads WHERE id IN ({marks})"
+        statement = f"SELECT {COLUMN_NAMES}, sum FROM threads WHERE id IN ({marks})"
         with self.reading() as database:
             found = database.execute(statement, tuple(ids)).fetchall()
-        return {row.id: row for row in map(row_of, found)}
+            return {row.id: row for row in map(_intact, found)}
+
+
+def _parsed(text: str) -> list[list[Any]]:
+    try:
+        found: list[list[Any]] = from_json(text)
+    except ValueError:
+        raise damaged("a row is no JSON") from None
+    return found
+
+
+def _intact(found: Sequence[Any]) -> ThreadRow:
+    """Return the row of these values, the last of which is their sum."""
+    values = found[:-1]
+    if sum_of(values) != found[-1]:
+        raise damaged("a row is not what was written")
+    return row_of(values)
 
 
 def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:

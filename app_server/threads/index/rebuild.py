@@ -4,7 +4,7 @@ Beside other processes: rows of threads that one of them holds are its own busin
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from app_server.threads.index.index import ThreadIndex
@@ -13,6 +13,9 @@ from app_server.threads.log.file.locks import LockBusy, WriterLock
 from app_server.threads.repair.checking import check_log
 
 logger = logging.getLogger(__name__)
+
+MARGIN_NS = 2_000_000_000
+"""By which clocks of a disk may be coarse."""
 
 REBUILD_STEP = 200
 """Rows a transaction while the index is made anew."""
@@ -24,10 +27,11 @@ def rebuild(index: ThreadIndex, home: Path, progress: Callable[[int], None]) -> 
     Threads that are in it stay as they are. `progress` is called after every REBUILD_STEP threads.
 
     Raises:
+        IndexReplaced: it was begun anew meanwhile.
         OSError: the index cannot be written. Logs that cannot be read are left out.
     """
     rows: dict[Path, ThreadRow] = {}
-    count = 0
+    count, generation = 0, index.generation
     for path in (home / "threads").rglob("*.jsonl"):
         check = check_log(path)
         if check.row is None:
@@ -41,7 +45,7 @@ def rebuild(index: ThreadIndex, home: Path, progress: Callable[[int], None]) -> 
             progress(count)
             rows.clear()
     _add(index, rows)
-    index.mark_complete()
+    index.mark_complete(generation)
     return count
 
 
@@ -79,6 +83,66 @@ def refresh(index: ThreadIndex, home: Path, progress: Callable[[int], None]) -> 
     for thread_id in gone:
         index.forget(thread_id)
     return count, left_alone
+
+
+def put_held(index: ThreadIndex, paths: Iterable[Path]) -> None:
+    """Put the rows of threads that this process holds into an index that was begun anew.
+
+    Raises:
+        OSError: the index cannot be written.
+    """
+    rows = [check.row for check in map(check_log, paths) if check.row is not None]
+    index.hold(rows)
+
+
+def changed_logs(folder: Path, since_ns: int) -> dict[str, Path]:
+    """Find the logs, by thread, that were written since a time, or up to MARGIN_NS before it."""
+    return {
+        path.stem: path
+        for path in folder.rglob("*.jsonl")
+        if written_ns(path) >= since_ns - MARGIN_NS
+    }
+
+
+def written_ns(path: Path) -> int:
+    """Return when a file was last written; 0 when it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def refresh_changed(
+    index: ThreadIndex, home: Path, path_of: Callable[[str], Path], since_ns: int
+) -> int:
+    """Make the rows again that miss what their logs say since a time; returns how many.
+
+    Of older logs it is looked whether there is a row, and of rows whether
+    there is a log. A thread that a process holds is left to that.
+
+    Raises:
+        IndexReplaced: it was begun anew meanwhile.
+        OSError: the index or a lock cannot be written.
+    """
+    listed = set(index.own_ids())
+    logs = {path.stem: path for path in (home / "threads").rglob("*.jsonl")}
+    late = {name for name, path in logs.items() if written_ns(path) >= since_ns - MARGIN_NS}
+    count = 0
+    for thread_id in late | (logs.keys() ^ listed):
+        path = logs.get(thread_id) or path_of(thread_id)
+        # First without the lock: a client may want the thread now.
+        if check_log(path).row == index.find(thread_id):
+            continue
+        try:
+            lock = WriterLock(home / "locks" / f"{thread_id}.lock")
+        except LockBusy:
+            continue
+        try:
+            _make_row(index, path)
+        finally:
+            lock.release()
+        count += 1
+    return count
 
 
 def repair_rows(

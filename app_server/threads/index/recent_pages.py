@@ -8,11 +8,17 @@ Source: https://sqlite.org/pragma.html#pragma_data_version; docs/threads.md, "Li
 import sqlite3
 from collections import deque
 from pathlib import Path
+from typing import TypeAlias
 
+from app_server.runtime.files.sqlite import identity
 from app_server.threads.index.query import ThreadPage, ThreadQuery
 
 MAX_PAGES = 16
 """Each has at most as many rows as a list may ask for."""
+
+
+Version: TypeAlias = tuple[int, int]
+"""How often the file was opened, and what SQLite counts."""
 
 
 class ChangeCounter:
@@ -26,11 +32,19 @@ class ChangeCounter:
         """Take the path of an index that is there; it is opened with the first `read`."""
         self._path = path
         self._database: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._opened = 0
 
-    def read(self) -> int | None:
-        """Return a number that is another one after every change; None if that is unknown."""
+    def read(self) -> Version | None:
+        """Return what is another value after every change; None if that is unknown."""
         try:
+            # One that was damaged has been replaced, and changes no more.
+            file = identity(self._path)
+            if file != self._file:
+                self.close()
             if self._database is None:
+                self._file = file
+                self._opened += 1
                 # Reading only, so that it can never make a file.
                 self._database = sqlite3.connect(
                     f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=0
@@ -39,7 +53,7 @@ class ChangeCounter:
         except sqlite3.Error:
             self.close()
             return None
-        return int(number)
+        return self._opened, int(number)
 
     def close(self) -> None:
         """Close the connection; the next `read` opens another one."""
@@ -54,10 +68,10 @@ class RecentPages:
     def __init__(self, path: Path) -> None:
         """Take the path of the index."""
         self._counter = ChangeCounter(path)
-        self._read_at: int | None = None
+        self._read_at: Version | None = None
         self._pages: deque[tuple[ThreadQuery, ThreadPage]] = deque(maxlen=MAX_PAGES)
 
-    def version(self) -> int | None:
+    def version(self) -> Version | None:
         """Look what `keep` needs about a page that is read from now on."""
         return self._counter.read()
 
@@ -70,7 +84,7 @@ class RecentPages:
             return None
         return next((page for asked, page in self._pages if asked == query), None)
 
-    def keep(self, query: ThreadQuery, page: ThreadPage, version: int | None) -> None:
+    def keep(self, query: ThreadQuery, page: ThreadPage, version: Version | None) -> None:
         """Remember a page; `version` is what was there before it was read."""
         if version is None:
             return

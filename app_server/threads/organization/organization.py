@@ -5,10 +5,10 @@ Source: docs/threads.md.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
 from pydantic_core import to_json
 
 from app_server.threads.index.file import IndexFile
@@ -43,26 +43,22 @@ class Organization(Filing):
         Raises:
             NotInSection: the other thread is not in this section.
         """
-        index = await self._follower.current()
-        find = anyio.to_thread.run_sync
-        low, high = await find(_neighbours, index, section_id, moved, before)
+        low, high = await self._follower.ask(partial(_neighbours, section_id, moved, before))
         return rank_between(low, high)
 
     async def project_recency(self) -> Mapping[str, int]:
         """Return when an unarchived thread of each project was last active, in milliseconds."""
-        return await anyio.to_thread.run_sync(_project_recency, await self._follower.current())
+        return await self._follower.ask(_project_recency)
 
     async def owners(
         self, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
     ) -> Sequence[Owner]:
         """Return threads with an attachment of this type and key, by id, from `after` on."""
-        index = await self._follower.current()
-        find = anyio.to_thread.run_sync
-        return await find(_owners, index, attachment, archived, after, limit)
+        return await self._follower.ask(partial(_owners, attachment, archived, after, limit))
 
 
 def _neighbours(
-    file: IndexFile, section_id: str, moved: str, before: str | None
+    section_id: str, moved: str, before: str | None, file: IndexFile
 ) -> tuple[str | None, str | None]:
     bound = ""
     values: list[Any] = [section_id, moved]
@@ -98,7 +94,7 @@ def _project_recency(file: IndexFile) -> Mapping[str, int]:
 
 
 def _owners(
-    file: IndexFile, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
+    attachment: tuple[str, str], archived: bool | None, after: str, limit: int, file: IndexFile
 ) -> Sequence[Owner]:
     which = "" if archived is None else " AND archived = ?"
     values = [to_json(attachment).decode(), after, *([] if archived is None else [archived])]

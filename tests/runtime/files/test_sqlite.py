@@ -88,10 +88,8 @@ def test_a_rebuildable_file_is_kept_while_its_version_fits(tmp_path: Path) -> No
         assert version_of(database) == -2
         with database:
             database.execute("INSERT INTO words VALUES ('kept')")
-    additions = "CREATE TABLE IF NOT EXISTS more (word);"
-    with closing(open_rebuildable(path, TABLES, 2, additions=additions)) as database:
+    with closing(open_rebuildable(path, TABLES, 2)) as database:
         assert database.execute("SELECT word FROM words").fetchall() == [("kept",)]
-        assert database.execute("SELECT word FROM more").fetchall() == []
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
@@ -129,9 +127,11 @@ def test_a_rebuildable_file_of_another_version_is_replaced(
     def prevent() -> None:
         raise OSError(errno.EBUSY, "in use")
 
-    with pytest.raises(OSError, match="in use"):
-        open_rebuildable(path, TABLES, 2, before_replacing=prevent)
-    assert path.read_bytes() == before
+    if is_database:
+        # Whoever uses a file that is no database has another one open, or none.
+        with pytest.raises(OSError, match="in use"):
+            open_rebuildable(path, TABLES, 2, before_replacing=prevent)
+        assert path.read_bytes() == before
     with closing(open_rebuildable(path, TABLES, 2)) as database:
         assert version_of(database) == -2
         assert database.execute("SELECT word FROM words").fetchall() == []

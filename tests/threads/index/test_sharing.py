@@ -14,7 +14,7 @@ import pytest
 
 from app_server.threads.failures import ThreadBusy
 from app_server.threads.index import follower
-from app_server.threads.index.file import IndexUnusable
+from app_server.threads.index.derived import IndexUnusable
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.file import locks
 from app_server.threads.log.file.locks import SharedLock, WriterLock, short_lock
