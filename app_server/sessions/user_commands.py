@@ -57,19 +57,25 @@ class UserCommands:
     def _begin_beside(self, command: UserCommand, turn: RunningTurn) -> None:
         self.tasks.start_soon(self._beside, command, turn)
 
-    async def _alone(self, command: UserCommand, turn_id: str) -> None:
+    async def _alone(self, command: UserCommand, turn: RunningTurn) -> None:
         """Do what a turn of its own does.
 
         Raises:
             ModelFailure: the thread has no environment; clients were notified.
             OSError: the log cannot be written.
         """
+        recorder = self.context.recorder(turn.id)
         try:
-            running = await self.shell.begin(command, self.context.recorder(turn_id))
+            running = await self.shell.begin(command, recorder)
         except NoEnvironment as exc:
-            self._refuse(turn_id, exc)
+            self._refuse(turn.id, exc)
             raise ModelFailure(str(exc), None) from exc
-        await self.given.inject([await self.shell.finish(command, running)])
+        try:
+            await self.shell.finish(command, running, turn)
+        finally:
+            # No model answers meanwhile, so it needs no queue; one that was cut off is shown too.
+            with anyio.CancelScope(shield=True):
+                await recorder.remember(self.shell.message(command, running))
 
     async def _beside(self, command: UserCommand, turn: RunningTurn) -> None:
         """Run a command in a turn that may end first; it is interrupted with the turn."""
@@ -78,7 +84,7 @@ class UserCommands:
             await running.leave_running()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_if_interrupted, turn, running)
-                output = await self._finished(command, running)
+                output = await self._finished(command, running, turn)
                 tasks.cancel_scope.cancel()
             if output is not None:
                 await self.given.inject([output])
@@ -94,10 +100,12 @@ class UserCommands:
         error = TurnError(message=str(reason))
         recorder.emit(ErrorNotification(**recorder.ids, error=error, will_retry=False))
 
-    async def _finished(self, command: UserCommand, running: CommandRun) -> JsonObject | None:
+    async def _finished(
+        self, command: UserCommand, running: CommandRun, turn: RunningTurn
+    ) -> JsonObject | None:
         """Wait for a command; None if its end cannot be written."""
         try:
-            return await self.shell.finish(command, running)
+            return await self.shell.finish(command, running, turn)
         except OSError as exc:
             logger.warning("the end of command %s cannot be written: %s", running.item.id, exc)
             return None
@@ -108,4 +116,4 @@ class UserCommands:
         if turn.scope.cancel_called:
             # Whoever waits for it gets the error if its end cannot be written.
             with suppress(OSError):
-                await running.stop()
+                await (running.abort() if turn.is_interrupted else running.stop())

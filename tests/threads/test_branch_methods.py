@@ -1,6 +1,7 @@
 """threads: forks, reverts and deletions as clients use them."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ async def test_a_fork_has_the_history_of_its_source_and_a_life_of_its_own(tmp_pa
         )
         fork = result["thread"]
         assert (fork["forkedFromId"], fork["sessionId"]) == (source, fork["id"])
-        assert (fork["name"], fork["preview"], fork["threadSource"]) == (None, "q0", "user")
+        shown = fork["name"], fork["preview"], fork["threadSource"]
+        assert shown == ("the source", "q0", "user")
         assert (fork["status"], result["model"]) == ({"type": "idle"}, "m1")
         assert result["approvalPolicy"] == "never"
         read = await client.call("thread/read", {"threadId": source, "includeTurns": True})
@@ -83,6 +85,67 @@ async def test_a_fork_has_the_history_of_its_source_and_a_life_of_its_own(tmp_pa
             assert await ids_of(client, result["thread"]["id"]) == expected
         loaded = (await client.call("thread/loaded/list", {}))["data"]
         assert source not in loaded
+
+
+def repository(folder: Path, branch: str) -> dict[str, Any]:
+    """Make a repository, and say what clients are shown of it."""
+    folder.mkdir()
+    run_git(folder, "init", "-q", "-b", branch)
+    run_git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+    url = f"https://example.com/{branch}.git"
+    run_git(folder, "remote", "add", "origin", url)
+    sha = run_git(folder, "rev-parse", "HEAD").strip()
+    return {"sha": sha, "branch": branch, "originUrl": url}
+
+
+def run_git(folder: Path, *words: str) -> str:
+    names = "-c", "user.name=t", "-c", "user.email=t@example.com"
+    done = subprocess.run(
+        ["git", *names, *words], cwd=folder, check=True, capture_output=True, text=True, timeout=60
+    )
+    return done.stdout
+
+
+@claim("threads:fork-named")
+@pytest.mark.parametrize("is_loaded", [True, False])
+@pytest.mark.parametrize("ephemeral", [True, False])
+async def test_a_fork_has_the_name_of_its_source_and_the_repository_of_its_folder(
+    tmp_path: Path, is_loaded: bool, ephemeral: bool
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    git_here, git_there = repository(here, "one"), repository(there, "two")
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        source = await client.start_thread(cwd=str(here))
+        await client.turn(source, "hello")
+        await client.call("thread/name/set", {"threadId": source, "name": "first name"})
+        if is_loaded:
+            # What was chosen for the source is about the source.
+            git = {"branch": "chosen"}
+            await client.call("thread/metadata/update", {"threadId": source, "gitInfo": git})
+        else:
+            await client.call("thread/unsubscribe", {"threadId": source, "unload": True})
+        forks = []
+        for folder, git in ((here, git_here), (there, git_there)):
+            asked = {"threadId": source, "cwd": str(folder), "ephemeral": ephemeral}
+            fork = (await client.call("thread/fork", asked))["thread"]
+            assert (fork["name"], fork["gitInfo"]) == ("first name", git)
+            started = await client.wait_for("thread/started")
+            assert started["params"]["thread"] == fork | {"turns": []}
+            forks.append(fork)
+        if ephemeral:
+            return
+        await client.call("thread/name/set", {"threadId": forks[0]["id"], "name": "another"})
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        named = {}
+        for thread in (await client.call("thread/list", {}))["data"]:
+            named[thread["id"]] = thread["name"]
+            read = await client.call("thread/read", {"threadId": thread["id"]})
+            assert read["thread"]["name"] == thread["name"]
+        assert named == {
+            source: "first name",
+            forks[0]["id"]: "another",
+            forks[1]["id"]: ("first name"),
+        }
 
 
 @claim("threads:fork-running")

@@ -9,6 +9,7 @@ from app_server.handlers.errors import config_failures, no_rollout, thread_failu
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.configured import settings_over, with_profile
 from app_server.handlers.threads.chosen.settings import thread_overrides
+from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.handlers.threads.shown import (
     announce_unloaded,
@@ -51,6 +52,7 @@ class BranchHandlers:
         self._sessions = services.sessions
         self._hub = services.hub
         self._clock = services.clock
+        self._git = GitInfoReader()
         self.routes: Routes = {
             "thread/delete": self.delete,
             "thread/fork": self.fork,
@@ -86,10 +88,13 @@ class BranchHandlers:
                 forked_from_id=source_id,
                 selected_capability_roots=source.created.selected_capability_roots,
                 dynamic_tools=source.created.dynamic_tools,
+                git_info=await self._git.read(settings.cwd),
             )
             point = ForkPoint(params.last_turn_id, params.before_turn_id, end)
             try:
-                session = await self._sessions.loading.fork(created, config, source_id, point)
+                session = await self._sessions.loading.fork(
+                    created, config, source_id, point, source.name
+                )
             except TurnNotFound as exc:
                 raise _turn_not_found(str(exc)) from exc
             except TurnInProgress as exc:

@@ -32,6 +32,7 @@ from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,
     ItemEnded,
+    NameChanged,
     Record,
     Settings,
     SettingsChanged,
@@ -123,9 +124,14 @@ class ThreadLoading:
         return await self._load(created.thread_id, configure)
 
     async def fork(
-        self, created: ThreadCreated, config: Config, source_id: str, point: ForkPoint
+        self,
+        created: ThreadCreated,
+        config: Config,
+        source_id: str,
+        point: ForkPoint,
+        name: str | None,
     ) -> "ThreadSession":
-        """Create a thread from what another one's turns have written, and load it.
+        """Create a thread from what another one's turns have written, and load it under a name.
 
         A turn that is copied while it runs is closed as interrupted.
 
@@ -140,7 +146,10 @@ class ThreadLoading:
         async with self._loaded.lock(created.thread_id):
             thread = await self._ports.store.fork(source_id, point, created)
             try:
-                await thread.append(*self._repairs(thread.state, thread.state.settings))
+                records = self._repairs(thread.state, thread.state.settings)
+                if name is not None:
+                    records.append(NameChanged(at_ms=created.at_ms, name=name))
+                await thread.append(*records)
             except BaseException:
                 await self._ports.store.unload(thread)
                 raise

@@ -123,6 +123,6 @@ def end_of_turn(
             duration_ms=at_ms - state.turns[-1].started_at_ms,
         )
     )
-    if end == "interrupted" and turn.pauses_queue:
+    if end == "interrupted" and turn.is_interrupted:
         records.append(QueuePaused(at_ms=at_ms))
     return records

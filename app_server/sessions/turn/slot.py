@@ -35,8 +35,8 @@ class RunningTurn:
         """Cancelled by an interrupt."""
         self.interruption = INTERRUPTED
         """What the model is shown of an interrupt."""
-        self.pauses_queue = False
-        """Whether queued input waits for somebody to start it when this turn is interrupted."""
+        self.is_interrupted = False
+        """Whether the user stopped it: queued input then waits for somebody to start it."""
         self.user_was_asked = False
         """Whether a question was put to the user in this turn."""
 
@@ -47,7 +47,7 @@ class RunningTurn:
 
     def interrupt(self) -> None:
         """Stop the turn for the user; queued input then waits for somebody to start it."""
-        self.pauses_queue = True
+        self.is_interrupted = True
         self.scope.cancel()
 
 

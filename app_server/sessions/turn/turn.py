@@ -100,8 +100,8 @@ class ReviewWork:
 class CommandWork:
     """A command of the user; the model is asked nothing."""
 
-    run: Callable[[str], Awaitable[None]]
-    """Runs the command in the turn with this id."""
+    run: Callable[[RunningTurn], Awaitable[None]]
+    """Runs the command in its turn."""
 
 
 TurnWork: TypeAlias = InputWork | CompactionWork | ReviewWork | CommandWork
@@ -386,7 +386,7 @@ class Turn(RunningTurn):
             case CompactionWork():
                 await self.loop.compact()
             case CommandWork():
-                await self._work.run(self.id)
+                await self._work.run(self)
             case ReviewWork():
                 assert self._review is not None
                 self.loop.last_message = await self._review.run()

@@ -20,6 +20,10 @@ logger = logging.getLogger(__name__)
 NOT_STARTED = -1
 """The exit code of what could not be started."""
 
+ABORTED = -1
+"""The exit code of what the user interrupted."""
+ABORTED_TEXT = "command aborted by user"
+"""Said behind what it printed, in the words of Codex."""
 
 MAX_NOTES = 16
 """Beside the output of a command, until the model reads it."""
@@ -53,6 +57,7 @@ class CommandRun:
         self._deltas = OutputDeltas(self._emit)
         self._began_s = time.perf_counter()
         self._writing = anyio.Lock()
+        self._is_aborted = False
 
     @property
     def thread_id(self) -> str:
@@ -138,11 +143,20 @@ class CommandRun:
             if self.completed.is_set():
                 return
             self._deltas.send(is_last=True)
+            if self._is_aborted:
+                exit_code = ABORTED
+                self._say(ABORTED_TEXT)
             item = self.so_far()
             if output is not None:
                 item.aggregated_output = output
             item.status = "completed" if exit_code == 0 else "failed"
             await self._complete(item, exit_code)
+
+    def _say(self, text: str) -> None:
+        """Put a line behind what was printed, for the item and for the model."""
+        for output in (self._output, self.unread):
+            is_new_line = not output.total or output.all().endswith(b"\n")
+            output.add((text if is_new_line else f"\n{text}").encode())
 
     async def decline(self) -> None:
         """Complete the item of a command that must not run, or was not to run any more.
@@ -200,6 +214,18 @@ class CommandRun:
             await self.process.stop()
             code = self.exit_code if exit_code is None else exit_code
             await self.complete(KILLED if code is None else code)
+
+    async def abort(self) -> None:
+        """End the process for the user who interrupted it, and let its item say so.
+
+        A process that has ended by itself is left as it ended.
+
+        Raises:
+            OSError: the disk refused the item.
+        """
+        if self.exit_code is None:
+            self._is_aborted = True
+        await self.stop()
 
     def _emit(self, delta: str) -> None:
         self._recorder.emit(

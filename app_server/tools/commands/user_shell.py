@@ -5,7 +5,6 @@ It runs in the first environment of the thread.
 Source: docs/tools.md, "Commands of the user"; docs/environments.md, "Threads in an environment".
 """
 
-import time
 from dataclasses import dataclass
 
 import anyio
@@ -22,6 +21,7 @@ from app_server.tools.commands.text import cut_to
 from app_server.tools.elsewhere import UNCONFINED_WORK
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.run import TurnRun
 from protocol.log.rollout import LOCAL, WorkingFolder
 from protocol.model import JsonObject
 from protocol.turns.items import CommandExecutionThreadItem
@@ -94,24 +94,39 @@ class UserShell:
             await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
         return run
 
-    async def finish(self, command: UserCommand, run: CommandRun) -> JsonObject:
+    async def finish(self, command: UserCommand, run: CommandRun, turn: TurnRun) -> JsonObject:
         """Wait for the end of a command, and give what the model is to know of it.
 
-        Cancelling ends the command, and completes its item.
+        Cancelling ends the command, and completes its item; `message` then gives the same.
 
         Raises:
             OSError: the log cannot be written.
         """
-        began_s = time.perf_counter()
         code: int | None = None
         try:
             with anyio.move_on_after(command.timeout_s) as limit:
                 await _ended(run)
             code = TIMED_OUT if limit.cancelled_caught else None
         finally:
-            await run.stop(code)
+            await (run.abort() if turn.is_interrupted else run.stop(code))
             self._terminals.forget(run)
-        return _message(command, run, time.perf_counter() - began_s)
+        return self.message(command, run)
+
+    @staticmethod
+    def message(command: UserCommand, run: CommandRun) -> JsonObject:
+        """Return what the model is to know of a command whose item is complete."""
+        output = cut_to(run.read(), command.output_limit_bytes) or run.item.aggregated_output or ""
+        text = (
+            f"<user_shell_command>\n<command>\n{command.line}\n</command>\n<result>\n"
+            f"Exit code: {run.item.exit_code}\n"
+            f"Duration: {(run.item.duration_ms or 0) / 1000:.4f} seconds\nOutput:\n{output}\n"
+            "</result>\n</user_shell_command>"
+        )
+        return {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": text}],
+        }
 
 
 async def _shell_of(place: CommandPlace, folder: WorkingFolder) -> str | None:
@@ -130,17 +145,3 @@ async def _ended(run: CommandRun) -> None:
         await run.completed.wait()
     else:
         await run.process.finished.wait()
-
-
-def _message(command: UserCommand, run: CommandRun, wall_s: float) -> JsonObject:
-    output = cut_to(run.read(), command.output_limit_bytes) or run.item.aggregated_output or ""
-    text = (
-        f"<user_shell_command>\n<command>\n{command.line}\n</command>\n<result>\n"
-        f"Exit code: {run.item.exit_code}\nDuration: {wall_s:.4f} seconds\nOutput:\n{output}\n"
-        "</result>\n</user_shell_command>"
-    )
-    return {
-        "type": "message",
-        "role": "user",
-        "content": [{"type": "input_text", "text": text}],
-    }

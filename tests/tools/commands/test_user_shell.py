@@ -95,10 +95,19 @@ async def test_in_a_running_turn_it_belongs_to_that_turn(tmp_path: Path) -> None
 
 @claim("commands:of-user")
 @pytest.mark.parametrize("is_alone", [True, False])
-async def test_an_interrupt_ends_it(tmp_path: Path, is_alone: bool) -> None:
+@pytest.mark.parametrize(
+    ("prints", "shown"),
+    [
+        ("echo up", "up\ncommand aborted by user"),
+        ("printf up", "up\ncommand aborted by user"),
+    ],
+)
+async def test_an_interrupt_ends_it_and_its_item_and_the_model_are_told(
+    tmp_path: Path, is_alone: bool, prints: str, shown: str
+) -> None:
     async with desk(tmp_path) as at:
         turn_id = "" if is_alone else await at.start(command("sleep 1000"))
-        await shell(at, "echo up; sleep 1000")
+        await shell(at, f"{prints}; sleep 1000 & wait")
         started = await at.client.wait_for(
             "item/started", lambda p: p["item"].get("source") == "userShell"
         )
@@ -107,8 +116,30 @@ async def test_an_interrupt_ends_it(tmp_path: Path, is_alone: bool) -> None:
         await at.client.call("turn/interrupt", {"threadId": at.thread_id, "turnId": turn_id})
         item_id = started["params"]["item"]["id"]
         ended = await at.client.wait_for("item/completed", lambda p: p["item"]["id"] == item_id)
-        assert ended["params"]["item"]["status"] == "failed"
-        assert ended["params"]["item"]["exitCode"] in STOPPED
+        item = ended["params"]["item"]
+        assert (item["status"], item["exitCode"], item["aggregatedOutput"]) == ("failed", -1, shown)
+        assert item in await at.stored()
+        if is_alone:
+            await at.client.wait_for("turn/completed")
+        await at.client.turn(at.thread_id, "hi")
+        [text] = texts_of_commands(at)
+        assert "\nExit code: -1\n" in text
+        assert f"\nOutput:\n{shown}\n</result>" in text
+
+
+@claim("commands:of-user")
+async def test_one_that_is_cut_off_without_the_user_says_how_it_ended(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        await shell(at, "echo up; sleep 1000")
+        await at.client.wait_for("item/commandExecution/outputDelta")
+        await at.client.call("thread/archive", {"threadId": at.thread_id})
+        ended = await at.client.wait_for("item/completed")
+        item = ended["params"]["item"]
+        assert item["exitCode"] in STOPPED
+        # A shell may say that what it waited for was terminated.
+        assert item["status"] == "failed"
+        assert item["aggregatedOutput"].startswith("up\n")
+        assert "aborted" not in item["aggregatedOutput"]
 
 
 @claim("commands:of-user")
