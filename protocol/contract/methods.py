@@ -40,6 +40,9 @@ from protocol.contract.specs import (
 )
 
 METHODS: Mapping[str, MethodSpec] = {
+    "account/bedrock/checkGovCloudRequirements": trial(
+        "server.absent", "BedrockCheckGovCloudRequirements", FREE
+    ),
     "account/login/cancel": method("server.account", "CancelLoginAccount", ACCOUNT),
     "account/login/start": method("server.account", "LoginAccount", ACCOUNT),
     "account/logout": method("server.account", "LogoutAccount", ACCOUNT, takes=NOTHING),
@@ -78,6 +81,15 @@ METHODS: Mapping[str, MethodSpec] = {
         "server.models", "ExperimentalFeatureEnablementSet", CONFIG
     ),
     "experimentalFeature/list": method("server.models", "ExperimentalFeatureList", FREE),
+    "externalAgentConfig/detect": method(
+        "integrations.external_agents", "ExternalAgentConfigDetect", FREE
+    ),
+    "externalAgentConfig/import/readHistories": method(
+        "integrations.external_agents",
+        "ExternalAgentConfigImportHistoriesRead",
+        FREE,
+        takes=NOTHING,
+    ),
     "feedback/save": method("server.lifecycle", "FeedbackSave", FREE),
     "fs/copy": method("host.files", "FsCopy", FREE),
     "fs/createDirectory": method("host.files", "FsCreateDirectory", FREE),
@@ -106,6 +118,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "mcpServer/resource/read": method("integrations.mcp", "McpResourceRead", FREE),
     "mcpServer/tool/call": method("integrations.mcp", "McpServerToolCall", FREE),
     "mcpServerStatus/list": method("integrations.mcp", "ListMcpServerStatus", FREE),
+    "memory/reset": trial("server.absent", "MemoryReset", FREE, takes=NOTHING),
     "model/list": method("server.models", "ModelList", FREE),
     "modelProvider/capabilities/read": method(
         "server.models", "ModelProviderCapabilitiesRead", FREE
@@ -117,6 +130,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "plugin/installed": method("integrations.plugins", "PluginInstalled", FREE),
     "plugin/list": method("integrations.plugins", "PluginList", FREE),
     "plugin/read": method("integrations.plugins", "PluginRead", FREE),
+    "plugin/reconcile": method("integrations.plugins", "PluginReconcile", FREE),
     "plugin/uninstall": method("integrations.plugins", "PluginUninstall", CONFIG),
     "process/kill": trial("host.processes", "ProcessKill", PROCESS),
     "process/resizePty": trial("host.processes", "ProcessResizePty", PROCESS),
@@ -129,6 +143,9 @@ METHODS: Mapping[str, MethodSpec] = {
     "project/move": trial("organization.projects", "ProjectMove", PROJECTS),
     "project/read": trial("organization.projects", "ProjectRead", PROJECTS_READ),
     "project/update": trial("organization.projects", "ProjectUpdate", PROJECTS),
+    "remoteControl/status/read": trial(
+        "server.absent", "RemoteControlStatusRead", FREE, takes=NOTHING
+    ),
     "review/start": method("turns.code_review", "ReviewStart", THREAD),
     "server/diagnostics": trial("server.diagnostics", "ServerDiagnostics", FREE),
     "signal/deliver": ours("signals.delivery", "SignalDeliver", SIGNALS),
@@ -184,6 +201,8 @@ METHODS: Mapping[str, MethodSpec] = {
     "thread/queue/update": trial("threads.queue", "ThreadQueueUpdate", THREAD),
     "thread/read": method("threads.lists", "ThreadRead", THREAD_READ),
     "thread/readState/update": trial("threads.history", "ThreadReadStateUpdate", THREAD),
+    "thread/realtime/listVoices": trial("server.absent", "ThreadRealtimeListVoices", FREE),
+    "thread/realtime/stop": trial("server.absent", "ThreadRealtimeStop", THREAD),
     "thread/resume": method("threads.start", "ThreadResume", THREAD),
     "thread/revert": method("threads.changes", "ThreadRevert", THREAD),
     "thread/search": trial("threads.history", "ThreadSearch", FREE),
@@ -204,6 +223,10 @@ METHODS: Mapping[str, MethodSpec] = {
     "turn/settings/update": trial("turns.requests", "TurnSettingsUpdate", THREAD),
     "turn/start": method("turns.requests", "TurnStart", THREAD),
     "turn/steer": method("turns.requests", "TurnSteer", THREAD),
+    "userVerification/status": trial("server.absent", "UserVerificationStatus", FREE),
+    "windowsSandbox/readiness": method(
+        "server.absent", "WindowsSandboxReadiness", FREE, takes=NOTHING
+    ),
 }
 """Requests of clients. A method that is not built yet stands here too: its types are settled."""
 

@@ -442,3 +442,28 @@ class PluginUninstallParams(WireModel):
 
 class PluginUninstallResponse(WireModel):
     """Nothing."""
+
+
+class PluginReconcileParams(WireModel):
+    """Bring what is installed into line with the hosted catalog."""
+
+    reason: str | None = None
+    """For the log of the catalog."""
+
+
+class PluginReconcileChangedPlugin(WireModel):
+    """An installed plugin that this changed."""
+
+    id: str
+    has_mcps: bool
+    has_apps: bool
+    has_hooks: bool
+    has_skills: bool
+
+
+class PluginReconcileResponse(WireModel):
+    """What changed; nothing where no plugin is of a hosted catalog."""
+
+    changed_plugins: list[PluginReconcileChangedPlugin]
+    failed_remote_plugin_ids: list[str]
+    failed_materialization_remote_plugin_ids: list[str]

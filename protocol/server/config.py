@@ -354,8 +354,10 @@ WebSearchProvider = TypeAliasType(
 
 
 class Config(SnakeModel, extra="allow"):
-    """Settings in force, under their names in `config.toml`; all others that are known are members too,
-    in the form of the file, and null where nothing is set."""
+    """Settings in force, under their names in `config.toml`.
+
+    All others that are known are members too, in the form of the file; null where nothing is set.
+    """
 
     model: str | None = None
     review_model: str | None = None

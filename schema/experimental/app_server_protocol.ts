@@ -452,6 +452,16 @@ export type AutoReviewRequirements = {
   ignoreRules: Array<string> | null;
 };
 
+/** Ask whether models are reached in a GovCloud region of Amazon Bedrock. */
+export type BedrockCheckGovCloudRequirementsParams = { [key: string]: JsonValue };
+
+/** Whether they are, and whether the user should be warned. */
+export type BedrockCheckGovCloudRequirementsResponse = {
+  isGovCloud: boolean;
+  /** Whether what an administrator demands falls short of what GovCloud needs. */
+  shouldWarn: boolean;
+};
+
 /** The built-in providers that reach Amazon Bedrock. */
 export type BedrockProviderId = "amazon-bedrock" | "amazon-bedrock-runtime";
 
@@ -577,6 +587,10 @@ export type ClientNotification = {
 
 /** A request of a client. */
 export type ClientRequest = {
+  method: "account/bedrock/checkGovCloudRequirements";
+  id: RequestId;
+  params: BedrockCheckGovCloudRequirementsParams;
+} | {
   method: "account/login/cancel";
   id: RequestId;
   params: CancelLoginAccountParams;
@@ -672,6 +686,14 @@ export type ClientRequest = {
   method: "experimentalFeature/list";
   id: RequestId;
   params: ExperimentalFeatureListParams;
+} | {
+  method: "externalAgentConfig/detect";
+  id: RequestId;
+  params: ExternalAgentConfigDetectParams;
+} | {
+  method: "externalAgentConfig/import/readHistories";
+  id: RequestId;
+  params: null;
 } | {
   method: "feedback/save";
   id: RequestId;
@@ -785,6 +807,10 @@ export type ClientRequest = {
   id: RequestId;
   params: ListMcpServerStatusParams;
 } | {
+  method: "memory/reset";
+  id: RequestId;
+  params: null;
+} | {
   method: "model/list";
   id: RequestId;
   params: ModelListParams;
@@ -820,6 +846,10 @@ export type ClientRequest = {
   method: "plugin/read";
   id: RequestId;
   params: PluginReadParams;
+} | {
+  method: "plugin/reconcile";
+  id: RequestId;
+  params: PluginReconcileParams;
 } | {
   method: "plugin/uninstall";
   id: RequestId;
@@ -868,6 +898,10 @@ export type ClientRequest = {
   method: "project/update";
   id: RequestId;
   params: ProjectUpdateParams;
+} | {
+  method: "remoteControl/status/read";
+  id: RequestId;
+  params: null;
 } | {
   method: "review/start";
   id: RequestId;
@@ -1041,6 +1075,14 @@ export type ClientRequest = {
   id: RequestId;
   params: ThreadReadStateUpdateParams;
 } | {
+  method: "thread/realtime/listVoices";
+  id: RequestId;
+  params: ThreadRealtimeListVoicesParams;
+} | {
+  method: "thread/realtime/stop";
+  id: RequestId;
+  params: ThreadRealtimeStopParams;
+} | {
   method: "thread/resume";
   id: RequestId;
   params: ThreadResumeParams;
@@ -1120,6 +1162,14 @@ export type ClientRequest = {
   method: "turn/steer";
   id: RequestId;
   params: TurnSteerParams;
+} | {
+  method: "userVerification/status";
+  id: RequestId;
+  params: UserVerificationStatusParams;
+} | {
+  method: "windowsSandbox/readiness";
+  id: RequestId;
+  params: null;
 };
 
 /** The kind of a failure, for programs to decide by; newer servers may add kinds. */
@@ -1373,6 +1423,11 @@ export type CommandExecutionSource = "agent" | "userShell" | "unifiedExecStartup
 /** How far a command has come; `declined` means that it was not allowed. */
 export type CommandExecutionStatus = "inProgress" | "completed" | "failed" | "declined";
 
+/** A command of another agent. */
+export type CommandMigration = {
+  name: string;
+};
+
 /** Which apps the agent may operate. */
 export type ComputerUseConfig = {
   /** For apps that are not named. */
@@ -1439,8 +1494,9 @@ export type ComputerUseWindowsRequirements = {
 };
 
 /**
- * Settings in force, under their names in `config.toml`; all others that are known are members too,
- * in the form of the file, and null where nothing is set.
+ * Settings in force, under their names in `config.toml`.
+ *
+ * All others that are known are members too, in the form of the file; null where nothing is set.
  */
 export type Config = {
   model: string | null;
@@ -2028,6 +2084,95 @@ export type ExperimentalFeatureListResponse = {
 
 /** How far a feature has come; `removed` is a name kept for old configurations. */
 export type ExperimentalFeatureStage = "beta" | "underDevelopment" | "stable" | "deprecated" | "removed";
+
+/** Look for what other agents have. */
+export type ExternalAgentConfigDetectParams = {
+  /** Also look in the user's home. */
+  includeHome?: boolean;
+  /** Folders to look in. */
+  cwds?: Array<string> | null;
+  maxSessionAgeDays?: number | null;
+  maxSessions?: number | null;
+  /** Ignored; older clients send it. */
+  source?: string | null;
+  /** Which agent; null means the usual one. */
+  migrationSource?: string | null;
+};
+
+/** What was found. */
+export type ExternalAgentConfigDetectResponse = {
+  items: Array<ExternalAgentConfigMigrationItem>;
+  connectors: Array<ExternalAgentDetectedConnectorCandidate>;
+};
+
+/** The imports of this server, the oldest first. */
+export type ExternalAgentConfigImportHistoriesReadResponse = {
+  data: Array<ExternalAgentConfigImportHistory>;
+  connectors: Array<ExternalAgentImportedConnectorCandidate>;
+};
+
+/** One import. */
+export type ExternalAgentConfigImportHistory = {
+  importId: string;
+  providerId: string | null;
+  /** Unix time in milliseconds. */
+  completedAtMs: number;
+  successes: Array<ExternalAgentConfigImportItemTypeSuccess>;
+  failures: Array<ExternalAgentConfigImportItemTypeFailure>;
+};
+
+/** Something that could not be taken over. */
+export type ExternalAgentConfigImportItemTypeFailure = {
+  itemType: ExternalAgentConfigMigrationItemType;
+  errorType: string | null;
+  subErrorType: string | null;
+  failureStage: string;
+  message: string;
+  cwd: string | null;
+  source: string | null;
+};
+
+/** Something that was taken over. */
+export type ExternalAgentConfigImportItemTypeSuccess = {
+  itemType: ExternalAgentConfigMigrationItemType;
+  cwd: string | null;
+  source: string | null;
+  target: string | null;
+  /** Of a conversation. */
+  title: string | null;
+};
+
+/** Something that can be taken over. */
+export type ExternalAgentConfigMigrationItem = {
+  itemType: ExternalAgentConfigMigrationItemType;
+  description: string;
+  /** Folder that it belongs to; null or empty means the user's home. */
+  cwd: string | null;
+  details: MigrationDetails | null;
+};
+
+/** What can be taken over. */
+export type ExternalAgentConfigMigrationItemType = "AGENTS_MD" | "CONFIG" | "SKILLS" | "PLUGINS" | "MCP_SERVER_CONFIG" | "SUBAGENTS" | "HOOKS" | "COMMANDS" | "MEMORY" | "SESSIONS";
+
+/** A connector that another agent uses. */
+export type ExternalAgentDetectedConnectorCandidate = {
+  name: string;
+  sessionCount: number;
+  source: ExternalAgentDetectedConnectorSource;
+};
+
+/** Where a connector was found. */
+export type ExternalAgentDetectedConnectorSource = "remoteMcpServersConfig" | "sessionToolUse";
+
+/** A connector that an import brought. */
+export type ExternalAgentImportedConnectorCandidate = {
+  name: string;
+  sessionCount: number;
+  source: ExternalAgentImportedConnectorSource;
+};
+
+/** Where a connector that was taken over was found. */
+export type ExternalAgentImportedConnectorSource = "remoteMcpServersConfig";
 
 /** Whether users may send feedback. */
 export type FeedbackRequirements = {
@@ -2710,6 +2855,11 @@ export type HookMetadata = {
   currentHash: string;
   trustStatus: HookTrustStatus;
   handlerType: "agent";
+};
+
+/** A hook of another agent. */
+export type HookMigration = {
+  name: string;
 };
 
 /** Something that a hook said. */
@@ -3465,6 +3615,11 @@ export type McpServerInfo = {
   websiteUrl: string | null;
 };
 
+/** An MCP server of another agent. */
+export type McpServerMigration = {
+  name: string;
+};
+
 /** How to register with the authorization server; `auto` takes what it supports. */
 export type McpServerOauthClientRegistration = "auto" | "cimd" | "dcr";
 
@@ -3622,6 +3777,9 @@ export type MemoryCitationEntry = {
   note: string;
 };
 
+/** The store of memories across threads is empty. */
+export type MemoryResetResponse = { [key: string]: JsonValue };
+
 /** What a write does with a table that is there already: replace it, or merge into it. */
 export type MergeStrategy = "replace" | "upsert";
 
@@ -3630,6 +3788,18 @@ export type MergeStrategy = "replace" | "upsert";
  * it.
  */
 export type MessagePhase = "commentary" | "partial_answer" | "final_answer";
+
+/** What one entry consists of. */
+export type MigrationDetails = {
+  plugins: Array<PluginsMigration>;
+  skills: Array<SkillMigration>;
+  sessions: Array<SessionMigration>;
+  mcpServers: Array<McpServerMigration>;
+  hooks: Array<HookMigration>;
+  subagents: Array<SubagentMigration>;
+  commands: Array<CommandMigration>;
+  memory: Array<string>;
+};
 
 /** Why the model was stopped as misaligned, and what the user can do about it. */
 export type MisalignmentErrorDetails = {
@@ -4203,6 +4373,28 @@ export type PluginReadResponse = {
   plugin: PluginDetail;
 };
 
+/** An installed plugin that this changed. */
+export type PluginReconcileChangedPlugin = {
+  id: string;
+  hasMcps: boolean;
+  hasApps: boolean;
+  hasHooks: boolean;
+  hasSkills: boolean;
+};
+
+/** Bring what is installed into line with the hosted catalog. */
+export type PluginReconcileParams = {
+  /** For the log of the catalog. */
+  reason?: string | null;
+};
+
+/** What changed; nothing where no plugin is of a hosted catalog. */
+export type PluginReconcileResponse = {
+  changedPlugins: Array<PluginReconcileChangedPlugin>;
+  failedRemotePluginIds: Array<string>;
+  failedMaterializationRemotePluginIds: Array<string>;
+};
+
 /** How a plugin is shared. */
 export type PluginShareContext = {
   remotePluginId: string;
@@ -4296,6 +4488,12 @@ export type PluginUninstallParams = {
 
 /** Nothing. */
 export type PluginUninstallResponse = { [key: string]: JsonValue };
+
+/** Plugins of another agent, of one marketplace. */
+export type PluginsMigration = {
+  marketplaceName: string;
+  pluginNames: Array<string>;
+};
 
 /** A process has ended. */
 export type ProcessExitedNotification = {
@@ -4628,6 +4826,18 @@ export type RateLimitWindow = {
   resetsAt: number | null;
 };
 
+/** A voice of the provider's. */
+export type RealtimeVoice = "alloy" | "arbor" | "ash" | "aube" | "ballad" | "breeze" | "bubbie" | "cedar" | "coral" | "cove" | "echo" | "ember" | "haetsal" | "hanul" | "himari" | "juniper" | "leher" | "maple" | "marin" | "miko" | "neer" | "porto" | "rindo" | "rio" | "rivage" | "sage" | "selva" | "shimmer" | "sol" | "sonna" | "spruce" | "tinta" | "vale" | "verse" | "viola";
+
+/** Voices by the version of the provider's interface. */
+export type RealtimeVoicesList = {
+  v1: Array<RealtimeVoice>;
+  v2: Array<RealtimeVoice>;
+  v3: Array<RealtimeVoice>;
+  defaultV1: RealtimeVoice;
+  defaultV2: RealtimeVoice;
+};
+
 /** How much a model reasons: one of the words that the model itself offers. */
 export type ReasoningEffort = string;
 
@@ -4686,6 +4896,20 @@ export type ReasoningTextDeltaNotification = {
 
 /** What the thread was when the signal came; the last two refuse it. */
 export type RecipientState = "idle" | "active" | "notLoaded" | "archived" | "unknown";
+
+/** Whether the server can be used from another machine through its provider. */
+export type RemoteControlConnectionStatus = "disabled" | "connecting" | "connected" | "errored";
+
+/** How the server is reached from other machines. */
+export type RemoteControlStatusReadResponse = {
+  status: RemoteControlConnectionStatus;
+  /** Name of the machine. */
+  serverName: string;
+  /** UUID of the home on this machine. */
+  installationId: string;
+  /** Null unless it is connected. */
+  environmentId: string | null;
+};
 
 /** A header added to web requests. */
 export type RequestHeader = {
@@ -5454,6 +5678,13 @@ export type ServerRequestResolvedNotification = {
   requestId: RequestId;
 };
 
+/** A conversation of another agent. */
+export type SessionMigration = {
+  path: string;
+  cwd: string;
+  title: string | null;
+};
+
 /** The kind of program that created a thread. */
 export type SessionSource = "cli" | "vscode" | "exec" | "appServer" | "unknown" | {
   custom: string;
@@ -5640,6 +5871,11 @@ export type SkillMetadata = {
   pluginId: string | null;
 };
 
+/** A skill of another agent. */
+export type SkillMigration = {
+  name: string;
+};
+
 /** Whom a skill is there for. */
 export type SkillScope = "user" | "repo" | "system" | "admin";
 
@@ -5751,6 +5987,11 @@ export type SubAgentSource = "review" | "compact" | "memory_consolidation" | {
   };
 } | {
   other: string;
+};
+
+/** A subagent of another agent. */
+export type SubagentMigration = {
+  name: string;
 };
 
 /** The model sent input to a running command. */
@@ -6838,8 +7079,24 @@ export type ThreadRealtimeItem = {
   outcome: ThreadRealtimeSessionOutcome;
 };
 
+/** Ask for the names of voices. */
+export type ThreadRealtimeListVoicesParams = { [key: string]: JsonValue };
+
+/** The names of voices. */
+export type ThreadRealtimeListVoicesResponse = {
+  voices: RealtimeVoicesList;
+};
+
 /** How a realtime session came to its end. */
 export type ThreadRealtimeSessionOutcome = "ended" | "failed";
+
+/** End the voice session of a thread. */
+export type ThreadRealtimeStopParams = {
+  threadId: string;
+};
+
+/** The thread has no voice session. */
+export type ThreadRealtimeStopResponse = { [key: string]: JsonValue };
 
 /** Who spoke. */
 export type ThreadRealtimeTranscriptRole = "user" | "assistant";
@@ -7774,6 +8031,20 @@ export type UserInput = {
   path: string;
 };
 
+/** Ask whether the platform can verify its user. */
+export type UserVerificationStatusParams = Record<string, never>;
+
+/** Whether it can. */
+export type UserVerificationStatusResponse = {
+  credentialId: string | null;
+  unavailableReason: UserVerificationUnavailableReason | null;
+  /** For people. */
+  unavailableMessage: string | null;
+};
+
+/** Why the platform cannot verify its user. */
+export type UserVerificationUnavailableReason = "credentialMissing" | "biometricsUnavailable" | "providerUnavailable";
+
 /** How long the model's answers are. */
 export type Verbosity = "low" | "medium" | "high";
 
@@ -7836,6 +8107,14 @@ export type WebSearchToolConfig = {
 /** A way to confine commands on Windows. */
 export type WindowsSandboxImplementation = "elevated" | "unelevated" | "mxc";
 
+/** Whether commands can be confined on Windows. */
+export type WindowsSandboxReadiness = "ready" | "notConfigured" | "updateRequired";
+
+/** Whether commands can be confined on Windows. */
+export type WindowsSandboxReadinessResponse = {
+  status: WindowsSandboxReadiness;
+};
+
 /** Where requests of a workspace go. */
 export type WorkspaceRouting = {
   chatgptAccountId: string;
@@ -7849,6 +8128,7 @@ export type WriteStatus = "ok" | "okOverridden";
 
 /** Params and result of each request of a client. */
 export interface ClientRequests {
+  "account/bedrock/checkGovCloudRequirements": { params: BedrockCheckGovCloudRequirementsParams; result: BedrockCheckGovCloudRequirementsResponse };
   "account/login/cancel": { params: CancelLoginAccountParams; result: CancelLoginAccountResponse };
   "account/login/start": { params: LoginAccountParams; result: LoginAccountResponse };
   "account/logout": { params: null; result: LogoutAccountResponse };
@@ -7873,6 +8153,8 @@ export interface ClientRequests {
   "environment/status": { params: EnvironmentStatusParams; result: EnvironmentStatusResponse };
   "experimentalFeature/enablement/set": { params: ExperimentalFeatureEnablementSetParams; result: ExperimentalFeatureEnablementSetResponse };
   "experimentalFeature/list": { params: ExperimentalFeatureListParams; result: ExperimentalFeatureListResponse };
+  "externalAgentConfig/detect": { params: ExternalAgentConfigDetectParams; result: ExternalAgentConfigDetectResponse };
+  "externalAgentConfig/import/readHistories": { params: null; result: ExternalAgentConfigImportHistoriesReadResponse };
   "feedback/save": { params: FeedbackSaveParams; result: FeedbackSaveResponse };
   "fs/copy": { params: FsCopyParams; result: FsCopyResponse };
   "fs/createDirectory": { params: FsCreateDirectoryParams; result: FsCreateDirectoryResponse };
@@ -7901,6 +8183,7 @@ export interface ClientRequests {
   "mcpServer/resource/read": { params: McpResourceReadParams; result: McpResourceReadResponse };
   "mcpServer/tool/call": { params: McpServerToolCallParams; result: McpServerToolCallResponse };
   "mcpServerStatus/list": { params: ListMcpServerStatusParams; result: ListMcpServerStatusResponse };
+  "memory/reset": { params: null; result: MemoryResetResponse };
   "model/list": { params: ModelListParams; result: ModelListResponse };
   "modelProvider/capabilities/read": { params: ModelProviderCapabilitiesReadParams; result: ModelProviderCapabilitiesReadResponse };
   "modelProvider/config/write": { params: ModelProviderConfigWriteParams; result: ModelProviderConfigWriteResponse };
@@ -7910,6 +8193,7 @@ export interface ClientRequests {
   "plugin/installed": { params: PluginInstalledParams; result: PluginInstalledResponse };
   "plugin/list": { params: PluginListParams; result: PluginListResponse };
   "plugin/read": { params: PluginReadParams; result: PluginReadResponse };
+  "plugin/reconcile": { params: PluginReconcileParams; result: PluginReconcileResponse };
   "plugin/uninstall": { params: PluginUninstallParams; result: PluginUninstallResponse };
   "process/kill": { params: ProcessKillParams; result: ProcessKillResponse };
   "process/resizePty": { params: ProcessResizePtyParams; result: ProcessResizePtyResponse };
@@ -7922,6 +8206,7 @@ export interface ClientRequests {
   "project/move": { params: ProjectMoveParams; result: ProjectMoveResponse };
   "project/read": { params: ProjectReadParams; result: ProjectReadResponse };
   "project/update": { params: ProjectUpdateParams; result: ProjectUpdateResponse };
+  "remoteControl/status/read": { params: null; result: RemoteControlStatusReadResponse };
   "review/start": { params: ReviewStartParams; result: ReviewStartResponse };
   "server/diagnostics": { params: ServerDiagnosticsParams; result: ServerDiagnosticsResponse };
   "signal/deliver": { params: SignalDeliverParams; result: SignalDeliverResponse };
@@ -7965,6 +8250,8 @@ export interface ClientRequests {
   "thread/queue/update": { params: ThreadQueueUpdateParams; result: ThreadQueueUpdateResponse };
   "thread/read": { params: ThreadReadParams; result: ThreadReadResponse };
   "thread/readState/update": { params: ThreadReadStateUpdateParams; result: ThreadReadStateUpdateResponse };
+  "thread/realtime/listVoices": { params: ThreadRealtimeListVoicesParams; result: ThreadRealtimeListVoicesResponse };
+  "thread/realtime/stop": { params: ThreadRealtimeStopParams; result: ThreadRealtimeStopResponse };
   "thread/resume": { params: ThreadResumeParams; result: ThreadResumeResponse };
   "thread/revert": { params: ThreadRevertParams; result: ThreadRevertResponse };
   "thread/search": { params: ThreadSearchParams; result: ThreadSearchResponse };
@@ -7985,6 +8272,8 @@ export interface ClientRequests {
   "turn/settings/update": { params: TurnSettingsUpdateParams; result: TurnSettingsUpdateResponse };
   "turn/start": { params: TurnStartParams; result: TurnStartResponse };
   "turn/steer": { params: TurnSteerParams; result: TurnSteerResponse };
+  "userVerification/status": { params: UserVerificationStatusParams; result: UserVerificationStatusResponse };
+  "windowsSandbox/readiness": { params: null; result: WindowsSandboxReadinessResponse };
 }
 
 /** Params and result of each request of the server. */

@@ -565,6 +565,14 @@ export type ClientRequest = {
   id: RequestId;
   params: ExperimentalFeatureListParams;
 } | {
+  method: "externalAgentConfig/detect";
+  id: RequestId;
+  params: ExternalAgentConfigDetectParams;
+} | {
+  method: "externalAgentConfig/import/readHistories";
+  id: RequestId;
+  params: null;
+} | {
   method: "feedback/save";
   id: RequestId;
   params: FeedbackSaveParams;
@@ -692,6 +700,10 @@ export type ClientRequest = {
   method: "plugin/read";
   id: RequestId;
   params: PluginReadParams;
+} | {
+  method: "plugin/reconcile";
+  id: RequestId;
+  params: PluginReconcileParams;
 } | {
   method: "plugin/uninstall";
   id: RequestId;
@@ -844,6 +856,10 @@ export type ClientRequest = {
   method: "turn/steer";
   id: RequestId;
   params: TurnSteerParams;
+} | {
+  method: "windowsSandbox/readiness";
+  id: RequestId;
+  params: null;
 };
 
 /** The kind of a failure, for programs to decide by; newer servers may add kinds. */
@@ -1075,6 +1091,11 @@ export type CommandExecutionSource = "agent" | "userShell" | "unifiedExecStartup
 /** How far a command has come; `declined` means that it was not allowed. */
 export type CommandExecutionStatus = "inProgress" | "completed" | "failed" | "declined";
 
+/** A command of another agent. */
+export type CommandMigration = {
+  name: string;
+};
+
 /** Which apps the agent may operate. */
 export type ComputerUseConfig = {
   /** For apps that are not named. */
@@ -1141,8 +1162,9 @@ export type ComputerUseWindowsRequirements = {
 };
 
 /**
- * Settings in force, under their names in `config.toml`; all others that are known are members too,
- * in the form of the file, and null where nothing is set.
+ * Settings in force, under their names in `config.toml`.
+ *
+ * All others that are known are members too, in the form of the file; null where nothing is set.
  */
 export type Config = {
   model: string | null;
@@ -1559,6 +1581,95 @@ export type ExperimentalFeatureListResponse = {
 
 /** How far a feature has come; `removed` is a name kept for old configurations. */
 export type ExperimentalFeatureStage = "beta" | "underDevelopment" | "stable" | "deprecated" | "removed";
+
+/** Look for what other agents have. */
+export type ExternalAgentConfigDetectParams = {
+  /** Also look in the user's home. */
+  includeHome?: boolean;
+  /** Folders to look in. */
+  cwds?: Array<string> | null;
+  maxSessionAgeDays?: number | null;
+  maxSessions?: number | null;
+  /** Ignored; older clients send it. */
+  source?: string | null;
+  /** Which agent; null means the usual one. */
+  migrationSource?: string | null;
+};
+
+/** What was found. */
+export type ExternalAgentConfigDetectResponse = {
+  items: Array<ExternalAgentConfigMigrationItem>;
+  connectors: Array<ExternalAgentDetectedConnectorCandidate>;
+};
+
+/** The imports of this server, the oldest first. */
+export type ExternalAgentConfigImportHistoriesReadResponse = {
+  data: Array<ExternalAgentConfigImportHistory>;
+  connectors: Array<ExternalAgentImportedConnectorCandidate>;
+};
+
+/** One import. */
+export type ExternalAgentConfigImportHistory = {
+  importId: string;
+  providerId: string | null;
+  /** Unix time in milliseconds. */
+  completedAtMs: number;
+  successes: Array<ExternalAgentConfigImportItemTypeSuccess>;
+  failures: Array<ExternalAgentConfigImportItemTypeFailure>;
+};
+
+/** Something that could not be taken over. */
+export type ExternalAgentConfigImportItemTypeFailure = {
+  itemType: ExternalAgentConfigMigrationItemType;
+  errorType: string | null;
+  subErrorType: string | null;
+  failureStage: string;
+  message: string;
+  cwd: string | null;
+  source: string | null;
+};
+
+/** Something that was taken over. */
+export type ExternalAgentConfigImportItemTypeSuccess = {
+  itemType: ExternalAgentConfigMigrationItemType;
+  cwd: string | null;
+  source: string | null;
+  target: string | null;
+  /** Of a conversation. */
+  title: string | null;
+};
+
+/** Something that can be taken over. */
+export type ExternalAgentConfigMigrationItem = {
+  itemType: ExternalAgentConfigMigrationItemType;
+  description: string;
+  /** Folder that it belongs to; null or empty means the user's home. */
+  cwd: string | null;
+  details: MigrationDetails | null;
+};
+
+/** What can be taken over. */
+export type ExternalAgentConfigMigrationItemType = "AGENTS_MD" | "CONFIG" | "SKILLS" | "PLUGINS" | "MCP_SERVER_CONFIG" | "SUBAGENTS" | "HOOKS" | "COMMANDS" | "MEMORY" | "SESSIONS";
+
+/** A connector that another agent uses. */
+export type ExternalAgentDetectedConnectorCandidate = {
+  name: string;
+  sessionCount: number;
+  source: ExternalAgentDetectedConnectorSource;
+};
+
+/** Where a connector was found. */
+export type ExternalAgentDetectedConnectorSource = "remoteMcpServersConfig" | "sessionToolUse";
+
+/** A connector that an import brought. */
+export type ExternalAgentImportedConnectorCandidate = {
+  name: string;
+  sessionCount: number;
+  source: ExternalAgentImportedConnectorSource;
+};
+
+/** Where a connector that was taken over was found. */
+export type ExternalAgentImportedConnectorSource = "remoteMcpServersConfig";
 
 /** Whether users may send feedback. */
 export type FeedbackRequirements = {
@@ -2213,6 +2324,11 @@ export type HookMetadata = {
   currentHash: string;
   trustStatus: HookTrustStatus;
   handlerType: "agent";
+};
+
+/** A hook of another agent. */
+export type HookMigration = {
+  name: string;
 };
 
 /** Something that a hook said. */
@@ -2890,6 +3006,11 @@ export type McpServerInfo = {
   websiteUrl: string | null;
 };
 
+/** An MCP server of another agent. */
+export type McpServerMigration = {
+  name: string;
+};
+
 /** How to register with the authorization server; `auto` takes what it supports. */
 export type McpServerOauthClientRegistration = "auto" | "cimd" | "dcr";
 
@@ -3055,6 +3176,18 @@ export type MergeStrategy = "replace" | "upsert";
  * it.
  */
 export type MessagePhase = "commentary" | "partial_answer" | "final_answer";
+
+/** What one entry consists of. */
+export type MigrationDetails = {
+  plugins: Array<PluginsMigration>;
+  skills: Array<SkillMigration>;
+  sessions: Array<SessionMigration>;
+  mcpServers: Array<McpServerMigration>;
+  hooks: Array<HookMigration>;
+  subagents: Array<SubagentMigration>;
+  commands: Array<CommandMigration>;
+  memory: Array<string>;
+};
 
 /** Why the model was stopped as misaligned, and what the user can do about it. */
 export type MisalignmentErrorDetails = {
@@ -3583,6 +3716,28 @@ export type PluginReadResponse = {
   plugin: PluginDetail;
 };
 
+/** An installed plugin that this changed. */
+export type PluginReconcileChangedPlugin = {
+  id: string;
+  hasMcps: boolean;
+  hasApps: boolean;
+  hasHooks: boolean;
+  hasSkills: boolean;
+};
+
+/** Bring what is installed into line with the hosted catalog. */
+export type PluginReconcileParams = {
+  /** For the log of the catalog. */
+  reason?: string | null;
+};
+
+/** What changed; nothing where no plugin is of a hosted catalog. */
+export type PluginReconcileResponse = {
+  changedPlugins: Array<PluginReconcileChangedPlugin>;
+  failedRemotePluginIds: Array<string>;
+  failedMaterializationRemotePluginIds: Array<string>;
+};
+
 /** How a plugin is shared. */
 export type PluginShareContext = {
   remotePluginId: string;
@@ -3676,6 +3831,12 @@ export type PluginUninstallParams = {
 
 /** Nothing. */
 export type PluginUninstallResponse = { [key: string]: JsonValue };
+
+/** Plugins of another agent, of one marketplace. */
+export type PluginsMigration = {
+  marketplaceName: string;
+  pluginNames: Array<string>;
+};
 
 /** A process has ended. */
 export type ProcessExitedNotification = {
@@ -4304,6 +4465,13 @@ export type ServerRequestResolvedNotification = {
   requestId: RequestId;
 };
 
+/** A conversation of another agent. */
+export type SessionMigration = {
+  path: string;
+  cwd: string;
+  title: string | null;
+};
+
 /** The kind of program that created a thread. */
 export type SessionSource = "cli" | "vscode" | "exec" | "appServer" | "unknown" | {
   custom: string;
@@ -4360,6 +4528,11 @@ export type SkillMetadata = {
   enabled: boolean;
   /** `id` of the plugin that brings it, if one does. */
   pluginId: string | null;
+};
+
+/** A skill of another agent. */
+export type SkillMigration = {
+  name: string;
 };
 
 /** Whom a skill is there for. */
@@ -4473,6 +4646,11 @@ export type SubAgentSource = "review" | "compact" | "memory_consolidation" | {
   };
 } | {
   other: string;
+};
+
+/** A subagent of another agent. */
+export type SubagentMigration = {
+  name: string;
 };
 
 /** The model sent input to a running command. */
@@ -5922,6 +6100,14 @@ export type WebSearchToolConfig = {
 /** A way to confine commands on Windows. */
 export type WindowsSandboxImplementation = "elevated" | "unelevated" | "mxc";
 
+/** Whether commands can be confined on Windows. */
+export type WindowsSandboxReadiness = "ready" | "notConfigured" | "updateRequired";
+
+/** Whether commands can be confined on Windows. */
+export type WindowsSandboxReadinessResponse = {
+  status: WindowsSandboxReadiness;
+};
+
 /** Whether a written setting is in force, or overridden by a higher layer. */
 export type WriteStatus = "ok" | "okOverridden";
 
@@ -5947,6 +6133,8 @@ export interface ClientRequests {
   "configRequirements/read": { params: null; result: ConfigRequirementsReadResponse };
   "experimentalFeature/enablement/set": { params: ExperimentalFeatureEnablementSetParams; result: ExperimentalFeatureEnablementSetResponse };
   "experimentalFeature/list": { params: ExperimentalFeatureListParams; result: ExperimentalFeatureListResponse };
+  "externalAgentConfig/detect": { params: ExternalAgentConfigDetectParams; result: ExternalAgentConfigDetectResponse };
+  "externalAgentConfig/import/readHistories": { params: null; result: ExternalAgentConfigImportHistoriesReadResponse };
   "feedback/save": { params: FeedbackSaveParams; result: FeedbackSaveResponse };
   "fs/copy": { params: FsCopyParams; result: FsCopyResponse };
   "fs/createDirectory": { params: FsCreateDirectoryParams; result: FsCreateDirectoryResponse };
@@ -5979,6 +6167,7 @@ export interface ClientRequests {
   "plugin/installed": { params: PluginInstalledParams; result: PluginInstalledResponse };
   "plugin/list": { params: PluginListParams; result: PluginListResponse };
   "plugin/read": { params: PluginReadParams; result: PluginReadResponse };
+  "plugin/reconcile": { params: PluginReconcileParams; result: PluginReconcileResponse };
   "plugin/uninstall": { params: PluginUninstallParams; result: PluginUninstallResponse };
   "review/start": { params: ReviewStartParams; result: ReviewStartResponse };
   "skills/config/write": { params: SkillsConfigWriteParams; result: SkillsConfigWriteResponse };
@@ -6017,6 +6206,7 @@ export interface ClientRequests {
   "turn/interrupt": { params: TurnInterruptParams; result: TurnInterruptResponse };
   "turn/start": { params: TurnStartParams; result: TurnStartResponse };
   "turn/steer": { params: TurnSteerParams; result: TurnSteerResponse };
+  "windowsSandbox/readiness": { params: null; result: WindowsSandboxReadinessResponse };
 }
 
 /** Params and result of each request of the server. */

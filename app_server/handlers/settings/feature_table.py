@@ -17,6 +17,10 @@ class Feature(NamedTuple):
     """The name, and older ones."""
     stage: ExperimentalFeatureStage
     default: bool
+    display_name: str | None = None
+    """For people, as the two texts below; only what is in beta has them."""
+    description: str | None = None
+    announcement: str | None = None
 
 
 FEATURES = (
@@ -25,7 +29,16 @@ FEATURES = (
     Feature(["auth_elicitation"], "stable", default=True),
     Feature(["default_mode_request_user_input"], "underDevelopment", default=False),
     Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
-    Feature([FEATURE], "underDevelopment", default=False),
+    Feature(
+        [FEATURE],
+        "beta",
+        default=False,
+        display_name="Network proxy",
+        description=(
+            "Confined commands that have a network reach only the hosts that your settings allow."
+        ),
+        announcement="",
+    ),
     Feature(["plugins"], "stable", default=True),
     Feature(["request_permissions_tool"], "underDevelopment", default=False),
     Feature(["skill_mcp_dependency_install"], "stable", default=True),

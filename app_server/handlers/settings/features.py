@@ -84,13 +84,16 @@ class FeatureHandlers:
 
 
 def _shown(table: ConfigView) -> Iterator[ExperimentalFeature]:
-    for names, stage, default in FEATURES:
-        key = next((name for name in names if name in table), names[0])
+    for feature in FEATURES:
+        key = next((name for name in feature.names if name in table), feature.names[0])
         yield ExperimentalFeature(
-            name=names[0],
-            stage=stage,
-            enabled=_is_on(table, key, default=default),
-            default_enabled=default,
+            name=feature.names[0],
+            stage=feature.stage,
+            display_name=feature.display_name,
+            description=feature.description,
+            announcement=feature.announcement,
+            enabled=_is_on(table, key, default=feature.default),
+            default_enabled=feature.default,
         )
 
 

@@ -193,7 +193,15 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
                 default=False,
             ),
             feature("mcp_tool_list_changed", "underDevelopment", enabled=False, default=False),
-            feature("network_proxy", "underDevelopment", enabled=True, default=False),
+            {
+                **feature("network_proxy", "beta", enabled=True, default=False),
+                "displayName": "Network proxy",
+                "description": (
+                    "Confined commands that have a network reach only the hosts that your "
+                    "settings allow."
+                ),
+                "announcement": "",
+            },
             feature("plugins", "stable", enabled=True, default=True),
             feature("request_permissions_tool", "underDevelopment", enabled=False, default=False),
             feature("skill_mcp_dependency_install", "stable", enabled=True, default=True),

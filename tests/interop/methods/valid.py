@@ -149,6 +149,7 @@ def valid_params(facts: Facts) -> dict[str, Any]:
             "expectedRevision": "0",
         },
         "thread/resume": thread,
+        "thread/realtime/stop": thread,
         "thread/revert": {**thread, "beforeTurnId": "none"},
         "thread/search": {"searchTerm": "Hello"},
         "thread/searchOccurrences": {**thread, "searchTerm": "Hello"},
