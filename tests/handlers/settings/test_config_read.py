@@ -10,6 +10,8 @@ from app_server.config.key_check.known_keys import KNOWN, OF_OTHER_PROGRAMS, WIT
 from app_server.config.masking import MARK
 from app_server.handlers.settings.feature_table import FEATURES
 from protocol.server.config import Config
+from tests.interop.methods.settings import RICH as RICHEST
+from tests.interop.methods.settings import differences, recorded, without_reason
 from tests.support.harness import WireClient, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import steps_until_settled
 
@@ -204,6 +206,14 @@ async def test_what_does_not_fit_hinders_no_client_from_reading_the_rest(
     async with serve(tmp_path, config=config) as served, served.client() as client:
         shown = (await read(client, includeLayers=True))["config"]
         assert (shown["model"], shown[key]) == ("scripted", value)
+
+
+async def test_each_difference_from_what_codex_shows_has_a_reason(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        (tmp_path / "config.toml").write_text(RICHEST.read_text())
+        found = differences(recorded(), (await read(client))["config"])
+    assert list(without_reason(found)) == []
+    assert PLANTED not in str([ours for path, (_, ours) in found.items() if path != "hooks.Stop"])
 
 
 @claim("config:marks")
