@@ -27,6 +27,7 @@ from app_server.apps.routes.generation import Generation, GenerationPorts
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.sessions import UpstreamPool
+from app_server.logs.context import start_apart
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class Connection:
         self.is_live = False
         """Whether what is published was fetched, not read from disk, since this began."""
         self.pool = UpstreamPool(target)
-        ports.tasks.start_soon(self.pool.run)
+        start_apart(ports.tasks, self.pool.run)
         means = GenerationPorts(self.pool, guard, files, self.refresh)
         self.publishing = Publishing(ports.tasks, means, ports.templates, ports.served)
         self._guard = guard
@@ -133,7 +134,7 @@ class Connection:
         if self._attempt is None:
             attempt = self._attempt = _Attempt(self._ports.timer.now_s(), live)
             self._is_cooling = False
-            self._ports.tasks.start_soon(self._while_wanted, lambda: self._run(attempt))
+            start_apart(self._ports.tasks, self._while_wanted, lambda: self._run(attempt))
         return self._attempt
 
     async def _while_wanted(self, work: Callable[[], Awaitable[None]]) -> None:

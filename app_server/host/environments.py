@@ -25,6 +25,7 @@ from app_server.host.exec.client.starts import (
     process_start,
 )
 from app_server.host.processes import LocalProcess, LocalProcesses
+from app_server.logs.context import start_apart
 from app_server.runtime.launch import Launch
 from protocol.exec.files import FileProfile
 from protocol.exec.processes import WorkPolicy
@@ -90,7 +91,7 @@ class Environments:
         place = make(self._tasks, lambda connected: self.on_connection(environment_id, connected))
         self._remote[environment_id] = place
         self._instances[environment_id] = uuid4().hex
-        self._tasks.start_soon(place.connect)
+        start_apart(self._tasks, place.connect)
 
     def has(self, environment_id: str) -> bool:
         """Whether this environment is known."""

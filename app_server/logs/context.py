@@ -1,10 +1,17 @@
 """What the work that goes on now belongs to, for every line of the log that it writes.
 
-The values follow the work: tasks and worker threads that it starts begin with them.
+The values follow the work: tasks and worker threads that it starts begin with them. What outlives
+it is started apart.
 """
 
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVarTuple, Unpack
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+Arguments = TypeVarTuple("Arguments")
 
 RequestOrigin: TypeAlias = tuple[int, str | int, str]
 """The connection's number, the id of the request in it, and the method."""
@@ -21,6 +28,22 @@ def bind_request(request: RequestOrigin | None) -> None:
         THREAD.set(None)
     if TURN.get() is not None:
         TURN.set(None)
+
+
+def start_apart(
+    tasks: "TaskGroup",
+    work: Callable[[Unpack[Arguments]], Coroutine[Any, Any, object]],
+    *arguments: *Arguments,
+    thread_id: str | None = None,
+) -> None:
+    """Start a task that outlives the work that goes on now: it has none of its context variables.
+
+    With `thread_id` its lines are about that thread.
+    """
+    context = Context()
+    if thread_id is not None:
+        context.run(THREAD.set, thread_id)
+    context.run(lambda: tasks.start_soon(work, *arguments))
 
 
 MAX_ID_CHARS = 128

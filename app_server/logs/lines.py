@@ -5,8 +5,10 @@ JSON has the members that Codex writes with LOG_FORMAT=json (`timestamp`, `level
 Source: docs/operations.md, "Log".
 """
 
+import errno
 import json
 import logging
+import os
 import traceback
 from collections.abc import Mapping
 from contextvars import Context, copy_context
@@ -22,6 +24,12 @@ LogFormat: TypeAlias = Literal["text", "json"]
 
 MAX_CHARS = 16 * 1024
 """Of a message, and of a traceback; what is longer is cut."""
+MAX_FAILURES = 64
+"""Exceptions that one line shows, what led to them and those of groups included."""
+CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\t\n"
+}
+"""Characters that terminals obey, as they are shown."""
 LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 """Names of levels in JSON, where they are other than ours."""
 
@@ -62,9 +70,8 @@ class LineWriter:
             return None
         failure = _lone(record.exc_info[1])
         if isinstance(failure, OSError) and failure.errno in FULL_OR_READ_ONLY:
-            return self._clean(f"{type(failure).__name__}: {failure}")
-        lines = traceback.format_exception(record.exc_info[1])
-        return self._clean("".join(lines).rstrip("\n"))
+            return self._clean(_name_of(failure))
+        return self._clean("\n".join(_failure_lines(record.exc_info[1], set())))
 
     def _clean(self, text: str) -> str:
         # Cut first: a bound for the search too. A secret that the cut divides is looked for whole.
@@ -90,6 +97,41 @@ def _lone(failure: BaseException) -> BaseException:
     while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
         failure = failure.exceptions[0]
     return failure
+
+
+def _failure_lines(failure: BaseException, seen: set[int]) -> list[str]:
+    """Say where a failure came from and of which class it is, first what led to it.
+
+    Its text is left out, as it may hold what users, models and servers sent; what the system says
+    of a number of an error holds nothing of that.
+    """
+    if id(failure) in seen or len(seen) >= MAX_FAILURES:
+        return []
+    seen.add(id(failure))
+    before = failure.__cause__
+    if before is None and not failure.__suppress_context__:
+        before = failure.__context__
+    lines = [] if before is None else _failure_lines(before, seen)
+    if lines:
+        lines.append("which led to:")
+    if failure.__traceback__ is not None:
+        lines.append("Traceback (most recent call last):")
+        lines += "".join(traceback.format_tb(failure.__traceback__)).splitlines()
+    lines.append(_name_of(failure))
+    if isinstance(failure, BaseExceptionGroup):
+        for one in failure.exceptions:
+            lines += [f"  | {line}" for line in _failure_lines(one, seen)]
+    return lines
+
+
+def _name_of(failure: BaseException) -> str:
+    """Return the class of a failure, and what the system says of the number of its error."""
+    kind = type(failure)
+    is_builtin = kind.__module__ == "builtins"
+    name = kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"
+    number = failure.errno if isinstance(failure, OSError) else None
+    is_known = number in errno.errorcode
+    return f"{name}: [Errno {number}] {os.strerror(number or 0)}" if is_known else name
 
 
 def _shown(text: str) -> str:

@@ -38,6 +38,8 @@ FLUSH_S = 2.0
 """At the end of the process, for what waits."""
 
 PACKAGE = Path(__file__).parents[1]
+OWN = PACKAGE.name
+"""Loggers of this name and below it are ours; all others are those of libraries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,10 @@ def set_up_logs(settings: LogSettings) -> "LogHandler":
     handler = LogHandler(settings.format, dict(os.environ), sys.stderr)
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(settings.level.upper())
+    # Below a warning libraries log what they carry, frame by frame.
+    is_quieter = logging.getLevelName(settings.level.upper()) > logging.WARNING
+    root.setLevel(settings.level.upper() if is_quieter else logging.WARNING)
+    logging.getLogger(OWN).setLevel(settings.level.upper())
     for name, level in settings.folders.items():
         logging.getLogger(name).setLevel(level.upper())
     atexit.register(handler.end)
@@ -146,7 +151,7 @@ class LogHandler(logging.Handler):
         """Queue a record; never waits. Called under the handler's lock."""
         try:
             # The arguments may change before the line is made.
-            record.msg, record.args = record.getMessage()[:MAX_MESSAGE_CHARS], None
+            record.msg, record.args = _text_of(record)[:MAX_MESSAGE_CHARS], None
         except Exception:  # noqa: BLE001
             self.handleError(record)
             return
@@ -202,6 +207,16 @@ class LogHandler(logging.Handler):
         with self._counting:
             dropped, self._dropped = self._dropped, 0
         return dropped
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    """Return the message; of a library only where in it that was logged.
+
+    Its text may hold what the library carries: messages of users, models and servers.
+    """
+    if record.name.partition(".")[0] == OWN:
+        return record.getMessage()
+    return f"logged by {record.module}.{record.funcName}, line {record.lineno}"
 
 
 def _gap(dropped: int) -> logging.LogRecord:

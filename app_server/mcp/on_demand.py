@@ -13,6 +13,7 @@ from functools import partial
 import anyio
 import anyio.abc
 
+from app_server.logs.context import THREAD, start_apart
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.loading import ServeConnection
@@ -107,7 +108,7 @@ class OnDemandPeer:
             if self._owner is None:
                 raise TransportClosed
             connection = self._connection = _Connection(self._owner)
-            self._tasks.start_soon(self._hold, connection)
+            start_apart(self._tasks, self._hold, connection, thread_id=THREAD.get())
         with connection.use():
             await connection.settled.wait()
             if connection.peer is None:

@@ -108,7 +108,7 @@ class Dispatcher:
                 task_status.started()
                 async for item in self._incoming:
                     if isinstance(item, Exception):
-                        logger.debug("a message of a server makes no sense: %r", item)
+                        logger.debug("a message makes no sense: %s", type(item).__name__)
                     else:
                         await self._take(item.message, answer, on_notification, tasks)
                 self._end()

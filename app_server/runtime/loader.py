@@ -17,6 +17,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -200,7 +201,7 @@ class Lazy(Generic[T]):
         if self._is_closed:
             raise LoadFailed(f"{self._what}: this is closed")
         if self._attempt is None:
-            self._attempt = asyncio.create_task(self._try())
+            self._attempt = asyncio.create_task(self._try(), context=Context())
             self._attempt.add_done_callback(self._tried)
         return await asyncio.shield(self._attempt)
 
@@ -245,4 +246,4 @@ class Lazy(Generic[T]):
         self._attempt = None
         # Reading the failure says that somebody has: all who asked may have left.
         if not attempt.cancelled() and (error := attempt.exception()) is not None:
-            logger.warning("%s cannot be loaded: %s", self._what, error, exc_info=error)
+            logger.warning("%s cannot be loaded", self._what, exc_info=error)

@@ -13,6 +13,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extension.registration import ContributionContext
 from app_server.extension.registry import ExtensionRegistry
+from app_server.logs.context import start_apart
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_variables
@@ -97,7 +98,7 @@ class ThreadServers:
         Raises:
             RequiredServersFailed: some did not.
         """
-        tasks.start_soon(self._run)
+        start_apart(tasks, self._run, thread_id=self._thread.id)
         await wait_for_required(self.set)
 
     async def _run(self) -> None:

@@ -12,13 +12,14 @@ from functools import partial
 from app_server.sessions.errors import SessionClosed, TurnActive
 from app_server.sessions.settings import of_review
 from app_server.sessions.turn.context import ThreadContext
-from app_server.sessions.turn.slot import RunningTurn, TurnSlot
+from app_server.sessions.turn.slot import TurnSlot
 from app_server.sessions.turn.turn import (
     CompactionWork,
     ReviewWork,
     ThreadTurns,
     already_begun,
 )
+from app_server.turns.running_turn import RunningTurn
 from protocol.turns.code_review import ReviewTarget
 
 logger = logging.getLogger(__name__)

@@ -12,15 +12,16 @@ from functools import partial
 import anyio
 import anyio.abc
 
+from app_server.logs.context import start_apart
 from app_server.sessions.errors import SessionClosed, SessionUnloading
 from app_server.sessions.input.client import ClientInput
 from app_server.sessions.turn.context import ThreadContext
-from app_server.sessions.turn.slot import RunningTurn
 from app_server.sessions.turn.turn import CommandWork, ThreadTurns
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.user_shell import UserCommand, UserShell
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.model.interface import ModelFailure
+from app_server.turns.running_turn import RunningTurn
 from protocol.model import JsonObject
 from protocol.turns.notifications import ErrorNotification
 from protocol.turns.turn import TurnError
@@ -55,7 +56,7 @@ class UserCommands:
         return partial(self._begin_beside, command, turn)
 
     def _begin_beside(self, command: UserCommand, turn: RunningTurn) -> None:
-        self.tasks.start_soon(self._beside, command, turn)
+        start_apart(self.tasks, self._beside, command, turn, thread_id=self.context.thread.id)
 
     async def _alone(self, command: UserCommand, turn: RunningTurn) -> None:
         """Do what a turn of its own does.

@@ -8,6 +8,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from app_server.logs.context import start_apart
 from app_server.runtime.loader import Lazy, load
 from app_server.signals.notifications import SignalPorts
 from app_server.threads.log.state.thread import ThreadState
@@ -54,7 +55,7 @@ class LazySignals:
         service = await load(_service)
         signals = service(await self._ledger.get(), self._ports)
         await signals.load()
-        self._tasks.start_soon(signals.run)
+        start_apart(self._tasks, signals.run)
         return signals
 
     async def stages(self) -> Mapping[str, int]:

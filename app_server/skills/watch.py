@@ -13,6 +13,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from app_server.logs.context import start_apart
 from app_server.runtime.loader import LoadFailed, load
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class SkillWatch:
             return
         if self._restart is None:
             self._restart = anyio.Event()
-            self._tasks.start_soon(self._watch)
+            start_apart(self._tasks, self._watch)
         else:
             self._restart.set()
 

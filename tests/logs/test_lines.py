@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from app_server.logs.context import MAX_ID_CHARS, REQUEST, THREAD, TURN
-from app_server.logs.lines import MAX_CHARS, LineFormatter, LineWriter, LogFormat
+from app_server.logs.lines import MAX_CHARS, MAX_FAILURES, LineFormatter, LineWriter, LogFormat
+from tests.support.harness import claim
 
 SECRET = "hunter2-Zx9_qwerty"
 
@@ -86,34 +87,67 @@ def test_what_a_client_sends_cannot_look_like_a_line_of_the_log() -> None:
     assert 'requestId="x y\\n2023 ERROR forged" method' in line
 
 
-def test_a_failure_cannot_look_like_a_line_either_and_terminals_obey_nothing() -> None:
-    failure = ValueError("a\n2023 ERROR forged\r2023 ERROR \x1b[2J\x9b1A")
-    text = render("text", record("a\rb\tc", failure=failure))
-    assert text.split("\n") == [
-        "2023-11-14T22:13:20.250000Z WARNING app_server.mcp.client: a\\x0db\tc",
-        "\tValueError: a",
-        "\t2023 ERROR forged\\x0d2023 ERROR \\x1b[2J\\x9b1A",
+def test_terminals_obey_nothing_of_a_line() -> None:
+    assert render("text", record("a\rb\tc\x1b[2J")) == (
+        "2023-11-14T22:13:20.250000Z WARNING app_server.mcp.client: a\\x0db\tc\\x1b[2J"
+    )
+    assert json.loads(render("json", record("a\rb")))["fields"] == {"message": "a\rb"}
+
+
+def failing(content: str) -> BaseException:
+    """Raise a failure of each kind, one after the other, with content in their texts."""
+    with pytest.raises(ExceptionGroup) as caught:
+        try:
+            try:
+                raise OSError(28, content, content)
+            except OSError:
+                int(content)
+        except ValueError as exc:
+            raise ExceptionGroup(content, [KeyError(content), OSError(content)]) from exc
+    caught.value.add_note(content)
+    return caught.value
+
+
+@claim("log:content")
+def test_a_failure_is_shown_by_place_and_class_and_without_its_text() -> None:
+    line = json.loads(render("json", record("said", failure=failing("planted"))))
+    shown = [one for one in line["fields"]["exception"].splitlines() if not one.startswith("  ")]
+    assert shown == [
+        "Traceback (most recent call last):",
+        "OSError: [Errno 28] No space left on device",
+        "which led to:",
+        "Traceback (most recent call last):",
+        "ValueError",
+        "which led to:",
+        "Traceback (most recent call last):",
+        "ExceptionGroup",
     ]
-    line = json.loads(render("json", record("a\rb", failure=failure)))
-    assert line["fields"] == {"message": "a\rb", "exception": f"ValueError: {failure}"}
+    assert line["fields"]["exception"].endswith("ExceptionGroup\n  | KeyError\n  | OSError")
+    assert "planted" not in json.dumps(line)
+
+
+def test_failures_that_lead_to_each_other_are_shown_once() -> None:
+    one, other = ValueError(), KeyError()
+    one.__context__, other.__context__ = other, one
+    line = json.loads(render("json", record("said", failure=one)))
+    assert line["fields"]["exception"] == "KeyError\nwhich led to:\nValueError"
 
 
 def test_secrets_are_in_no_part_of_a_line() -> None:
-    try:
-        raise ValueError(f"https://h/?k={SECRET} with Authorization: Bearer {SECRET}")
-    except ValueError as exc:
-        failure = exc
+    said = "https://h/?k=%s with Authorization: Bearer %s"
     for log_format in ("text", "json"):
-        line = within(log_format, record("said %s", SECRET, failure=failure), f"id-{SECRET}")
+        line = within(log_format, record(said, SECRET, SECRET), f"id-{SECRET}")
         assert SECRET not in line
-        assert "ValueError: https://h/?*** with Authorization: " in line
+        assert "https://h/?*** with Authorization: " in line
 
 
 def test_messages_tracebacks_and_ids_are_cut() -> None:
-    failure = ValueError("y" * 3 * MAX_CHARS)
+    failure: BaseException = ExceptionGroup("", [ValueError()] * 3)
+    for _ in range(3 * MAX_FAILURES):
+        failure = BaseExceptionGroup("", [failure, KeyError()])
     line = json.loads(within("json", record("x" * 3 * MAX_CHARS, failure=failure), "i" * 999))
     assert line["fields"]["message"] == "x" * (MAX_CHARS - 1) + "…"
-    assert len(line["fields"]["exception"]) == MAX_CHARS
+    assert line["fields"]["exception"].count("Group") == MAX_FAILURES
     assert line["requestId"] == "i" * MAX_ID_CHARS
 
 

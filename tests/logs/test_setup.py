@@ -4,12 +4,20 @@ import io
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from app_server.logs import setup
-from app_server.logs.setup import MAX_MESSAGE_CHARS, LogHandler, LogSettings, read_log_settings
+from app_server.logs.setup import (
+    MAX_MESSAGE_CHARS,
+    LogHandler,
+    LogSettings,
+    read_log_settings,
+    set_up_logs,
+)
+from tests.support.harness import claim
 
 
 @pytest.mark.parametrize(
@@ -170,7 +178,7 @@ def test_lines_wait_until_what_makes_them_can_be_loaded(
 
 def test_what_waits_of_a_long_message_is_bounded() -> None:
     handler = LogHandler("text", {}, io.StringIO())
-    record = logging.LogRecord("x", logging.ERROR, "f.py", 1, "%s", ("x" * 1_000_000,), None)
+    record = logging.LogRecord("app_server", logging.ERROR, "f", 1, "%s", ("x" * 1_000_000,), None)
     handler.handle(record)
     assert record.msg == "x" * MAX_MESSAGE_CHARS
     handler.end()
@@ -180,3 +188,48 @@ def test_nothing_is_begun_for_a_process_that_logs_nothing() -> None:
     before = threading.active_count()
     LogHandler("text", {}, io.StringIO()).end()
     assert threading.active_count() == before
+
+
+@contextmanager
+def set_up(level: str) -> Iterator[list[logging.Logger]]:
+    """Set up the log as a process does; gives the loggers of libraries and of the server."""
+    loggers = [logging.getLogger(), logging.getLogger("app_server")]
+    levels = [one.level for one in loggers]
+    handler = set_up_logs(LogSettings(level))
+    try:
+        yield loggers
+    finally:
+        for one, before in zip(loggers, levels, strict=True):
+            one.removeHandler(handler)
+            one.setLevel(before)
+        handler.end()
+
+
+@claim("log:content")
+def test_libraries_say_where_they_logged_and_nothing_below_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    with set_up("debug"):
+        library = logging.getLogger("some_library.wire")
+        library.debug("planted %s", "planted")
+        library.info("planted %s", "planted")
+        library.warning("planted %s", "planted")
+        logging.getLogger("app_server.tests").debug("said")
+    said = [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
+    place = "logged by test_setup.test_libraries_say_where_they_logged_and_nothing_below_a_warning"
+    assert [one.partition(", line")[0] for one in said] == [
+        f"WARNING some_library.wire: {place}",
+        "DEBUG app_server.tests: said",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("level", "libraries"),
+    [("debug", "WARNING"), ("info", "WARNING"), ("warning", "WARNING"), ("error", "ERROR")],
+)
+def test_libraries_are_as_quiet_as_a_warning_or_quieter(level: str, libraries: str) -> None:
+    with set_up(level) as loggers:
+        levels = [logging.getLevelName(one.level) for one in loggers]
+    assert levels == [libraries, level.upper()]

@@ -13,6 +13,7 @@ from app_server.accounts.errors import AccountError
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.record import Tokens
 from app_server.config.values import ConfigError
+from app_server.logs.context import start_apart
 from protocol.server.account import LoginAccountResponse
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ class LoginAttempts:
         async with self._starting:
             await self.give_up()
             attempt = self._active = Attempt(await open_flow())
-            self._tasks.start_soon(self._run, attempt)
+            start_apart(self._tasks, self._run, attempt)
         return attempt
 
     async def _run(self, attempt: Attempt) -> None:

@@ -9,6 +9,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.handlers.apps.listing import AppListing, ListFailed, size_of
 from app_server.handlers.apps.terms import apps_failures, read_terms
 from app_server.handlers.services import Services
+from app_server.logs.context import start_apart
 from app_server.rpc.context import RequestContext, Routes
 from app_server.views.pages import cursor_number, fitting, page
 from protocol.integrations.apps import (
@@ -89,7 +90,7 @@ class AppListHandlers:
     def _begin_follow_up(self, listing: AppListing) -> None:
         if self._follow_ups < MAX_FOLLOW_UPS:
             self._follow_ups += 1
-            self._services.tasks.start_soon(self._follow_up, listing)
+            start_apart(self._services.tasks, self._follow_up, listing)
 
     async def _follow_up(self, listing: AppListing) -> None:
         try:

@@ -8,6 +8,7 @@ import anyio.abc
 
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
+from app_server.logs.context import bind_request
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig, ServerUnavailable
 from app_server.mcp.catalog.tables import read_mcp_settings
@@ -121,6 +122,8 @@ class OAuthHandlers:
             nonlocal shown
             shown = True
             task_status.started(url)
+            # What follows goes on long after the answer.
+            bind_request(None)
 
         try:
             with attempt.scope:

@@ -21,6 +21,7 @@ import anyio.to_thread
 
 from app_server.host.files.errors import PathRefused
 from app_server.host.files.watched_place import WatchedPlace, look_at
+from app_server.logs.context import start_apart
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class FileWatches:
             raise
         if not self._is_reading:
             self._is_reading = True
-            self._tasks.start_soon(self._read)
+            start_apart(self._tasks, self._read)
 
     def remove(self, owner: Owner, watch_id: str) -> None:
         """End one watch; it may be gone already."""

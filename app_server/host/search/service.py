@@ -18,6 +18,7 @@ from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
 from app_server.host.search.ranking import Match, rank
 from app_server.host.search.text_matching import LazyRapidfuzz
+from app_server.logs.context import start_apart
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +199,7 @@ class FileSearch:
         found = self._listings.of(roots)
         session = SearchSession(found, self._rapidfuzz, on_matches, on_complete)
         of_owner[session_id] = session
-        self._tasks.start_soon(session.run, self._work)
+        start_apart(self._tasks, session.run, self._work)
 
     def update(self, owner: Owner, session_id: str, query: str) -> bool:
         """Search for something else in a session; False if there is none of this id."""

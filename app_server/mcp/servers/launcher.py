@@ -9,6 +9,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
+from app_server.logs.context import THREAD, start_apart
 from app_server.mcp.loading import load_sdk
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import McpServer
@@ -59,12 +60,12 @@ class Launcher:
     def launch(self, server: McpServer) -> None:
         """Start a server, unless nothing runs now or it may not be started; never waits."""
         if self._tasks is not None and server.startable:
-            self._tasks.start_soon(self._run, server)
+            start_apart(self._tasks, self._run, server, thread_id=THREAD.get())
 
     def launch_soon(self, servers: Sequence[McpServer]) -> None:
         """Start servers, some at a time; never waits."""
         if self._tasks is not None:
-            self._tasks.start_soon(self._launch_all, servers)
+            start_apart(self._tasks, self._launch_all, servers, thread_id=THREAD.get())
 
     async def _launch_all(self, servers: Sequence[McpServer]) -> None:
         # A hundred starts at once hold up everybody else.
@@ -99,7 +100,7 @@ class Launcher:
             server.stop.set()
         elif self._tasks is not None:
             self.retired.add(server)
-            self._tasks.start_soon(self._end_retired, server)
+            start_apart(self._tasks, self._end_retired, server, thread_id=THREAD.get())
 
     async def _end_retired(self, server: McpServer) -> None:
         await server.retire()

@@ -99,7 +99,9 @@ async def _refresh_list(server: McpServer) -> None:
         server.list_is_old = False
         logger.warning("MCP server %s: its old list of tools stays: %s", server.config.name, exc)
     except McpError as exc:
-        logger.info("MCP server %s: its tools cannot be listed: %s", server.config.name, exc)
+        # The text is the server's.
+        kind = type(exc).__name__
+        logger.info("MCP server %s: its tools cannot be listed: %s", server.config.name, kind)
     else:
         server.list_is_old = False
         server.listing = await anyio.to_thread.run_sync(server.listing.with_tools, tools, meta)

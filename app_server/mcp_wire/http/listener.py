@@ -105,7 +105,7 @@ class EventStream:
             message = await read_message(event.data)
         except NoMessage as exc:
             if self._answer_to is None:
-                logger.debug("an event is no message: %s", exc)
+                logger.debug("an event is no message: %s", type(exc).__name__)
                 return False
             text = f"Failed to parse SSE message: {exc}"
             await self._inbox.fail(self._answer_to, ErrorData(code=PARSE_ERROR, message=text))
@@ -206,7 +206,7 @@ class Listener:
         try:
             response = await follow(self._sender, self._session.get(stream.last_id))
         except Unreachable as exc:
-            logger.debug("a stream of events cannot be had: %s", exc)
+            logger.debug("a stream of events cannot be had: %s", type(exc).__name__)
             return None
         if response.status == 200 and media_type(response) == "text/event-stream":
             return response

@@ -135,7 +135,7 @@ class HttpTransport:
             async with asyncio.timeout(ONE_WAY_S), self._one_way_slots:
                 await leave(await follow(self._sender, self._session.post(body)))
         except (Unreachable, TimeoutError) as exc:
-            logger.debug("a message was not taken: %s", exc)
+            logger.debug("a message was not taken: %s", type(exc).__name__)
         finally:
             self._give_up(gives_up)
 
@@ -168,7 +168,7 @@ class HttpTransport:
             async with asyncio.timeout(END_SESSION_S):
                 await leave(await follow(self._sender, self._session.delete()))
         except (Unreachable, TimeoutError) as exc:
-            logger.debug("a session was not ended: %s", exc)
+            logger.debug("a session was not ended: %s", type(exc).__name__)
 
 
 def _cancelled_by(message: JSONRPCNotification) -> RequestId | None:

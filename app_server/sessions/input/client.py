@@ -19,11 +19,11 @@ from app_server.sessions.errors import (
 )
 from app_server.sessions.turn.context import ThreadContext
 from app_server.sessions.turn.records import name_records, user_message_item
-from app_server.sessions.turn.slot import RunningTurn
 from app_server.sessions.turn.turn import InputWork, ThreadTurns, already_begun
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.model_loop import TurnOptions
+from app_server.turns.running_turn import RunningTurn
 from protocol.log.rollout import HistoryAppended, InputQueued, Record, Settings
 from protocol.model import Json, JsonObject
 from protocol.turns.requests import McpMetaByServer

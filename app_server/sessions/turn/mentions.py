@@ -81,7 +81,7 @@ class InputMentions:
         messages: list[JsonObject] = []
 
         def left_out(shown: str, why: McpError) -> None:
-            logger.info("skills %s of %s cannot be read: %s", shown, server, why)
+            logger.info("skills of %s cannot be read: %s", server, type(why).__name__)
             warn(f"skills were left out: {shown} cannot be read: {why}")
 
         shown = ", ".join(f"`{name}`" for name in (*names.plain, *names.paths)[:MAX_NAMED])

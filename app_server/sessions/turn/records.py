@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from app_server.runtime.clock import Clock
 from app_server.sessions.publisher import TurnEnd
-from app_server.sessions.turn.slot import RunningTurn
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.model.prompt.request import message, outputs_for_open_calls
 from app_server.turns.model.prompt.user_input import TurnInput
+from app_server.turns.running_turn import RunningTurn
 from protocol.log.rollout import (
     HistoryAppended,
     InputAccepted,

@@ -6,7 +6,6 @@ Does not know: the log, clients, how a turn runs.
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Literal, TypeAlias
 
 import anyio
 
@@ -16,39 +15,8 @@ from app_server.sessions.errors import (
     SessionUnloading,
     TurnIdMismatch,
 )
-from app_server.turns.model.prompt.request import INTERRUPTED, STOPPED_BY_REVIEWER
-from app_server.turns.model_loop import ModelLoop, TurnOptions
-
-TurnKind: TypeAlias = Literal["compact", "review"]
-"""The first step of a turn that takes no directions meanwhile."""
-
-
-class RunningTurn:
-    """A turn in the slot, as requests of clients see it."""
-
-    def __init__(self, turn_id: str, kind: TurnKind | None, loop: ModelLoop) -> None:
-        self.id = turn_id
-        self.kind = kind
-        """None once that step is done."""
-        self.loop = loop
-        self.scope = anyio.CancelScope()
-        """Cancelled by an interrupt."""
-        self.interruption = INTERRUPTED
-        """What the model is shown of an interrupt."""
-        self.is_interrupted = False
-        """Whether the user stopped it: queued input then waits for somebody to start it."""
-        self.user_was_asked = False
-        """Whether a question was put to the user in this turn."""
-
-    @property
-    def options(self) -> TurnOptions:
-        """Hold for this turn alone; they change when it is steered."""
-        return self.loop.options
-
-    def interrupt(self) -> None:
-        """Stop the turn for the user; queued input then waits for somebody to start it."""
-        self.is_interrupted = True
-        self.scope.cancel()
+from app_server.turns.model.prompt.request import STOPPED_BY_REVIEWER
+from app_server.turns.running_turn import RunningTurn
 
 
 class TurnSlot:

@@ -28,7 +28,6 @@ from app_server.sessions.turn.hooks import UserHooks
 from app_server.sessions.turn.mentions import InputMentions
 from app_server.sessions.turn.records import end_of_turn, start_of_turn, user_message_item
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.sessions.turn.slot import RunningTurn, TurnKind
 from app_server.skills.dependencies import NeededServer
 from app_server.telemetry.metrics import ServerMetrics
 from app_server.telemetry.spans import span, without_span
@@ -42,6 +41,7 @@ from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.model_loop import ModelLoop, TurnOptions
 from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.running_turn import RunningTurn, TurnKind
 from app_server.turns.session_settings import SessionSettings
 from app_server.turns.tools.metadata import turn_metadata
 from app_server.turns.tools.table import ToolTable

@@ -21,7 +21,7 @@ from app_server.tools.commands.text import cut_to
 from app_server.tools.elsewhere import UNCONFINED_WORK
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.run import TurnRun
+from app_server.turns.running_turn import RunningTurn
 from protocol.log.rollout import LOCAL, WorkingFolder
 from protocol.model import JsonObject
 from protocol.turns.items import CommandExecutionThreadItem
@@ -94,7 +94,7 @@ class UserShell:
             await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
         return run
 
-    async def finish(self, command: UserCommand, run: CommandRun, turn: TurnRun) -> JsonObject:
+    async def finish(self, command: UserCommand, run: CommandRun, turn: RunningTurn) -> JsonObject:
         """Wait for the end of a command, and give what the model is to know of it.
 
         Cancelling ends the command, and completes its item; `message` then gives the same.

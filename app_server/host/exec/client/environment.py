@@ -18,6 +18,7 @@ from app_server.host.exec.client.client import ExecConnection
 from app_server.host.exec.client.connect import open_exec_connection
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.starts import Start, file_open
+from app_server.logs.context import bind_request, start_apart
 from protocol.exec.files import FileProfile
 from protocol.exec.processes import WorkPolicy
 from protocol.host.environments import EnvironmentShellInfo
@@ -104,7 +105,7 @@ class RemoteEnvironment:
         try:
             if not self._trying:
                 self._trying = True
-                self._tasks.start_soon(self._try_again)
+                start_apart(self._tasks, self._try_again)
             await self._reachable.wait()
         finally:
             self._waiting -= 1
@@ -161,6 +162,8 @@ class RemoteEnvironment:
         return connection
 
     async def _hold(self, *, task_status: anyio.abc.TaskStatus[ExecConnection]) -> None:
+        # It outlives whoever needs it first.
+        bind_request(None)
         async with open_exec_connection(self._address) as connection:
             self.status = "ready"
             self._reachable.set()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -90,7 +91,8 @@ class ModelLists:
         if kept is None:
             task = self._asking.get(key)
             if task is None:
-                task = self._asking[key] = asyncio.create_task(self._ask(key, provider))
+                work = self._ask(key, provider)
+                task = self._asking[key] = asyncio.create_task(work, context=Context())
             # Who is cancelled takes nothing from the others.
             await asyncio.shield(task)
             kept = self._kept.last(key)
