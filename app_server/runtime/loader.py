@@ -246,4 +246,4 @@ class Lazy(Generic[T]):
         self._attempt = None
         # Reading the failure says that somebody has: all who asked may have left.
         if not attempt.cancelled() and (error := attempt.exception()) is not None:
-            logger.warning("%s cannot be loaded", self._what, exc_info=error)
+            logger.warning("%s cannot be loaded: %s", self._what, error, exc_info=error)
