@@ -90,7 +90,9 @@ async def test_messages_are_passed_on_up_to_the_answer() -> None:
     assert response.pieces == [NOTE]
 
 
-async def test_a_stream_without_a_request_has_no_answer_and_passes_over_what_is_no_message() -> None:
+async def test_a_stream_without_a_request_has_no_answer_and_passes_over_what_is_no_message() -> (
+    None
+):
     inbox = Inbox()
     assert not await EventStream(inbox, LoopShare()).relay(events(b"data: x\n\n", ANSWER, NOTE))
     assert await received(inbox, 2) == [

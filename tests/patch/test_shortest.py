@@ -78,7 +78,9 @@ def test_two_hundred_lines_may_differ_before_a_piece_is_replaced_whole(differing
     # Each `a` stays, and stands in between of lines that go.
     old, new = ["a"] + ["b", "a"] * differing, ["a"] * (differing + 1)
     if differing == 200:
-        assert line_edits(old, new) == [Edit(2 * n + 1, 2 * n + 2, n + 1, n + 1) for n in range(200)]
+        assert line_edits(old, new) == [
+            Edit(2 * n + 1, 2 * n + 2, n + 1, n + 1) for n in range(200)
+        ]
     else:
         assert len(line_edits(old, new)) == 1
 

@@ -184,9 +184,7 @@ class Supervised:
         _kill_children()
         return status
 
-    def _watch(
-        self, child: int, reading: int, limits_s: Sequence[float], first_s: float
-    ) -> int:
+    def _watch(self, child: int, reading: int, limits_s: Sequence[float], first_s: float) -> int:
         """Return how the tests of a process ended, HUNG if one of them takes too long."""
         ends = time.monotonic() + first_s
         while True:
@@ -301,7 +299,8 @@ class Planter:
         settings = folder / "coveragerc"
         settings.write_text(
             f"[run]\ndata_file = {folder}/data\nparallel = true\nsigterm = true\n"
-            f"context = ${{{CONTEXT}-}}\ninclude =\n" + "".join(f"    {one}\n" for one in self._sources)
+            f"context = ${{{CONTEXT}-}}\ninclude =\n"
+            + "".join(f"    {one}\n" for one in self._sources)
         )
         os.environ["COVERAGE_PROCESS_START"] = str(settings)
         watch = self._watch("tests")
@@ -347,7 +346,9 @@ class Planter:
         found = set[str]().union(*(lines.get(line, ()) for line in at))
         quickest = sorted(found, key=lambda name: (self._seconds[name], name))
         ends = accumulate(self._seconds[name] for name in quickest)
-        within = [name for name, end in zip(quickest, ends, strict=True) if end < self._options.most]
+        within = [
+            name for name, end in zip(quickest, ends, strict=True) if end < self._options.most
+        ]
         return within or quickest[:1]
 
     def _start(self, number: int, fresh: bool) -> Supervised:
@@ -486,21 +487,29 @@ def main() -> int:
         metavar="FILE",
         help="plant those errors alone that an earlier run printed into FILE, instead of COUNT",
     )
+    parser.add_argument(
+        "--tests", nargs="+", metavar="PATH", help="run these, and not all tests of the room"
+    )
     parser.add_argument("--floor", type=float, default=95, metavar="PERCENT")
     options = parser.parse_args()
     if options.again is None:
         errors = chosen_errors(options.room, options.count, options.seed)
     else:
         lived = _without_lines(options.again.read_text())
+        files = {one.partition(": ")[0] for one in lived}
         everything = chosen_errors(options.room, sys.maxsize, options.seed)
-        errors = [one for one in everything if not lived.isdisjoint(_without_lines(one.shown()))]
+        errors = [
+            one
+            for one in everything
+            if one.file in files and not lived.isdisjoint(_without_lines(one.shown()))
+        ]
     if not errors:
         parser.error(f"no error can be planted in app_server/{options.room}")
     folder = Path(tempfile.mkdtemp(prefix="planted-"))
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder / "hypothesis")
     planter = Planter(options, errors, folder)
     try:
-        status = _pytest([str(tests_of(options.room))], options.seed, planter)
+        status = _pytest(options.tests or [str(tests_of(options.room))], options.seed, planter)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return status or int(planter.percent < options.floor)

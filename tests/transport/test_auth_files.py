@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from app_server.transport.auth import rotation
 from app_server.transport.auth import token_file as module
 from app_server.transport.auth.capability import CapabilityToken, digest_of
-from app_server.transport.auth.rotation import RotatedCheck, TokenCheck
+from app_server.transport.auth.rotation import RotatedCheck, TokenCheck, Version
 from app_server.transport.auth.secret_file import read_shared_secret, read_token_digest
 from app_server.transport.auth.token_file import TokenFileUnusable, token_file
 
@@ -266,3 +267,25 @@ async def test_a_pipe_in_place_of_the_file_is_not_opened(
     assert await files.accepted("first") == [True]
     assert files.made == 0
     assert "it is no file any more" in caplog.text
+
+
+async def test_a_file_that_could_not_be_looked_at_is_read_again_and_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path / "token")
+    there = rotation._version_of(files.path)
+    # A file system that is away for a moment, and has the same file when it is back.
+    looks: list[Version | OSError] = [there, TimeoutError(), there, TimeoutError()]
+
+    def look(path: Path) -> Version:
+        found = looks.pop(0)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(rotation, "_version_of", look)
+    for _ in range(4):
+        assert await files.accepted("first") == [True]
+    assert files.made == 2
+    said = f"{files.path}: TimeoutError; what was read from it last still holds"
+    assert caplog.messages == [said, said]

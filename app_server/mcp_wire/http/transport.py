@@ -149,9 +149,9 @@ class HttpTransport:
     def _listen(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
-            self._listening = None
-        if self._session.id is not None:
-            self._listening = self._tasks.create_task(self._listener.read_session_events())
+        has_session = self._session.id is not None
+        reading = self._listener.read_session_events
+        self._listening = self._tasks.create_task(reading()) if has_session else None
 
     def close(self) -> None:
         """End everything that is under way."""
