@@ -85,8 +85,11 @@ class Chosen:
 
     def shown(self) -> str:
         """As it is printed: its place, its kind, and what is changed."""
-        _, change = planted((ROOT / self.file).read_text(), self.number)
+        source = (ROOT / self.file).read_text()
+        _, change = planted(source, self.number)
         line = getattr(self.error.node, "lineno", self.error.lines.start)
+        if self.error.kind == "constant":
+            change += f" in {source.splitlines()[line - 1].strip()}"
         return f"{self.file}:{line}: {self.error.kind}: {change}"
 
 
