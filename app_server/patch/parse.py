@@ -127,7 +127,7 @@ class _Parser:
 
     def _after(self, header: str) -> str | None:
         """Take a line that begins with a header, if it is the next one, and return the rest."""
-        if self._at < self._end and (line := self._line.strip()).startswith(header.rstrip()):
+        if (line := self._line.strip()).startswith(header.rstrip()):
             self._at += 1
             return line.removeprefix(header.rstrip()).strip()
         return None

@@ -190,7 +190,6 @@ class _Staged:
             path, place, _ = self._target
             with suppress(NotWritten), self.folders.of(path, place) as (folder, _name):
                 os.unlink(self.temporary, dir_fd=folder)
-            self.temporary = None
 
 
 def _look(folder: int, name: str) -> os.stat_result | None:
