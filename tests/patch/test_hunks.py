@@ -53,7 +53,9 @@ def check(old: str, new: str, context: int) -> None:
 
 
 def test_a_diff_makes_the_new_text_with_just_the_context_that_was_asked_for() -> None:
-    texts = ["".join(lines) for count in range(4) for lines in product(("a\n", "b\n"), repeat=count)]
+    texts = [
+        "".join(lines) for count in range(4) for lines in product(("a\n", "b\n"), repeat=count)
+    ]
     texts += [text + "a" for text in texts]
     for old, new, context in product(texts, texts, (0, 1, 2)):
         check(old, new, context)
