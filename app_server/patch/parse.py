@@ -146,7 +146,7 @@ class _Parser:
         number = self._at
         if (path := self._path(ADD)) is not None:
             added: list[str] = []
-            while self._at < self._end and self._line.startswith("+"):
+            while self._line.startswith("+"):
                 added.append(self._line[1:] + "\n")
                 self._at += 1
             return AddFile(path, "".join(added))
@@ -171,7 +171,7 @@ class _Parser:
 
     def _blank_until_header(self) -> bool:
         index = self._at
-        while index < self._end and not self._lines[index].strip():
+        while not self._lines[index].strip():
             index += 1
         return index == self._end or self._is_header(self._lines[index])
 
@@ -209,10 +209,7 @@ class _Parser:
 
     def _contexts(self) -> tuple[str, ...]:
         found: list[str] = []
-        while self._at < self._end:
-            line = self._line.rstrip()
-            if line != CONTEXT and not line.startswith(f"{CONTEXT} "):
-                break
+        while (line := self._line.rstrip()) == CONTEXT or line.startswith(f"{CONTEXT} "):
             if line != CONTEXT:
                 found.append(self._line[len(CONTEXT) + 1 :])
             self._at += 1

@@ -107,7 +107,7 @@ class TurnDiff:
         if change.moved_from is not None and file.first is None:
             source = self._files.get(change.moved_from)
             file.origin = source.origin or change.moved_from if source else None
-            self._origins.add(file.origin or change.moved_from)
+            self._origins.add(change.moved_from)
         # What was made from the file at this path may be shown in another way now.
         if change.path in self._origins:
             for other in self._files.values():

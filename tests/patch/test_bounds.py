@@ -114,7 +114,12 @@ def test_diffs_are_shown_whole_up_to_the_bound_of_all_and_cut_behind_it() -> Non
     assert shown(["1234", "", "123"], 12) == ["1234", "", "12\n… 1 more characters are not shown"]
     # The words of the first cut leave nothing to the second.
     assert shown(["123456789", "abc"], 10)[1] == "\n… 3 more characters are not shown"
-    assert shown(["x" * 799_998], 800_000) == ["x" * 799_998]
+    whole, cut = (
+        bounded_changes([("a", AddPatchChangeKind(), "x" * length)])[0].diff
+        for length in (799_998, 799_999)
+    )
+    assert whole == "x" * 799_998
+    assert cut.endswith("\n… 1 more characters are not shown")
 
 
 def made(path: str, text: str) -> Touched:

@@ -1,12 +1,17 @@
 """Unified diffs have the context that was asked for, and the right numbers."""
 
+import errno
+import os
 import re
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from app_server.patch import unified
 from app_server.patch.errors import NotApplicable
+from app_server.patch.line_diff import Edit, line_edits
 from app_server.patch.parse import AddFile, DeleteFile, Hunk, UpdateFile, parse_patch
 from app_server.patch.plan import plan_patch
 from app_server.patch.streamed import StreamedPatch
@@ -161,3 +166,41 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     patch = parse_patch(patch_of("*** Update File: a", "-x"))
     with pytest.raises(NotApplicable, match=r"/a: it changes while it is read$"):
         plan_patch(patch, str(tmp_path), UNCONFINED)
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [(OSError(errno.EIO, "words"), os.strerror(errno.EIO)), (OSError("words"), "words")],
+)
+def test_what_the_disk_says_is_said_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: OSError, reason: str
+) -> None:
+    (tmp_path / "a").write_text("x\n")
+
+    def fail(number: int) -> dict[str, bytes]:
+        raise failure
+
+    monkeypatch.setattr("app_server.patch.plan._attributes", fail)
+    patch = parse_patch(patch_of("*** Update File: a", "-x"))
+    with pytest.raises(NotApplicable, match=f"^Failed to read file to update .*/a: {reason}$"):
+        plan_patch(patch, str(tmp_path), UNCONFINED)
+
+
+@pytest.mark.parametrize("context", [0, 1, 3])
+def test_of_a_large_file_only_the_lines_around_its_changes_are_compared(
+    monkeypatch: pytest.MonkeyPatch, context: int
+) -> None:
+    compared: list[Sequence[str]] = []
+
+    def note(old: Sequence[str], new: Sequence[str]) -> list[Edit]:
+        compared.extend((old, new))
+        return line_edits(old, new)
+
+    monkeypatch.setattr(unified, "line_edits", note)
+    lines = [f"{number:04}\n" for number in range(1000)]
+    changed = [*lines]
+    changed[500] = "xxxx\n"
+    shown = hunks("".join(lines), "".join(changed), context)
+    assert shown.startswith("@@ -501 " if context == 0 else f"@@ -{501 - context},")
+    around = slice(500 - context, 501 + context)
+    assert compared == [lines[around], changed[around]]

@@ -407,7 +407,7 @@ class Planter:
             number, fresh, one = running.pop(pid)
             shutil.rmtree(one.folder, ignore_errors=True)
             outcome = os.waitstatus_to_exitcode(status)
-            if not fresh and (outcome == NOT_POSSIBLE or outcome == LIVED and self._ran(number)):
+            if not fresh and (outcome == NOT_POSSIBLE or (outcome == LIVED and self._ran(number))):
                 todo.append((number, True))
                 continue
             self._results[number] = outcome
