@@ -58,6 +58,8 @@ async def connected() -> AsyncIterator[Both]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     kept: list[LoopbackConnection] = []
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
     _, connection = await asyncio.get_running_loop().create_connection(
         lambda: LoopbackConnection(ours, kept.append), sock=ours
     )
@@ -66,6 +68,7 @@ async def connected() -> AsyncIterator[Both]:
     finally:
         connection.close()
         theirs.close()
+    assert problems == []
 
 
 async def test_a_server_that_speaks_before_the_first_request_is_not_listened_to() -> None:
@@ -163,6 +166,33 @@ async def test_a_head_at_the_bound_is_read() -> None:
     async with connected() as both:
         response = await both.answer(with_header(size))
         assert len(response.headers["name"]) == size - 8
+        assert not both.ours.is_stale
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_headers_have_the_bound_also_where_the_body_comes_with_them(more: int) -> None:
+    size = MAX_HEAD_BYTES - len("content-length: 1\r\n") + more
+    head, _, _ = with_header(size).rpartition(b"\r\n")
+    async with connected() as both:
+        both.ours.send(b"GET")
+        both.ours.data_received(head + b"content-length: 1\r\n\r\nx")
+        if more:
+            with pytest.raises(Unreachable, match=r"bytes of headers$"):
+                await both.ours.response()
+        else:
+            assert await (await both.ours.response()).receive() == b"x"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_what_comes_behind_a_body_has_the_bound_again(more: int) -> None:
+    trailer = b"t: " + b"x" * (MAX_HEAD_BYTES - len(b"0\r\nt: \r\n\r\n") + more) + b"\r\n"
+    async with connected() as both:
+        response = await both.answer(
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
+        )
+        assert await response.receive() == b"x"
+        both.ours.data_received(b"0\r\n" + trailer + b"\r\n")
+        assert both.ours.is_stale == bool(more)
 
 
 async def test_a_head_above_the_bound_is_refused() -> None:

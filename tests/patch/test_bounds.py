@@ -1,4 +1,4 @@
-"""Patches at their bounds, as they are written down: what is at one is taken, what is above is not."""
+"""Patches at their bounds, as written down: what is at one is taken, what is above is not."""
 
 import os
 import re

@@ -157,7 +157,7 @@ class Supervised:
         self._lifeline = lifeline
 
     def start(self, work: Any, limits_s: Sequence[float], first_s: float) -> None:
-        """Fork. `work` is called with a descriptor for reports; `limits_s` are those of the tests."""
+        """Fork. `work` is called with a descriptor for reports; `limits_s` are of each test."""
         self.folder.mkdir()
         self.pid = os.fork()
         if self.pid == 0:
@@ -345,8 +345,12 @@ class Planter:
     def _tests_for(self, chosen: Chosen) -> list[str]:
         """Return the tests that may find an error, the quickest first."""
         lines = self._tests.get(chosen.file, {})
-        at = chosen.error.lines if chosen.error.in_function else lines
-        found = set[str]().union(*(lines.get(line, ()) for line in at))
+        if chosen.error.in_function:
+            found = set[str]().union(*(lines.get(line, ()) for line in chosen.error.lines))
+        else:
+            # Any test of a module that has to do with the file may look at a constant.
+            modules = {name.partition("::")[0] for names in lines.values() for name in names}
+            found = {name for name in self._seconds if name.partition("::")[0] in modules}
         quickest = sorted(found, key=lambda name: (self._seconds[name], name))
         ends = accumulate(self._seconds[name] for name in quickest)
         within = [
@@ -375,7 +379,7 @@ class Planter:
             files = sorted({str(ROOT / name.partition("::")[0]) for name in names})
             words = [sys.executable, "-m", "tests.planted", "--tests-of-one", *files]
             os.chdir(ROOT)
-            os.execv(sys.executable, words)
+            os.execv(sys.executable, words)  # noqa: S606 - this Python
 
         one = Supervised(self._folder / f"{number}{'f' if fresh else ''}", self._lifeline)
         limits_s = [LONGEST_TEST * (1 + self._seconds[name]) for name in names]
@@ -431,8 +435,8 @@ class Planter:
         caught = sum(outcome in (CAUGHT, HUNG) for outcome in outcomes)
         self.percent = 100 * caught / max(len(outcomes), 1)
         _print(
-            f"{self._options.room}: {caught} of {len(outcomes)} errors caught ({self.percent:.1f} %),"
-            f" {outcomes.count(HUNG)} of them as a test hung; seed {self._options.seed}"
+            f"{self._options.room}: {caught} of {len(outcomes)} errors caught"
+            f" ({self.percent:.1f} %), {outcomes.count(HUNG)} of them as a test hung; seed {self._options.seed}"
         )
 
 

@@ -37,7 +37,7 @@ class PlantedError:
     kind: str
     """`comparison`, `condition`, `statement` or `constant`."""
     lines: range
-    """Of the statement, or of the head of a compound one: a test that runs one of them may find it."""
+    """Of the statement, or of the head of a compound one: who runs one of them may find it."""
     in_function: bool
     position: int = 0
     """Of the operator in a comparison, of the operand in an `and` or `or`."""
@@ -108,11 +108,9 @@ def _of_statement(node: ast.stmt, in_function: bool) -> Iterator[PlantedError]:
             if node.name not in ("__repr__", "__str__"):
                 for default in (*node.args.defaults, *node.args.kw_defaults):
                     yield from _of_expression(default, lines, False)
-                last = node.body[-1]
-                for error in _within(node.body, True):
-                    # At the end a function returns None anyway.
-                    if error.node is not last or not isinstance(last, ast.Return):
-                        yield error
+                last = list(_ends(node.body))
+                # At its end a function returns None anyway.
+                yield from (each for each in _within(node.body, True) if each.node not in last)
             return
         case ast.ClassDef():
             if not any(_words(base).startswith("Protocol") for base in node.bases):
@@ -167,6 +165,21 @@ def _of_statement(node: ast.stmt, in_function: bool) -> Iterator[PlantedError]:
                     yield from _of_condition(child, lines, in_function)
                 case ast.AST():
                     yield from _of_expression(child, lines, in_function)
+
+
+def _ends(body: list[ast.stmt]) -> Iterator[ast.Return]:
+    """Yield the returns behind which nothing of a function comes."""
+    match body[-1] if body else None:
+        case ast.Return() as last:
+            yield last
+        case ast.If(body=one, orelse=other):
+            yield from (*_ends(one), *_ends(other))
+        case ast.Try(body=one, orelse=other, handlers=handlers, finalbody=[]):
+            yield from _ends(other or one)
+            for handler in handlers:
+                yield from _ends(handler.body)
+        case ast.With(body=one) | ast.AsyncWith(body=one):
+            yield from _ends(one)
 
 
 def _of_condition(node: ast.expr, lines: range, in_function: bool) -> Iterator[PlantedError]:

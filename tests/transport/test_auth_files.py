@@ -1,4 +1,4 @@
-"""transport: files with tokens and secrets at their bounds, and what is left of a file that is used."""
+"""transport: files with tokens and secrets at their bounds, and what is left of a token file."""
 
 import os
 import re

@@ -1,6 +1,7 @@
 """threads: where turns and items stand in a log, and what a copy or a revert takes of it."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def copied(path: Path, point: ForkPoint) -> list[str]:
     """Return the records that a fork begins with, shortly."""
     ranges = ranges_to_copy(path, point)
     # Ranges that touch are one.
-    assert all(one[1] < other[0] for one, other in zip(ranges, ranges[1:], strict=False))
+    assert all(one[1] < other[0] for one, other in pairwise(ranges))
     return [short(line.content) for line in lines_in(path, ranges)]
 
 
@@ -102,18 +103,18 @@ def test_a_copy_ends_with_or_before_a_turn(
 @pytest.mark.parametrize("point", [ForkPoint(last_turn_id="c"), ForkPoint(before_turn_id="c")])
 def test_a_turn_that_is_not_there_is_not_copied_up_to(tmp_path: Path, point: ForkPoint) -> None:
     path = log_of(tmp_path, CREATED, *turn("a"))
-    with pytest.raises(TurnNotFound, match="^c$"):
+    with pytest.raises(TurnNotFound, match=r"^c$"):
         ranges_to_copy(path, point)
     # One that was dropped is not there any more.
     dropped = log_of(tmp_path, CREATED, *turn("c"), TurnsReverted(at_ms=4, before_turn_id="c"))
-    with pytest.raises(TurnNotFound, match="^c$"):
+    with pytest.raises(TurnNotFound, match=r"^c$"):
         ranges_to_copy(dropped, point)
 
 
 def test_a_turn_that_runs_is_not_copied_whole(tmp_path: Path) -> None:
     path = log_of(tmp_path, CREATED, *turn("a"), started("b"), said("b"))
     end = path.stat().st_size
-    with pytest.raises(TurnInProgress, match="^b$"):
+    with pytest.raises(TurnInProgress, match=r"^b$"):
         ranges_to_copy(path, ForkPoint(last_turn_id="b", end=end))
     # Nobody writes it: it was cut off.
     assert copied(path, ForkPoint(last_turn_id="b")) == [*A, *B[:2]]

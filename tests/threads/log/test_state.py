@@ -467,7 +467,7 @@ def test_the_queue_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     change = SubmissionChanged(at_ms=1, submission_id="a", input=words("x" * (size + 1)))
     assert changing(change, two)[0] == (change,)
     monkeypatch.setattr(queueing, "MAX_QUEUE_BYTES", 3 * size - 1)
-    with pytest.raises(QueueRefusal, match="^queue cannot have more than") as refused:
+    with pytest.raises(QueueRefusal, match=r"^queue cannot have more than") as refused:
         changing(change, two)
     assert (refused.value.word, refused.value.facts) == ("queueFull", {"maxBytes": 3 * size - 1})
 
