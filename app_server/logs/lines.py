@@ -26,10 +26,6 @@ MAX_CHARS = 16 * 1024
 """Of a message, and of a traceback; what is longer is cut."""
 MAX_FAILURES = 64
 """Exceptions that one line shows, what led to them and those of groups included."""
-CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\t\n"
-}
-"""Characters that terminals obey, as they are shown."""
 LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 """Names of levels in JSON, where they are other than ours."""
 
