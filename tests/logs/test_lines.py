@@ -55,7 +55,8 @@ def test_a_disk_that_refuses_is_no_traceback(number: int) -> None:
     full = OSError(number, os.strerror(number), "/home/x")
     for failure in (full, ExceptionGroup("group", [full])):
         line = render("text", record("handler failed", failure=failure))
-        assert line.partition("handler failed\n\t")[2] == f"OSError: {full}"
+        said = f"OSError: [Errno {number}] {os.strerror(number)}"
+        assert line.partition("handler failed\n\t")[2] == said
     assert "ExceptionGroup" in render(
         "text", record("x", failure=ExceptionGroup("g", [full, full]))
     )
