@@ -58,6 +58,10 @@ class MachineCommands:
             LoadFailed: it cannot be imported now.
         """
         await self._sandbox.get()
+        await self.remove_left()
+
+    async def remove_left(self) -> None:
+        """Remove what killed servers left behind in workspaces."""
         if self._records is not None:
             await anyio.to_thread.run_sync(self._records.remove_left)
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.support.harness import claim, methods_of
-from tests.support.host.elsewhere import add, desk_there
+from tests.support.host.elsewhere import add, desk_there, entry
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders
+from tests.support.host.sandboxes import working_launcher
 from tests.support.turn_tools.turn_commands import CommandResult, command, desk, stdin
 
 QUESTION = "item/commandExecution/requestApproval"
@@ -156,3 +157,31 @@ async def test_its_folder_is_one_of_the_thread_if_it_is_one_of_its_environment(
         question = await at.client.wait_for(QUESTION)
         await at.client.send({"id": question["id"], "result": {"decision": "decline"}})
         await at.client.until("turn/completed")
+
+
+@pytest.mark.process
+@claim("sandbox:places")
+async def test_a_folder_there_that_another_thread_has_swapped_is_refused(tmp_path: Path) -> None:
+    working_launcher()
+    async with desk_there(tmp_path.resolve(), "workspace-write") as at:
+        sub, outside = at.folder / "sub", at.folder.parent / "outside"
+        for folder in (sub, outside):
+            folder.mkdir()
+        first = at.thread_id
+        second = await at.client.start_thread(
+            environments=[entry(sub)], sandbox="workspace-write", approvalPolicy="never"
+        )
+        at.thread_id = second
+        assert (await at.run("echo x >file")).exit_code == 0
+        at.thread_id = first
+        assert (await at.run(f"mv sub sub.2; ln -s {outside} sub")).exit_code == 0
+        at.thread_id = second
+        patch = "*** Begin Patch\n*** Add File: made\n+x\n*** End Patch"
+        texts = await at.turn(
+            command("echo x >made"),
+            {"name": "apply_patch", "arguments": {"input": patch}},
+            {"name": "view_image", "arguments": {"path": "file"}},
+        )
+        wanted = f"`{sub}` led to `{sub}` when the sandbox was set, and leads to `{outside}` now"
+        assert [wanted in text for text in texts] == [True] * 3, texts
+        assert list(outside.iterdir()) == []

@@ -211,6 +211,7 @@ class ExecSession:
         params = read_params(ExecInitializeParams, message)
         # Whoever connects names the folders of its work as they are now.
         await anyio.to_thread.run_sync(self._server.machine.places.held.renew)
+        await self._server.machine.commands.remove_left()
         if params.protocol_version != VERSION:
             raise ProtocolBroken(f"version {params.protocol_version}; this is {VERSION}")
         await self._answer(message, ExecInitializeResponse(protocol_version=VERSION))
