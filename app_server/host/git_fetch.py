@@ -26,6 +26,9 @@ MAX_FILES = 16_384
 MAX_BYTES = 256 * 1024 * 1024
 """Of the files of a revision; what Git downloads for them has the same bound."""
 
+MAX_MEMORY_BYTES = 2 * 1024 * 1024 * 1024
+"""Of addresses that one process of Git may use, where the system can bound them."""
+
 MAX_AT_ONCE = 2
 """Repositories that are fetched at a time; others wait."""
 
@@ -38,9 +41,12 @@ _OBJECT_NAME = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 _SETTINGS = {
     "core.askPass": "",
+    # Larger files go to the disk as they come, not through memory: a download of 1 MB may be 1 GB.
+    "core.bigFileThreshold": "1m",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "fetch.recurseSubmodules": "false",
+    "fetch.unpackLimit": "1",
     "gc.auto": "0",
     "http.lowSpeedLimit": "1000",
     "http.lowSpeedTime": "30",
@@ -130,16 +136,22 @@ class GitFetch:
 
     async def _git(self, folder: Path, *arguments: str) -> str:
         output = {"stdout": KeptOutput(MAX_LISTING_BYTES), "stderr": KeptOutput(16 * 1024)}
+        waiting = anyio.CancelScope()
 
         def keep(stream: Stream, data: bytes) -> None:
             output[stream].add(data)
+            # Folders that are in folders many times have more files than can ever be listed.
+            if output["stdout"].lost_bytes:
+                waiting.cancel()
 
         settings = [part for pair in _SETTINGS.items() for part in ("-c", "=".join(pair))]
         launch = CommandLaunch(
-            # No file that Git writes gets larger; the unit is 512 bytes (POSIX, ulimit).
+            # No file that Git writes gets larger; the unit is 512 bytes (POSIX, ulimit). Not every
+            # system can bound addresses, in KiB.
             argv=[
                 "/bin/sh",
                 "-c",
+                f"ulimit -v {MAX_MEMORY_BYTES // 1024} 2>/dev/null; "
                 f'ulimit -f {MAX_BYTES // 512} && exec git "$@"',
                 *("git", *settings, *arguments),
             ],
@@ -149,16 +161,17 @@ class GitFetch:
         )
         command = await self._commands.start(launch, UNCONFINED, keep)
         try:
-            await command.finished.wait()
+            with waiting:
+                await command.finished.wait()
         finally:
             with anyio.CancelScope(shield=True):
                 await command.stop()
+        if output["stdout"].lost_bytes:
+            raise GitFetchFailed(f"more than {MAX_FILES} files")
         if command.returncode == 127:
             raise GitFetchFailed("there is no `git` on this machine")
         if command.returncode != 0:
             raise GitFetchFailed(f"git {arguments[0]} failed: {_reason(output['stderr'])}")
-        if output["stdout"].lost_bytes:
-            raise GitFetchFailed(f"more than {MAX_FILES} files")
         return output["stdout"].all().decode(errors="replace")
 
 

@@ -1,6 +1,7 @@
 """Files of a repository elsewhere: which revision, how much, and nothing that asks or runs."""
 
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -136,6 +137,106 @@ async def test_a_download_that_is_too_large_is_cut_off(
         monkeypatch.setattr(git_fetch, "MAX_BYTES", 64 * 1024)
         with pytest.raises(GitFetchFailed, match="git fetch failed: "):
             await git.fetch(peer.url("shop"), None, (), folder)
+
+
+def tree(repository: Repository, *entries: tuple[str, str, str]) -> str:
+    """Write a tree as it is given, whatever its names are; gives its name."""
+    raw = b"".join(
+        f"{mode} {name}\0".encode() + bytes.fromhex(found) for mode, name, found in entries
+    )
+    command = ["hash-object", "-t", "tree", "-w", "--literally", "--stdin"]
+    written = subprocess.run(
+        ["git", "-C", str(repository.folder), *command], input=raw, check=True, capture_output=True
+    )
+    return written.stdout.decode().strip()
+
+
+def commit_tree(repository: Repository, name: str) -> None:
+    commit = repository.git("commit-tree", name, "-m", "hostile")
+    repository.git("update-ref", "refs/heads/main", commit)
+
+
+async def test_a_tree_that_explodes_is_given_up_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_fetch, "FETCH_S", 30.0)
+    async with peer_of(tmp_path) as (git, peer, repository, folder):
+        inner = ("100644", "x", repository.git("rev-parse", "HEAD:a.txt"))
+        for _ in range(12):
+            name = tree(
+                repository,
+                *(
+                    ("40000" if inner[0] == "40000" else "100644", f"{n:02}", inner[2])
+                    for n in range(16)
+                ),
+            )
+            inner = ("40000", "x", name)
+        commit_tree(repository, inner[2])
+        with pytest.raises(GitFetchFailed, match="more than 16384 files"):
+            await git.fetch(peer.url("shop"), None, (), folder)
+
+
+async def test_a_small_download_of_large_files_takes_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_fetch, "MAX_BYTES", 32 * 1024 * 1024)
+    monkeypatch.setattr(git_fetch, "MAX_MEMORY_BYTES", 160 * 1024 * 1024)
+    async with peer_of(tmp_path) as (git, peer, repository, folder):
+        (repository.folder / "zeros").write_bytes(bytes(96 * 1024 * 1024))
+        repository.commit()
+        with pytest.raises(GitFetchFailed, match="more than 16384 files or 33554432 bytes"):
+            await git.fetch(peer.url("shop"), None, (), folder)
+        assert not (folder / "zeros").exists()
+
+
+@pytest.mark.parametrize("name", ["..", ".git", ".GIT", "git~1", ".git\u200c", "a/../../b"])
+async def test_names_that_lead_elsewhere_are_not_checked_out(tmp_path: Path, name: str) -> None:
+    async with peer_of(tmp_path) as (git, peer, repository, folder):
+        blob = repository.git("rev-parse", "HEAD:a.txt")
+        below = tree(repository, ("100755", "post-checkout", blob))
+        deep = tree(repository, ("40000", "hooks", below))
+        commit_tree(repository, tree(repository, ("40000", name, deep)))
+        before = files(tmp_path / "user")
+        try:
+            await git.fetch(peer.url("shop"), None, (), folder)
+        except GitFetchFailed:
+            pass
+        else:
+            # Where a name is harmless on this system, it is a name.
+            assert files(folder) == {f"{name}/hooks/post-checkout": "one"}
+            assert name not in ("..", ".git", "a/../../b")
+        assert files(tmp_path / "user") == before
+        assert not (tmp_path / "hooks").exists()
+        assert not (tmp_path / "b").exists()
+
+
+async def test_what_a_repository_wants_to_run_or_to_reach_does_not_count(tmp_path: Path) -> None:
+    async with peer_of(tmp_path) as (git, peer, repository, folder):
+        secret = tmp_path / "secret"
+        secret.write_text("secret")
+        other = Repository(tmp_path / "served/other")
+        (other.folder / "x").write_text("x")
+        commit = other.commit()
+        ran = f"touch {tmp_path}/ran"
+        (repository.folder / ".gitattributes").write_text("* filter=evil diff=evil merge=evil\n")
+        (repository.folder / ".gitconfig").write_text(f'[filter "evil"]\n\tsmudge = {ran}\n')
+        (repository.folder / ".gitmodules").write_text(
+            "".join(
+                f'[submodule "{name}"]\n\tpath = {name}\n\turl = {url}\n\tupdate = !{ran}\n'
+                for name, url in (("sub", peer.url("other")), ("ext", f"ext::sh -c '{ran}'"))
+            )
+        )
+        (repository.folder / "link").symlink_to(secret)
+        (repository.folder / "away").symlink_to(tmp_path)
+        repository.git("add", "-A")
+        for name in ("sub", "ext"):
+            repository.git("update-index", "--add", "--cacheinfo", f"160000,{commit},{name}")
+        repository.git("commit", "-qm", "hostile")
+        await git.fetch(peer.url("shop"), None, (), folder)
+        assert (folder / "link").is_symlink()
+        assert [*(folder / "sub").iterdir(), *(folder / "ext").iterdir()] == []
+        assert not (tmp_path / "ran").exists()
+        assert not any("other" in path for path in peer.requests)
 
 
 async def test_what_takes_too_long_is_ended(

@@ -132,7 +132,7 @@ def test_the_command_line() -> None:
         " --setenv CODEX_SANDBOX_NETWORK_DISABLED 1"
         " --die-with-parent --new-session --cap-drop ALL --ro-bind / /"
         " --dev /dev --size 536870912 --tmpfs /dev/shm --proc /proc"
-        " --bind-fd 5 /work --perms 1777 --tmpfs /tmp --ro-bind-fd 6 /work/.git"
+        " --bind-fd 5 /work --size 1073741824 --perms 1777 --tmpfs /tmp --ro-bind-fd 6 /work/.git"
         " --ro-bind-try /home/u/file /home/u/file"
         " --perms 0555 --tmpfs /keys --ro-bind /dev/null /key"
         " --remount-ro /dev --remount-ro /proc --remount-ro /keys"

@@ -12,6 +12,10 @@ from app_server.host.sandbox.wrapped_command import NO_NETWORK
 from app_server.permissions.confinement.confinement import Confinement
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+
+PRIVATE_FOLDER_BYTES = 1024 * 1024 * 1024
+"""Of each empty folder of a command's own, which is memory."""
+
 SHARED_MEMORY_BYTES = 512 * 1024 * 1024
 """Of /dev/shm, which is memory of the machine."""
 
@@ -85,7 +89,8 @@ def _mounted(mount: Mount, view: FileSystemView) -> Sequence[str]:
         case "read", _:
             return ("--ro-bind-try", mount.path, mount.path)
         case "empty", _:
-            return ("--perms", "1777", "--tmpfs", mount.path)
+            size = str(PRIVATE_FOLDER_BYTES)
+            return ("--size", size, "--perms", "1777", "--tmpfs", mount.path)
         case "none", "folder":
             return ("--perms", "0555", "--tmpfs", mount.path)
         case _:
