@@ -14,9 +14,10 @@ import pytest
 
 from app_server.mcp.elicitation import MAX_OPEN_QUESTIONS
 from app_server.mcp_wire.dispatcher import MAX_ASKED
-from tests.mcp.test_hostile import ALLOWED_MIB, STARTED, peak_mib
 from tests.support.harness import claim, methods_of, serve
 from tests.support.http_peer import HttpRequest, answering
+from tests.support.large import Case, made
+from tests.support.mcp_peers.calls import ALLOWED_MIB, peak_mib, settled
 
 EVENTS = "content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 TOOL = {"name": "act", "inputSchema": {"type": "object"}}
@@ -112,7 +113,7 @@ async def test_a_stream_without_an_end_harms_its_own_server_alone(
         ):
             before = peak_mib()
             thread_id = await client.start_thread()
-            await client.wait_for(STARTED, lambda p: p["status"] == "ready")
+            assert await settled(client, "x") == ("ready", None)
             call = {"threadId": thread_id, "server": "x", "tool": "act"}
             number = await client.request("mcpServer/tool/call", call)
             for _ in range(5):
@@ -142,7 +143,7 @@ async def test_a_flood_of_questions_is_cancelled_above_the_bound(tmp_path: Path)
             served.client() as other,
         ):
             thread_id = await client.start_thread()
-            await client.wait_for(STARTED, lambda p: p["status"] == "ready")
+            assert await settled(client, "x") == ("ready", None)
             call = {"threadId": thread_id, "server": "x", "tool": "act"}
             await client.request("mcpServer/tool/call", call)
             questions = [await client.wait_for(QUESTION) for _ in range(MAX_OPEN_QUESTIONS)]
@@ -167,7 +168,7 @@ def nested(levels: int) -> dict[str, Any]:
     return schema
 
 
-SCHEMAS: dict[str, dict[str, Any]] = {
+SCHEMAS: dict[str, Case[dict[str, Any]]] = {
     "slow-pattern": {"properties": {"text": SLOW}, "patternProperties": {"^(a+)+$": SLOW}},
     "no-pattern": {"properties": {"text": {"type": "string", "pattern": "(["}}},
     "refers-to-itself": {
@@ -184,8 +185,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     },
     "refers-elsewhere": {"$ref": "http://127.0.0.1:1/schema", "$schema": "file:///etc/passwd"},
     "deep": nested(90),
-    "wide": {"properties": {f"p{n}": SLOW for n in range(20_000)}},
-    "much-of-one": {"properties": {"text": {"enum": [str(n) for n in range(50_000)]}}},
+    "wide": lambda: {"properties": {f"p{n}": SLOW for n in range(20_000)}},
+    "much-of-one": lambda: {"properties": {"text": {"enum": [str(n) for n in range(50_000)]}}},
     "nonsense": {"properties": [], "required": 7, "type": ["object", 3], "enum": {}, "anyOf": {}},
 }
 
@@ -193,14 +194,14 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 @claim("mcp:hostile")
 @pytest.mark.parametrize("kind", SCHEMAS)
 async def test_a_schema_that_explodes_takes_no_time(tmp_path: Path, kind: str) -> None:
-    schema = {"type": "object", **SCHEMAS[kind]}
+    schema = {"type": "object", **made(SCHEMAS[kind])}
     tools = [TOOL, {**TOOL, "name": "evil", "inputSchema": schema, "outputSchema": schema}]
     async with endless((), on="none", tools=tools) as url:
         config = f'[mcp_servers.x]\nurl = "{url}"\n'
         async with serve(tmp_path, config=config) as served, served.client() as client:
             before_s, before = time.process_time(), peak_mib()
             thread_id = await client.start_thread()
-            await client.wait_for(STARTED, lambda p: p["status"] == "ready")
+            assert await settled(client, "x") == ("ready", None)
             arguments = {"text": "a" * 50_000 + "!"}
             call = {"threadId": thread_id, "server": "x", "arguments": arguments}
             for name in ("act", "evil"):
@@ -219,6 +220,5 @@ async def test_a_list_that_is_nested_too_deeply_fails_its_server_alone(tmp_path:
         config = f'[mcp_servers.x]\nurl = "{url}"\n'
         async with serve(tmp_path, config=config) as served, served.client() as client:
             thread_id = await client.start_thread()
-            settled = ("ready", "failed")
-            await client.wait_for(STARTED, lambda p: p["status"] in settled)
+            await settled(client, "x")
             assert (await client.turn(thread_id, "go"))["status"] == "completed"

@@ -1,20 +1,18 @@
 """Servers that do their worst harm themselves and nobody else."""
 
-import resource
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.harness import WireClient, claim, serve, stdio_server
+from tests.support.mcp_peers.calls import ALLOWED_MIB, peak_mib
 from tests.support.model import calls
 from tests.support.paths import MCP_PEER
 
 HOSTILE = MCP_PEER.with_name("hostile_peer.py")
 KINDS = ("hang", "flood", "garbage", "huge", "many", "die")
 STARTED = "mcpServer/startupStatus/updated"
-ALLOWED_MIB = 160
-"""More memory than before, with a bound of 16 MiB a message and a few copies of one."""
 
 
 def hostile_servers() -> str:
@@ -31,10 +29,6 @@ async def until_ready(client: WireClient, thread_id: str, *names: str) -> None:
         message = await client.wait_for(STARTED, lambda p: p["threadId"] == thread_id)
         if message["params"]["status"] == "ready":
             left.discard(message["params"]["name"])
-
-
-def peak_mib() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 @claim("mcp:hostile")

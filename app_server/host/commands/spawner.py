@@ -38,6 +38,9 @@ TRAILING_S = 0.2
 LOOK_S = 0.02
 """Between looks at processes that were asked to end."""
 
+OUT_OF_MEMORY = "500"
+"""What commands add to their place in the row of what Linux ends when memory runs out: proc(5)."""
+
 MAX_FDS = 253
 """That come with one order: as many as Linux sends in one message."""
 
@@ -72,6 +75,10 @@ def main() -> None:
         # If it is still there; all that is started from here is in it then.
         with contextlib.suppress(OSError), open(entrance, "w") as file:  # noqa: PTH123
             file.write("0")
+    # A command that takes all memory is ended, and not the server.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:  # noqa: PTH123
+        if int(file.read()) < int(OUT_OF_MEMORY):
+            file.write(OUT_OF_MEMORY)
     # Whoever stops everything at once must not stop this before the server.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

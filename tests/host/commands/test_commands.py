@@ -180,6 +180,18 @@ async def test_a_process_that_forks_without_end_is_ended(tmp_path: Path) -> None
         await holders.ended()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone says what it ends first")
+async def test_a_command_that_takes_all_memory_is_ended_before_the_server() -> None:
+    async with commands() as local:
+        printed = Printed()
+        command = await local.start(
+            sh("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"), printed.take
+        )
+        await finished(command)
+        assert printed.of("stdout").split() == [b"500", b"500"]
+    assert int(Path("/proc/self/oom_score_adj").read_text()) < 500
+
+
 async def test_a_supervisor_that_is_killed_before_it_has_started_anything_is_no_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

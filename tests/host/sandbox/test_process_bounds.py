@@ -11,6 +11,7 @@ import pytest
 
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux import process_limits
+from app_server.host.sandbox.linux.bubblewrap import PRIVATE_FOLDER_BYTES, SHARED_MEMORY_BYTES
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limit_in_words
 from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
 from app_server.permissions.confinement.confinement import Confinement
@@ -54,6 +55,30 @@ async def test_the_numbers_of_processes_are_bounded(tmp_path: Path) -> None:
         "True",
     ]
     assert PID_MAX.read_text() == before
+
+
+FILLS = """
+import os
+for folder in ("/dev/shm", os.sys.argv[1]):
+    room = os.statvfs(folder)
+    print(room.f_blocks * room.f_frsize)
+    # Room for what is too much is refused at once, without a byte that is written.
+    with open(f"{folder}/x", "w") as file:
+        try: os.posix_fallocate(file.fileno(), 0, 1 << 31)
+        except OSError as exc: print(exc.strerror)
+"""
+
+
+async def test_memory_that_looks_like_a_disk_is_bounded(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    confinement = Confinement(writable=(), scratch=(str(own),))
+    ended = await run_confined((*PYTHON, FILLS, str(own)), tmp_path, confinement)
+    full = "No space left on device"
+    assert (ended.code, ended.err) == (0, "")
+    shared, private = SHARED_MEMORY_BYTES, PRIVATE_FOLDER_BYTES
+    assert ended.out.splitlines() == [str(shared), full, str(private), full]
+    assert list(own.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Calls of tools of MCP servers, by a model and by clients."""
 
 import json
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,13 @@ from app_server.mcp.catalog.tables import read_mcp_settings
 from tests.support.harness import WireClient, serve, stdio_server
 from tests.support.mcp_peers.web_servers import listening
 from tests.support.model import calls
+
+ALLOWED_MIB = 160
+"""More memory than before, with a bound of 16 MiB a message and a few copies of one."""
+
+
+def peak_mib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def read(servers: Any, **more: Any) -> Any:
