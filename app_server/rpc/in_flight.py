@@ -155,5 +155,7 @@ def _lane(order: Order, request: Request) -> str | None:
     """Name the lane of a request; None where it keeps no order."""
     if not order.member:
         return order.lane
-    value = request.params.get(order.member) if isinstance(request.params, dict) else None
+    value: object = request.params
+    for name in order.member.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
     return f"{order.lane}:{usual_form(value)}" if isinstance(value, str) else None

@@ -7,6 +7,7 @@ Source: docs/signals.md.
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakValueDictionary
 
 import anyio
@@ -16,7 +17,7 @@ from app_server.signals.acceptance import WAKE_WINDOW_MS, accepted, digest_of
 from app_server.signals.entries import Effects, Entries, run_effects
 from app_server.signals.ledger import Entry, EntryPage, Ledger
 from app_server.signals.notifications import SignalPorts
-from app_server.signals.recipients import Recipients
+from app_server.signals.recipients import Recipient, Recipients
 from app_server.signals.schedule import Schedule
 from app_server.signals.thread_delivery import ThreadDelivery
 from app_server.threads.log.state.thread import ThreadState
@@ -83,7 +84,9 @@ class Signals:
     # What clients ask.
 
     async def deliver(self, params: SignalDeliverParams) -> Outcome:
-        """Accept a signal and take it as far as it goes now; once, however often it is said.
+        """Accept a signal, once, however often it is said; a loaded thread takes it at once.
+
+        Nothing waits for a thread to be loaded: that begins with the effects of the outcome.
 
         Raises:
             NoRecipient, SignalConflict, TooManyWaiting: nothing was accepted.
@@ -99,32 +102,39 @@ class Signals:
                 return Outcome(known)
             recipient = await self._recipients.find(params.target)
             async with self._lock(recipient.thread_id):
-                await self._require_room(recipient.thread_id)
-                now_ms = self._ports.clock.now_ms()
-                wakes_before = await anyio.to_thread.run_sync(
-                    self._ledger.turns_woken_since,
-                    recipient.thread_id,
-                    params.signal.source,
-                    now_ms - WAKE_WINDOW_MS,
-                )
-                item_id = self._ports.clock.new_id()
-                entry = accepted(
-                    params,
-                    recipient,
-                    item_id,
-                    now_ms,
-                    wakes_before,
-                    thread_has_tool=self._has_tool(recipient.thread_id, params.payload_tool),
-                )
-                outcome = Outcome(entry)
-                await self._entries.write([outcome.entry], outcome.effects)
-                await self._delivery.advance(recipient.thread_id, outcome.effects)
+                outcome = await self._accept(params, recipient)
+                must_load = await self._delivery.advance(recipient.thread_id, outcome.effects)
+            if must_load:
+                outcome.effects.append(partial(self._schedule.add, recipient.thread_id))
             try:
                 outcome.entry = await self._entries.find(key) or outcome.entry
             except BaseException:
                 run_effects(outcome.effects)
                 raise
             return outcome
+
+    async def _accept(self, params: SignalDeliverParams, recipient: Recipient) -> Outcome:
+        """Write a new signal down; the caller holds the lock of its thread."""
+        await self._require_room(recipient.thread_id)
+        now_ms = self._ports.clock.now_ms()
+        wakes_before = await anyio.to_thread.run_sync(
+            self._ledger.turns_woken_since,
+            recipient.thread_id,
+            params.signal.source,
+            now_ms - WAKE_WINDOW_MS,
+        )
+        item_id = self._ports.clock.new_id()
+        entry = accepted(
+            params,
+            recipient,
+            item_id,
+            now_ms,
+            wakes_before,
+            thread_has_tool=self._has_tool(recipient.thread_id, params.payload_tool),
+        )
+        outcome = Outcome(entry)
+        await self._entries.write([entry], outcome.effects)
+        return outcome
 
     def _has_tool(self, thread_id: str, name: str | None) -> bool:
         """Whether the model of a loaded thread can call a tool of this name now."""
@@ -224,9 +234,12 @@ class Signals:
 
     async def _work_on(self, thread_id: str) -> None:
         effects: Effects = []
-        async with self._lock(thread_id):
-            await self._delivery.advance(thread_id, effects)
+        lock = self._lock(thread_id)
+        async with lock:
+            must_load = await self._delivery.advance(thread_id, effects)
         run_effects(effects)
+        if must_load:
+            await self._delivery.load(thread_id, lock)
 
     async def _reconcile(self) -> None:
         """Bring the entries of a process that died up to what the logs say."""

@@ -4,6 +4,8 @@ Source: docs/signals.md, "Order", "Stages", "Failures, and what to do".
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import anyio
 from pydantic_core import from_json
@@ -12,7 +14,6 @@ from app_server.config.values import Config, ConfigError
 from app_server.mcp.errors import RequiredServersFailed
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.input.inbox import InboxMessage
-from app_server.sessions.session import ThreadSession
 from app_server.signals.entries import Effects, Entries, run_effects
 from app_server.signals.ledger import Entry
 from app_server.signals.notifications import SignalPorts
@@ -46,18 +47,75 @@ LASTING = (
 
 
 class ThreadDelivery:
-    """Delivers into any thread, for a caller that holds the lock of that thread."""
+    """Delivers into any thread."""
 
     def __init__(self, ports: SignalPorts, entries: Entries, schedule: Schedule) -> None:
         self._ports = ports
         self._entries = entries
         self._schedule = schedule
         self._loading = anyio.CapacityLimiter(MAX_LOADING)
+        self._being_loaded = set[str]()
 
-    async def advance(self, thread_id: str, effects: Effects) -> None:
-        """Let a thread take what it can; one that cannot be had now is scheduled for later."""
+    async def advance(self, thread_id: str, effects: Effects) -> bool:
+        """Let a thread take what it can; returns whether it has to be loaded for the rest.
+
+        The caller holds the lock of the thread. One that cannot be had now is scheduled for later.
+        """
+        must_load = False
+        with self._postponing(thread_id, effects):
+            must_load = await self._advance(thread_id, effects)
+            if not must_load:
+                self._schedule.note_success(thread_id)
+        return must_load
+
+    async def _advance(self, thread_id: str, effects: Effects) -> bool:
+        await self.follow_log(thread_id, effects)
+        ends_ms = await self._entries.expire(thread_id, effects)
+        if ends_ms is not None:
+            self._schedule.add_after(thread_id, (ends_ms - self._ports.clock.now_ms()) / 1000)
+        waiting = self._entries.open.waiting(thread_id)
+        if not waiting:
+            return False
+        session = self._ports.sessions.find(thread_id)
+        if session is None or session.slot.closed or thread_id in self._being_loaded:
+            return True
+        with anyio.CancelScope(shield=True):
+            messages = [_inbox_message(entry) for entry in waiting]
+            reception = await session.inbox.receive(messages)
+            effects.append(reception.begin)
+            await self._entries.follow(session.thread.state, effects)
+        return False
+
+    async def load(self, thread_id: str, lock: anyio.Lock) -> None:
+        """Load a thread and let it take what waits; nothing holds its lock while it is loaded.
+
+        `lock` is that lock. A thread that is being loaded for signals already takes these too.
+        """
+        if thread_id in self._being_loaded:
+            return
+        self._being_loaded.add(thread_id)
+        effects: Effects = []
+        failure: Exception | None = None
+        with self._postponing(thread_id, effects):
+            try:
+                await self._load(thread_id)
+            except LASTING as exc:
+                failure = exc
+            finally:
+                self._being_loaded.discard(thread_id)
+            async with lock:
+                if failure is not None:
+                    await self._entries.fail(thread_id, *failure_of(failure, thread_id), effects)
+                elif await self.advance(thread_id, effects):
+                    # It was unloaded again.
+                    self._schedule.add_retry(thread_id)
+        run_effects(effects)
+
+    @contextmanager
+    def _postponing(self, thread_id: str, effects: Effects) -> Iterator[None]:
+        """Plan the next try where a thread cannot be had now."""
         try:
-            await self._advance(thread_id, effects)
+            yield
         except (SessionClosed, ThreadBusy, OSError) as exc:
             delay_s = self._schedule.add_retry(thread_id)
             logger.info("signals of thread %s wait %g s: %s", thread_id, delay_s, exc)
@@ -69,38 +127,13 @@ class ThreadDelivery:
             # Whoever asked has gone, but a turn may have been accepted.
             run_effects(effects)
             raise
-        else:
-            self._schedule.note_success(thread_id)
 
-    async def _advance(self, thread_id: str, effects: Effects) -> None:
-        await self.follow_log(thread_id, effects)
-        ends_ms = await self._entries.expire(thread_id, effects)
-        if ends_ms is not None:
-            self._schedule.add_after(thread_id, (ends_ms - self._ports.clock.now_ms()) / 1000)
-        waiting = self._entries.open.waiting(thread_id)
-        if not waiting:
-            return
-        try:
-            session = await self._load(thread_id)
-        except LASTING as exc:
-            await self._entries.fail(thread_id, *failure_of(exc, thread_id), effects)
-        else:
-            with anyio.CancelScope(shield=True):
-                messages = [_inbox_message(entry) for entry in waiting]
-                reception = await session.inbox.receive(messages)
-                effects.append(reception.begin)
-                await self._entries.follow(session.thread.state, effects)
-
-    async def _load(self, thread_id: str) -> ThreadSession:
-        session = self._ports.sessions.find(thread_id)
-        if session is not None and not session.slot.closed:
-            return session
+    async def _load(self, thread_id: str) -> None:
         async with self._loading:
             session = await self._ports.sessions.loading.load(thread_id, self._configure)
         if not session.publisher.began:
             session.publisher.status(session.status)
             session.publisher.begin()
-        return session
 
     async def _configure(self, state: ThreadState) -> tuple[Config, Settings]:
         if state.archived:

@@ -36,7 +36,9 @@ class Order:
     lane: str = ""
     """What the lane is for."""
     member: str = ""
-    """The params member whose value tells lanes apart; without one there is a single lane."""
+    """The params member whose value tells lanes apart; without one there is a single lane.
+
+    Dots lead into objects: `signal.source`."""
 
 
 FREE = Order(Access.FREE)
@@ -58,7 +60,8 @@ PROJECTS = Order(Access.EXCLUSIVE, "projects")
 PROJECTS_READ = Order(Access.SHARED, "projects")
 SECTIONS = Order(Access.EXCLUSIVE, "sections")
 SECTIONS_READ = Order(Access.SHARED, "sections")
-SIGNALS = Order(Access.EXCLUSIVE, "signals")
+SIGNAL = Order(Access.EXCLUSIVE, "signals", "signal.source")
+SIGNAL_RECALL = Order(Access.EXCLUSIVE, "signals", "source")
 
 
 class Takes(Enum):

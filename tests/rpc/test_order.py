@@ -66,7 +66,6 @@ async def test_reads_of_one_thread_run_side_by_side_but_not_beside_a_write() -> 
         ("config/value/write", "config/read"),
         ("account/logout", "account/read"),
         ("project/create", "project/list"),
-        ("signal/deliver", "signal/deliver"),
     ],
 )
 async def test_what_there_is_once_is_changed_and_read_in_the_order_of_requests(
@@ -83,6 +82,23 @@ async def test_what_there_is_once_is_changed_and_read_in_the_order_of_requests(
         work.let(1)
         await work.until_started(0, "free", 1, 2)
         work.let(2)
+        assert len(await stream.client_receive(4)) == 4
+
+
+async def test_signals_of_one_source_are_taken_in_the_order_of_requests() -> None:
+    work = Work()
+    async with conversation(work) as (stream, _, _):
+        for number, source in enumerate(("a", "a", "b")):
+            params = {"id": f"p{number}", "signal": {"source": source}}
+            stream.client_send({"id": number, "method": "signal/deliver", "params": params})
+        recall = {"id": "p3", "source": "a"}
+        stream.client_send({"id": 3, "method": "signal/recall", "params": recall})
+        await work.until_started(0, 2)
+        work.let(0)
+        await work.until_started(0, 2, 1)
+        work.let(1)
+        await work.until_started(0, 2, 1, 3)
+        work.let(2, 3)
         assert len(await stream.client_receive(4)) == 4
 
 

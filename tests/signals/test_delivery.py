@@ -148,6 +148,7 @@ async def test_each_state_of_a_recipient_has_its_own_answer(tmp_path: Path) -> N
             for name, thread_id in (("s1", idle), ("s2", active), ("s3", stored))
         ]
         assert states == ["idle", "active", "notLoaded"]
+        await stage(client, "s3", "inHistory")
         assert (await client.call("thread/loaded/list", {}))["data"][-1] == stored
         for thread_id, code, state in (
             (archived, "threadArchived", "archived"),

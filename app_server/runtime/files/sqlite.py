@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from app_server.runtime.files.open_databases import COMPANIONS, note_open
 
@@ -40,7 +40,11 @@ _DAMAGE = {
 }
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+Failure: TypeAlias = sqlite3.Error | UnicodeDecodeError
+"""What a file of SQLite may raise: Python reads names in a damaged schema as UTF-8 too."""
+
+
+def is_damage(error: Failure, path: Path) -> bool:
     """Whether what is in a file is wrong; False when it cannot be used now (locked, full, EIO).
 
     For files whose statements are right: one of an unknown table counts as damage.
@@ -49,7 +53,10 @@ def is_damage(error: sqlite3.Error) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         # Text that is no UTF-8; Python finds that, and gives no code.
-        return isinstance(error, sqlite3.OperationalError)
+        return isinstance(error, sqlite3.OperationalError | UnicodeDecodeError)
+    if code == sqlite3.SQLITE_READONLY:
+        # The system would let us write: a byte in the file says that we must not.
+        return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF in _DAMAGE
 
 
@@ -68,7 +75,7 @@ def check_whole(database: sqlite3.Connection) -> None:
     """
     (problem,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
-        raise damaged(str(problem))
+        raise damaged(" ".join(str(problem).split()))
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -190,8 +197,8 @@ def open_rebuildable(
             return _filled(database, schema, version)
         database.close()
         before_replacing()
-    except sqlite3.Error as exc:
-        if not is_damage(exc) and not _is_obstructed(path):
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
+        if not is_damage(exc, path) and not _is_obstructed(path):
             # Nothing is wrong with what is in it.
             raise
     remove_database(path)
@@ -240,11 +247,11 @@ def as_disk_failures(make: Callable[[int, str], OSError]) -> Iterator[None]:
     """Raise failures of SQLite as those of a disk, made of an errno and a text."""
     try:
         yield
-    except sqlite3.Error as exc:
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
         raise make(errno_of(exc), str(exc)) from exc
 
 
-def errno_of(error: sqlite3.Error) -> int:
+def errno_of(error: Failure) -> int:
     """Return the errno of a disk that is nearest to a failure of SQLite."""
     # The low byte is the kind of failure, the others are details.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF

@@ -64,8 +64,8 @@ def index_failures(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.Error as exc:
-        kind = IndexDamaged if is_damage(exc) else IndexUnusable
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
+        kind = IndexDamaged if is_damage(exc, path) else IndexUnusable
         raise kind(errno_of(exc), str(exc), str(path)) from exc
 
 
