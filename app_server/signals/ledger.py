@@ -4,19 +4,46 @@ A row is written before its sender is answered; from then on the thread's log is
 Source: docs/signals.md, "Ledger".
 """
 
+import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from app_server.runtime.files.sqlite import as_disk_failures, connect, version_of
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
+from app_server.runtime.files.sqlite import (
+    as_disk_failures,
+    check_whole,
+    connect,
+    connect_to_read,
+    damaged,
+    identity,
+    is_damage,
+    is_obstructed,
+    set_aside,
+    version_of,
+)
+from app_server.threads.log.file.locks import short_lock
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.signals.delivery import SignalError, SignalReceipt, SignalStage
 
+logger = logging.getLogger(__name__)
+
 SCHEMA_VERSION = 1
+MAX_VERSION = 1000
+"""Of later servers; a larger one is damage."""
+OPENING_LOCK = "ledger.lock"
+CHECKED_BYTES = 4 * 1024 * 1024
+"""A ledger of up to this size is read whole when it is opened."""
+AGAIN_S = 60.0
+"""A running server sets a ledger aside at most so often."""
 KEEP_MS = 30 * 24 * 3600 * 1000
 """How long a signal that is over is known by its id."""
 MAX_OVER = 200_000
@@ -28,8 +55,29 @@ LOGGED_STAGES: Sequence[SignalStage] = ("inHistory", "seen", "answered")
 """What the log of a thread says better."""
 
 
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
+
 class LedgerFailed(OSError):
     """The ledger cannot be read or written; the text says why."""
+
+
+class LedgerReplaced(LedgerFailed):
+    """The ledger was damaged, and another one has been begun."""
+
+
+def _once_more(method: Callable[Args, Result]) -> Callable[Args, Result]:
+    """Have a call repeated on the new ledger when the one that it met was damaged."""
+
+    @wraps(method)
+    def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
+        try:
+            return method(*args, **kwargs)
+        except LedgerReplaced:
+            return method(*args, **kwargs)
+
+    return call
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +171,52 @@ class Ledger:
             OSError: the file cannot be used, or is of a newer version.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = path
         self._lock = threading.Lock()
+        self._set_aside_at = float("-inf")
         with _failures():
-            self._database = connect(path, synchronous="FULL")
-            version = version_of(self._database)
-            if version == 0:
-                self._database.executescript(_SCHEMA)
-        if version not in (0, SCHEMA_VERSION):
-            self._database.close()
-            raise LedgerFailed(f"the ledger of signals has version {version}")
+            self._open_file()
+
+    def _open_file(self) -> None:
+        # Nobody sets the file aside while somebody else looks what it is.
+        with short_lock(self._path.with_name(OPENING_LOCK)):
+            try:
+                self._database = _opened(self._path)
+            except (sqlite3.Error, UnicodeDecodeError) as exc:
+                if not is_damage(exc, self._path) and not is_obstructed(self._path):
+                    raise
+                self._database = self._set_aside(exc)
+            self._file = identity(self._path)
+
+    def _set_aside(self, damage: Exception) -> sqlite3.Connection:
+        """Begin a new ledger, with the rows of the damaged one that can be read."""
+        self._set_aside_at = time.monotonic()
+        kept = set_aside(self._path)
+        database = _opened(self._path)
+        try:
+            rows = _readable_rows(kept)
+            with database:
+                database.executemany(_PUT, rows)
+        except BaseException:
+            database.close()
+            raise
+        logger.error(
+            "the ledger of signals is damaged (%s); it is kept as %s. %d of its signals could be "
+            "read and go on; others that waited are lost, and those that are repeated are "
+            "delivered again",
+            damage,
+            kept,
+            len(rows),
+        )
+        return database
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._database.close()
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    @_once_more
+    def put(self, entries: Sequence[Entry]) -> None:
         """Insert or replace entries, all or none.
 
         They are on disk afterwards, except for stages that can be read again from a thread's log:
@@ -147,12 +225,12 @@ class Ledger:
         Raises:
             LedgerFailed
         """
-        entries = list(entries)
         is_in_log = all(entry.stage in LOGGED_STAGES for entry in entries)
         with self._open() as database:
             database.execute(f"PRAGMA synchronous = {'NORMAL' if is_in_log else 'FULL'}")
             database.executemany(_PUT, (astuple(entry)[: len(_COLUMNS)] for entry in entries))
 
+    @_once_more
     def find(self, source: str, signal_id: str) -> Entry | None:
         """Return one entry, or None."""
         with self._open() as database:
@@ -161,17 +239,20 @@ class Ledger:
             ).fetchone()
         return None if row is None else _entry(row)
 
+    @_once_more
     def open_entries(self) -> list[Entry]:
         """Return all entries that something may still become of, in their order."""
         with self._open() as database:
             rows = database.execute(f"{_SELECT} WHERE {_OPEN} ORDER BY number").fetchall()
         return [_entry(row) for row in rows]
 
+    @_once_more
     def stages(self) -> dict[str, int]:
         """Count the entries by stage; stages without any are left out."""
         with self._open() as database:
             return dict(database.execute("SELECT stage, count(*) FROM signals GROUP BY stage"))
 
+    @_once_more
     def turns_woken_since(self, thread_id: str, source: str, at_ms: int) -> int:
         """Count the turns of a thread that one source has begun."""
         with self._open() as database:
@@ -182,6 +263,7 @@ class Ledger:
             ).fetchone()
         return int(count)
 
+    @_once_more
     def page(
         self, thread_id: str | None, stage: SignalStage | None, cursor: str | None, limit: int
     ) -> EntryPage:
@@ -207,6 +289,7 @@ class Ledger:
         more = len(rows) > limit
         return EntryPage(entries, _cursor(entries[-1].number) if more else None)
 
+    @_once_more
     def forget_old(self, now_ms: int) -> int:
         """Remove what has been over for long, or is beyond the number kept; return how many."""
         with self._open() as database:
@@ -220,8 +303,72 @@ class Ledger:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, _failures(), self._database:
-            yield self._database
+        with self._lock, _failures():
+            if identity(self._path) != self._file:
+                # Another process has set it aside.
+                self._reopen()
+            try:
+                with self._database:
+                    yield self._database
+            except (sqlite3.Error, UnicodeDecodeError) as exc:
+                if not is_damage(exc, self._path):
+                    raise
+                self._begin_anew(exc)
+                raise LedgerReplaced(f"the ledger of signals was damaged: {exc}") from exc
+
+    def _begin_anew(self, damage: Exception) -> None:
+        if time.monotonic() - self._set_aside_at < AGAIN_S:
+            # Whatever spoils it would spoil the next one too.
+            raise damage
+        with short_lock(self._path.with_name(OPENING_LOCK)):
+            if identity(self._path) == self._file:
+                self._database.close()
+                self._set_aside(damage).close()
+        self._reopen()
+
+    def _reopen(self) -> None:
+        self._database.close()
+        # Until it is open, each call tries again.
+        self._file = (-1, -1)
+        self._open_file()
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open a ledger, or make its tables; a small one is read whole."""
+    database = connect(path, synchronous="FULL")
+    try:
+        version = version_of(database)
+        if version == 0:
+            database.executescript(_SCHEMA)
+        elif not 0 < version <= MAX_VERSION:
+            raise damaged(f"its version is {version}")
+        elif version != SCHEMA_VERSION:
+            raise LedgerFailed(f"the ledger of signals has version {version}")
+        if path.stat().st_size <= CHECKED_BYTES:
+            check_whole(database)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _readable_rows(path: Path) -> list[tuple[Any, ...]]:
+    """Read what can be read of a damaged ledger, from both ends."""
+    check = TypeAdapter(Entry).validate_python
+    found: dict[Any, tuple[Any, ...]] = {}
+    for order in ("ASC", "DESC"):
+        with (
+            suppress(sqlite3.Error, UnicodeDecodeError, OSError),
+            closing(connect_to_read(path)) as database,
+        ):
+            for *values, number in database.execute(f"{_SELECT} ORDER BY number {order}"):
+                row = dict(zip(_COLUMNS, values, strict=True))
+                with suppress(ValueError):
+                    check(row)
+                    if row["item"]:
+                        from_json(row["item"])
+                    found[number] = tuple(values)
+    return [found[number] for number in sorted(found)]
 
 
 def _failures() -> AbstractContextManager[None]:

@@ -198,7 +198,7 @@ def open_rebuildable(
         database.close()
         before_replacing()
     except (sqlite3.Error, UnicodeDecodeError) as exc:
-        if not is_damage(exc, path) and not _is_obstructed(path):
+        if not is_damage(exc, path) and not is_obstructed(path):
             # Nothing is wrong with what is in it.
             raise
     remove_database(path)
@@ -220,7 +220,7 @@ def remove_database(path: Path) -> None:
                 file.unlink()
 
 
-def _is_obstructed(path: Path) -> bool:
+def is_obstructed(path: Path) -> bool:
     """Whether something is in the place of a database, or of a companion, that cannot be opened."""
     for suffix in COMPANIONS:
         file = path.with_name(path.name + suffix)
