@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from app_server.threads.repair.doctor import Check
 
 NAMES = (
-    "threads", "filing", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox", "ports",
-    "clock", "limits",
+    "threads", "filing", "signals", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox",
+    "ports", "clock", "limits",
 )  # fmt: skip
 """Of the checks in `app_server.doctor.catalogue`."""
 
@@ -36,6 +36,7 @@ what is checked:
            newer versions are skipped by the server and kept in the file
   locks    which running process holds which thread, and locks whose process has died
   index    it is whole, of this version, and its rows equal what the logs say
+  history  the index of what was said is whole and of this version
   codex    rollouts of Codex in the same home
   filing   the log of projects and sections can be read and added to; which lines are left out
   disk     something can be written and synced, here and where temporary files go
@@ -76,7 +77,13 @@ def main(arguments: Sequence[str]) -> int:
     from app_server.doctor.catalogue import CHECKS
     from app_server.doctor.machine import Machine
     from app_server.doctor.running import run_checks
-    from app_server.threads.repair.doctor import Check, check_home, is_folder, rebuild_index
+    from app_server.threads.repair.doctor import (
+        Check,
+        check_home,
+        is_folder,
+        rebuild_history,
+        rebuild_index,
+    )
 
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
     home = resolve_home(options.home)
@@ -94,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     checks: list[Check] = []
     if options.rebuild and is_folder(home):
         try:
-            checks.append(rebuild_index(home, _report))
+            checks += [rebuild_index(home, _report), rebuild_history(home, _report)]
         except OSError as exc:
             failed = Check("rebuild", "error", f"{exc.filename or home}: {exc.strerror}")
             failed.todo = check_home(home).todo or "see the other checks"

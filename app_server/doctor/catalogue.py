@@ -14,6 +14,7 @@ from app_server.doctor.modes import check_modes
 from app_server.doctor.ports import check_ports
 from app_server.doctor.running import CheckSpec
 from app_server.doctor.sandbox import check_sandbox
+from app_server.doctor.signals import check_signals
 from app_server.host.sandbox.probe import PROBE_S
 from app_server.threads.repair.doctor import examine
 
@@ -27,6 +28,7 @@ CHECKS: Sequence[CheckSpec] = (
         bound_s=THREADS_S,
     ),
     CheckSpec(name="filing", blocking=check_filing),
+    CheckSpec(name="signals", blocking=check_signals),
     CheckSpec(
         name="disk",
         blocking=check_disk,
@@ -56,4 +58,4 @@ CHECKS: Sequence[CheckSpec] = (
     CheckSpec(name="clock", blocking=check_clock),
     CheckSpec(name="limits", blocking=check_limits),
 )
-"""`threads` gives five: home, logs, locks, index, codex."""
+"""`threads` gives six: home, logs, locks, index, history, codex."""

@@ -43,6 +43,19 @@ SELECT 1 FROM pages WHERE NOT EXISTS
 """
 
 
+def check_rows(database: sqlite3.Connection) -> None:
+    """Look whether all turns are what was written, and all texts are there.
+
+    Raises:
+        sqlite3.DatabaseError: see `is_damage`.
+    """
+    for *values, written in database.execute(f"SELECT key, {TURN_COLUMNS}, sum FROM turns"):
+        if sum_of(values) != written:
+            raise damaged("a turn is not what was written")
+    if database.execute(_PAGES_WITHOUT_TEXT).fetchone() is not None:
+        raise damaged("a page of text is missing")
+
+
 class HistoryIndex(DerivedFile):
     """Which turns, items and texts the logs have; several processes may make it at once."""
 
@@ -55,11 +68,7 @@ class HistoryIndex(DerivedFile):
         super().__init__(path, _SCHEMA, SCHEMA_VERSION, lock=f"{path.name}.lock", autocommit=True)
 
     def _check_rows(self, database: sqlite3.Connection) -> None:
-        for *values, written in database.execute(f"SELECT key, {TURN_COLUMNS}, sum FROM turns"):
-            if sum_of(values) != written:
-                raise damaged("a turn is not what was written")
-        if database.execute(_PAGES_WITHOUT_TEXT).fetchone() is not None:
-            raise damaged("a page of text is missing")
+        check_rows(database)
         if self.is_small():
             # This asks for a connection that may write, and reads all texts once more.
             own = connect(self._path, synchronous="NORMAL", autocommit=True)

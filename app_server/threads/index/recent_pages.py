@@ -50,7 +50,7 @@ class ChangeCounter:
                     f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=0
                 )
             (number,) = self._database.execute("PRAGMA data_version").fetchone()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             self.close()
             return None
         return self._opened, int(number)

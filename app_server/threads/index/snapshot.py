@@ -46,7 +46,7 @@ def read_index(path: Path) -> IndexSnapshot:
                 raise NoIndex(f"it is damaged: {problem}")
             found = database.execute(f"SELECT {COLUMN_NAMES}, open FROM threads").fetchall()
             seen = database.execute(f"SELECT {', '.join(Seen._fields)} FROM seen").fetchall()
-    except sqlite3.Error as exc:
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
         raise NoIndex(f"it cannot be read: {exc}") from exc
     rows = [row_of(values[:-1]) for values in found]
     return IndexSnapshot(

@@ -2,14 +2,19 @@
 
 import os
 import shutil
+import sqlite3
 import stat
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from app_server.runtime.files.sqlite import check_whole, connect_to_read, damaged, version_of
 from app_server.threads.codex.files import find_files
+from app_server.threads.history import index as history
+from app_server.threads.index.derived import IndexReplaced
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rebuild import rebuild, refresh
 from app_server.threads.index.snapshot import NoIndex, read_index
@@ -18,6 +23,8 @@ from app_server.threads.repair.verify import differences, lock_holders
 
 LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 NO_SPACE_BYTES = 16 * 1024 * 1024
+HISTORY_STEP = 50
+"""Threads a transaction."""
 MAX_DETAILS = 50
 """Details of one check that are printed; the others are counted."""
 
@@ -63,7 +70,14 @@ def examine(home: Path, progress: Progress) -> list[Check]:
     if folder.status == "error" and not is_folder(home):
         return [folder]
     logs, checks = _check_logs(home, progress)
-    return [folder, logs, _check_locks(home), _check_index(home, checks), _check_codex(home)]
+    return [
+        folder,
+        logs,
+        _check_locks(home),
+        _check_index(home, checks),
+        _check_history(home),
+        _check_codex(home),
+    ]
 
 
 def check_home(home: Path) -> Check:
@@ -187,6 +201,25 @@ def _check_index(home: Path, logs: dict[str, LogCheck]) -> Check:
     return check
 
 
+def _check_history(home: Path) -> Check:
+    check, path = Check("history", message="the index of what was said"), history_path(home)
+    if not path.exists():
+        check.message = "there is no history yet"
+        return check
+    try:
+        with closing(connect_to_read(path)) as database:
+            version = abs(version_of(database))
+            if version != history.SCHEMA_VERSION:
+                problem = f"it is of version {version}, not {history.SCHEMA_VERSION}"
+                raise damaged(problem)
+            check_whole(database)
+            history.check_rows(database)
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
+        check.status, check.message = "warning", f"it cannot be used: {exc}"
+        check.todo = "nothing: the next start makes it from the logs; or run doctor --rebuild"
+    return check
+
+
 def _check_codex(home: Path) -> Check:
     folder = find_files(home)
     check = Check("codex", message=f"{len(folder.files)} threads of Codex")
@@ -198,6 +231,37 @@ def _check_codex(home: Path) -> Check:
 def index_path(home: Path) -> Path:
     """Return where the index of a home is."""
     return home / "index" / "threads.sqlite3"
+
+
+def history_path(home: Path) -> Path:
+    """Return where the index of what was said is."""
+    return home / "index" / "history.sqlite3"
+
+
+def rebuild_history(home: Path, progress: Progress) -> Check:
+    """Make the index of what was said from the logs if it is damaged or behind.
+
+    Safe beside a running server.
+
+    Raises:
+        OSError: the index cannot be written.
+    """
+    check = Check("rebuild history")
+    index = history.HistoryIndex(history_path(home))
+    try:
+        if not index.is_new:
+            with suppress(IndexReplaced):
+                index.check()
+        was_new, generation = index.is_new, index.generation
+        logs = [(path.stem, path) for path in (home / "threads").rglob("*.jsonl")]
+        for first in range(0, len(logs), HISTORY_STEP):
+            index.catch_up(logs[first : first + HISTORY_STEP])
+            progress(f"{min(first + HISTORY_STEP, len(logs))} histories")
+        index.mark_complete(generation)
+    finally:
+        index.close()
+    check.message = f"{len(logs)} histories, {'all made again' if was_new else 'none was damaged'}"
+    return check
 
 
 def rebuild_index(home: Path, progress: Progress) -> Check:
@@ -215,6 +279,10 @@ def rebuild_index(home: Path, progress: Progress) -> Check:
         def note(count: int) -> None:
             progress(f"{count} threads, {count / (time.monotonic() - began):.0f}/s")
 
+        if not index.is_new:
+            # Row by row, unless the file itself is damaged.
+            with suppress(IndexReplaced):
+                index.check_pages()
         if index.is_new:
             count, left_alone = rebuild(index, home, note), 0
         else:
