@@ -11,16 +11,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app_server.clients.address import UNIX, ServerAddress, check_server_url
+from app_server.clients.address import ServerAddress, check_server_url
 from app_server.clients.token_file import chosen_token_file
 from app_server.config.home import resolve_home
 from app_server.server.running_servers import FoundServer, ServerEntry, servers_of
 
 URL_VARIABLE = "APP_SERVER_URL"
 """Names the server where no option does."""
-
-EVERY_ADDRESS = {"ws://0.0.0.0:": "ws://127.0.0.1:", "ws://[::]:": "ws://[::1]:"}
-"""What a server listens on that other machines reach too, and where it is on this one."""
 
 START_S = 3.0
 """For a server that was started just now to be there, where none is."""
@@ -95,18 +92,10 @@ def choose_server(home: Path, command: str, url_option: str = "") -> ServerAddre
 
 
 def _address(entry: ServerEntry) -> ServerAddress | None:
-    """Return where a server is; its token file too, unless it wants none or did not make it."""
-    for address in entry.addresses:
-        if address.startswith(UNIX):
-            # It wants no token.
-            return ServerAddress(address, None, entry.pid)
-    for address in entry.addresses:
-        if address.startswith("ws://"):
-            for every, here in EVERY_ADDRESS.items():
-                address = address.replace(every, here, 1)
-            token_file = None if entry.token_file is None else Path(entry.token_file)
-            return ServerAddress(address, token_file, entry.pid)
-    return None
+    if (found := entry.for_clients) is None:
+        return None
+    url, token_file = found
+    return ServerAddress(url, None if token_file is None else Path(token_file), entry.pid)
 
 
 def _how_to_start(home: Path, command: str, running: Sequence[FoundServer]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app_server.cli.server_options import add_options, read_guards
-from app_server.config.home import resolve_home
+from app_server.config.home import HOME_VARIABLE, resolve_home
 from app_server.config.reading import parse_override, profile_file
 from app_server.config.values import ConfigError
 from app_server.logs.setup import read_log_settings, set_up_logs
@@ -79,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
+    if options.home is not None:
+        # For those of its MCP servers that name the variable: they look for the server there.
+        os.environ[HOME_VARIABLE] = str(home)
     raise_limit()
     sys.setswitchinterval(SWITCH_S)
     if is_mcp_server:

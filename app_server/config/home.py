@@ -5,10 +5,13 @@ from pathlib import Path
 
 from app_server.runtime.user_paths import expand_user
 
+HOME_VARIABLE = "APP_SERVER_HOME"
+"""Also given to what a server starts, where an option named its home."""
+
 
 def resolve_home(option: str | None) -> Path:
     """Choose the home directory: the option, the environment, or the platform's state folder."""
-    chosen = option or os.environ.get("APP_SERVER_HOME") or os.environ.get("CODEX_HOME")
+    chosen = option or os.environ.get(HOME_VARIABLE) or os.environ.get("CODEX_HOME")
     return expand_user(chosen).absolute() if chosen else default_home()
 
 

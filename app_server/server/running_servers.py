@@ -33,6 +33,9 @@ MAX_FILES = 1024
 MAX_TRIES = 10
 """Of writing the file of a server, where others that start take its draft for one of the dead."""
 
+EVERY_ADDRESS = {"ws://0.0.0.0:": "ws://127.0.0.1:", "ws://[::]:": "ws://[::1]:"}
+"""What a server listens on that other machines reach too, and where it is on this one."""
+
 ENTRIES = re.compile(r".+\.json")
 DRAFTS = re.compile(r"[0-9a-f]{16}\.draft")
 """Names of files; a draft becomes an entry."""
@@ -50,6 +53,23 @@ class ServerEntry:
     """Where clients connect; none for a server that is part of another program."""
     token_file: str | None = None
     """Has the token that clients of `ws://` addresses need."""
+
+    @property
+    def for_clients(self) -> tuple[str, str | None] | None:
+        """Where clients on this machine connect, a Unix socket first, and the token file for it.
+
+        None for a server without an address; no file where none is wanted, or another made it.
+        """
+        for address in self.addresses:
+            if address.startswith("unix://"):
+                # It wants no token.
+                return address, None
+        for address in self.addresses:
+            if address.startswith("ws://"):
+                for every, here in EVERY_ADDRESS.items():
+                    address = address.replace(every, here, 1)
+                return address, self.token_file
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal as signals
 import socket
 import termios
@@ -19,6 +20,7 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.clients.coder.receiver_entry import ENV_VARS
 from app_server.clients.connection import NoAppServer, identify
 from app_server.clients.receiver.agent.environment import URL_VARIABLE
 from tests.support.clients.coder import CODER, environment, read_given, run_coder
@@ -27,7 +29,9 @@ from tests.support.receiver.peer import FakeAppServer, signal
 from tests.support.receiver.processes import (
     EXECUTABLE,
     START_S,
+    clean_environment,
     post,
+    read_url,
     router_process,
     server_process,
     states,
@@ -288,6 +292,90 @@ def test_an_agent_that_is_not_there_is_reported_before_anything_is_started(tmp_p
     assert not (tmp_path / "home").exists()
 
 
+async def test_a_given_server_of_another_make_or_home_is_said_to_need_its_url(
+    tmp_path: Path,
+) -> None:
+    home, other = tmp_path / "home", tmp_path / "other"
+    home.mkdir()
+    other.mkdir()
+    async with (
+        FakeAppServer(tmp_path).listen() as fake,
+        server_process(other) as (stranger_url, _),
+        server_process(home) as (ours, _),
+    ):
+        said = {}
+        for url in (fake.url, stranger_url, ours):
+            words = ("-codex-app-server-url", url)
+            ended = await anyio.to_thread.run_sync(run_coder, environment(tmp_path), *words)
+            assert (ended.returncode, ended.stdout) == (0, "")
+            said[url] = ended.stderr
+    for url in (fake.url, stranger_url):
+        assert said[url] == (
+            f"coder: signals reach the thread if the server at {url} was started with "
+            f"{URL_VARIABLE}={url} in its environment; else they wait for tool results\n"
+        )
+    assert said[ours] == ""
+
+
+def receiver_of(home: Path, router: str, *, through_shell: bool = False) -> None:
+    """Have the threads of a server start a receiver."""
+    words = [str(EXECUTABLE), "receiver", "--router-url", router, "--session", "Texi"]
+    if through_shell:
+        words = ["/bin/sh", "-c", f"{shlex.join(words)}; true"]
+    (home / "config.toml").write_text(
+        f"[mcp_servers.prism]\ncommand = {json.dumps(words[0])}\n"
+        f"args = {json.dumps(words[1:])}\nenv_vars = {json.dumps(list(ENV_VARS))}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "plain",
+        pytest.param("token", marks=pytest.mark.slow),
+        pytest.param("shell", marks=pytest.mark.slow),
+    ],
+)
+async def test_a_signal_reaches_the_thread_of_a_server_that_nobody_told_its_url(
+    tmp_path: Path, how: str
+) -> None:
+    home, folder, token = tmp_path / "home", tmp_path / "work", tmp_path / "token"
+    home.mkdir()
+    folder.mkdir()
+    listen = ["--listen", "ws://127.0.0.1:0"]
+    words = [] if how != "token" else ["-codex-app-server-token-file", str(token)]
+    guard = [] if how != "token" else ["--token-file", str(token)]
+    async with router_process(tmp_path) as (router, _):
+        receiver_of(home, router, through_shell=how == "shell")
+        async with plain_server(home, *listen, *guard) as url:
+            variables = environment(tmp_path, f"thread {folder}")
+            words += ["-cd", str(folder), "-codex-app-server-url", url]
+            async with running(tmp_path, variables, *words) as session:
+                await post(router, signal("s1"))
+                ledger = home / "receiver" / "Texi.sqlite3"
+                await until(lambda: states(ledger) == {"s1": "injected"})
+                assert times_in_log(session.given["thread"]["path"], "s1") == 1
+                os.kill(session.process.pid, signals.SIGTERM)
+                await session.ended()
+
+
+@asynccontextmanager
+async def plain_server(home: Path, *options: str) -> AsyncIterator[str]:
+    """Start a server as a user does, with nothing in its environment; gives its URL."""
+    process = await asyncio.create_subprocess_exec(
+        str(EXECUTABLE),
+        *("--home", str(home), *options),
+        env=clean_environment(),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield await read_url(process)
+    finally:
+        process.terminate()
+        with anyio.CancelScope(shield=True), anyio.fail_after(START_S):
+            await process.wait()
+
+
 @pytest.mark.slow
 async def test_a_signal_reaches_the_thread_of_an_agent_that_was_launched_with_a_bridge(
     tmp_path: Path,
@@ -296,13 +384,7 @@ async def test_a_signal_reaches_the_thread_of_an_agent_that_was_launched_with_a_
     home.mkdir()
     folder.mkdir()
     async with router_process(tmp_path) as (router, _):
-        arguments = ["receiver", "--router-url", router, "--session", "Texi"]
-        (home / "config.toml").write_text(
-            f"[mcp_servers.prism]\ncommand = {json.dumps(str(EXECUTABLE))}\n"
-            f"args = {json.dumps(arguments)}\n"
-            'env_vars = ["PRISM_API_KEY", "PRISM_AGENT_SURFACE", "PRISM_CODEX_APP_SERVER_MODE",'
-            ' "PRISM_CODEX_APP_SERVER_URL", "APP_SERVER_HOME"]\n'
-        )
+        receiver_of(home, router)
         variables = environment(tmp_path, f"thread {folder}")
         with free_ports() as port:
             words = ("-cd", str(folder), "-codex-app-server-port", str(port))

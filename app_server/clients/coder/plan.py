@@ -73,6 +73,17 @@ class Plan:
         kept = {name: value for name, value in parent.items() if name != URL_VARIABLE}
         return kept | self.exported(url)
 
+    @property
+    def what_to_set(self) -> str:
+        """Say what a server that was started elsewhere needs, so that its receivers find it."""
+        wanted = [f"{URL_VARIABLE}={self.url}"]
+        if self.token_file is not None:
+            wanted.append(f"{TOKEN_FILE_VARIABLE}={self.token_file}")
+        return (
+            f"signals reach the thread if the server at {self.url} was started with "
+            f"{' '.join(wanted)} in its environment; else they wait for tool results"
+        )
+
     def describe(self) -> str:
         """Say what would be done, in lines."""
         url = self.url or url_of(self.first_port)
@@ -81,7 +92,10 @@ class Plan:
             lines += ["server: none", *_commands("agent", self.agent_command(None))]
             return "\n".join([*lines, *_variables(self.exported(None))])
         if self.url is not None:
-            lines += [f"server: {self.url}, if it answers as an app-server"]
+            lines += [
+                f"server: {self.url}, if it answers as an app-server",
+                f"  unless it is an app-server of {self.home}: {self.what_to_set}",
+            ]
         else:
             lines += [
                 f"server: ports {self.ports[0]} to {self.ports[-1]} in order; one that answers as "

@@ -17,6 +17,7 @@ from app_server.clients.coder.plan import Plan, url_of
 from app_server.clients.coder.ports import Occupant, is_app_server, who_is_at
 from app_server.host.reaper import Reaper
 from app_server.runtime.files.secret import StoreFailed, lock_held
+from app_server.runtime.standard_streams import print_to_stderr
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ async def session_server(plan: Plan, parent: Mapping[str, str]) -> AsyncIterator
     if plan.url is not None:
         if not await is_app_server(plan.url, plan.token_file):
             raise NoServer(f"no app-server answers at {plan.url}")
+        if await who_is_at(plan.url, plan.home, plan.token_file) is not Occupant.OURS:
+            print_to_stderr(f"coder: {plan.what_to_set}")
         yield plan.url
         return
     async with AsyncExitStack() as session:

@@ -1,6 +1,6 @@
 """Unloading quiet threads: those without subscribers that do nothing.
 
-Source: docs/wire.md, "Threads"; docs/config.md, "Threads and turns".
+Source: docs/wire.md, "Threads"; docs/config.md, "Threads".
 """
 
 from dataclasses import dataclass

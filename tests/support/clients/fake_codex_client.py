@@ -1,13 +1,16 @@
 """What the agent for tests of the launcher (fake_codex.py) asks the server that it is given."""
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 from websockets.asyncio.client import connect
 
 from app_server.clients.connection import identify, open_client
+from app_server.clients.token_file import TOKEN_FILE_VARIABLE
 
 NAME = "fake-codex"
 
@@ -33,7 +36,8 @@ async def _home_of(url: str, token: str | None) -> Any:
 
 
 async def _work(url: str, folder: str, write: Callable[[Any], None]) -> None:
-    async with open_client(url, NAME) as client:
+    file = os.environ.get(TOKEN_FILE_VARIABLE)
+    async with open_client(url, NAME, token_file=None if file is None else Path(file)) as client:
         started = await client.call("thread/start", {"cwd": folder})
         write(started["thread"])
         await anyio.sleep_forever()

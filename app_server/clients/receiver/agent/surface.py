@@ -25,6 +25,7 @@ from app_server.clients.receiver.agent.environment import (
     URL_VARIABLE,
     check_url,
 )
+from app_server.clients.receiver.agent.found_server import found_server
 from app_server.clients.receiver.agent.history import Presence
 from app_server.clients.receiver.agent.item import PENDING_TOOL
 from app_server.clients.receiver.agent.strategies import (
@@ -115,14 +116,13 @@ class CodexSurface:
         """Connect if there is no connection, and find the thread anew; no failure gets out."""
         async with self._changing:
             context = self._context
-            url = None if context is None else await self._url(context)
-            if context is None or url is None:
+            server = None if context is None else await self._server(context)
+            if context is None or server is None:
                 return
             try:
                 with anyio.fail_after(CONNECT_S):
                     if not self.is_connected:
-                        token_file = chosen_token_file(None, context.environ)
-                        self._link = await self._connect(url, token_file)
+                        self._link = await self._connect(server.url, server.token_file)
                     assert self._link is not None
                     named = context.environ.get(THREAD_VARIABLE) or None
                     self._recipient = await self._link.find(named, context.cwd)
@@ -179,7 +179,7 @@ class CodexSurface:
         if link is not None:
             await link.aclose()
 
-    async def _url(self, context: SurfaceContext) -> str | None:
+    async def _server(self, context: SurfaceContext) -> ServerAddress | None:
         """Return where the server is; None: nowhere, or it is not to be used."""
         environ = context.environ
         if environ.get(SURFACE_VARIABLE, SURFACE) != SURFACE:
@@ -190,15 +190,21 @@ class CodexSurface:
             return None
         if mode == "off":
             return None
+        token_file = chosen_token_file(None, environ)
         if url := environ.get(URL_VARIABLE):
             try:
-                return check_url(url)
+                return ServerAddress(check_url(url), token_file)
             except ValueError as exc:
                 self._log_reason(f"{URL_VARIABLE}: {exc}")
                 return None
-        path = context.home / "app-server.sock"
-        found = await anyio.to_thread.run_sync(path.is_socket)
-        return f"unix://{path}" if found else None
+        try:
+            found = await anyio.to_thread.run_sync(found_server, context.home, token_file)
+        except OSError as exc:
+            self._log_reason(f"the running servers cannot be read: {exc.strerror}")
+            return None
+        if found is None:
+            self._log_reason(f"{URL_VARIABLE} is not set, and no server started this receiver")
+        return found
 
     def _log_reason(self, why: str) -> None:
         """Log why signals wait for tool results, once for each reason in a row."""
