@@ -35,7 +35,8 @@ MENUS: Sequence[tuple[str, Sequence[str]]] = (
     ("/permissions", ("Update Model Permissions", "Read Only (current)")),
     ("/skills", ("Choose an action", "Enable/Disable Skills")),
     ("/hooks", ("Lifecycle hooks", "PreToolUse")),
-    ("/experimental", ("Experimental features",)),
+    ("/experimental", ("Experimental features", "Network proxy")),
+    ("/import", ("No compatible setup was found to import",)),
 )
 """What opens a menu, and what is in it."""
 

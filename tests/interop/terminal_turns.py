@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import anyio
 from app_server.clients.demo.process import start_server
 from tests.interop.screen import READY, SCREEN_S, TYPING_S, Terminal, terminal
 from tests.long.real_servers import Report
-from tests.support.harness import write_config
+from tests.support.harness import stdio_server, write_config
 from tests.support.model import ScriptedModel, calls, says
+from tests.support.paths import MCP_PEER
 
 SLEEP = "sleep 3600.25"
+TURNS = 4
 CONFIRM = "Press enter to confirm or esc to cancel"
 IMPLEMENT = "Implement this plan?"
 PLAN = "<proposed_plan>\n# Steps\n\n- say goodbye\n</proposed_plan>"
@@ -126,6 +129,49 @@ async def check_turns(codex: str, work: Path, report: Report) -> None:
                     outside.unlink(missing_ok=True)
             with terminal(codex, server.url, client, distrusted) as screen:
                 await _in_distrusted(screen, distrusted, report)
+
+
+async def check_servers(codex: str, work: Path, report: Report) -> None:
+    """Count MCP servers after each turn: the client starts a thread for each title, without any."""
+    home, client, folder = work / "home", work / "client", work / "folder"
+    client.mkdir()
+    _repository(folder)
+    config = f'[projects."{folder}"]\ntrust_level = "trusted"\n{stdio_server("raw")}'
+    async with ScriptedModel().serve() as model:
+        model.choose = chooser(work)
+        write_config(home, model.url, config)
+        async with start_server(home) as server:
+            with (
+                report.check(f"{TURNS} turns: one process of one MCP server"),
+                terminal(codex, server.url, client, folder) as screen,
+            ):
+                counts = []
+                for number in range(TURNS):
+                    await screen.say(f"turn {number}")
+                    await screen.shows(f"You said: turn {number}")
+                    # The thread for a title comes with the turn, and asks the model too.
+                    asked = 2 * (number + 1)
+                    await until(partial(_has_asked, model, asked), "the title was not asked for")
+                    counts.append(_running(MCP_PEER, folder))
+                await screen.quit()
+                assert counts == [1] * TURNS, counts
+
+
+def _has_asked(model: ScriptedModel, count: int) -> bool:
+    return len(model.requests) >= count
+
+
+def _running(program: Path, folder: Path) -> int:
+    """Count processes that run a program in a folder."""
+    count = 0
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+            if str(program).encode() in words.split(b"\0"):
+                count += Path(entry, "cwd").readlink() == folder
+        except OSError:
+            continue
+    return count
 
 
 async def _in_trusted(screen: Terminal, folder: Path, outside: Path, report: Report) -> None:
