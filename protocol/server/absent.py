@@ -8,6 +8,7 @@ from typing import Literal
 from typing_extensions import TypeAliasType
 
 from protocol.model import OpenEnum, WireModel
+from protocol.thread_ids import ThreadIdParam
 
 
 class BedrockCheckGovCloudRequirementsParams(WireModel):
@@ -113,7 +114,7 @@ class ThreadRealtimeListVoicesResponse(WireModel):
 class ThreadRealtimeStopParams(WireModel):
     """End the voice session of a thread."""
 
-    thread_id: str
+    thread_id: ThreadIdParam
 
 
 class ThreadRealtimeStopResponse(WireModel):

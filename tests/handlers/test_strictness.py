@@ -117,7 +117,15 @@ async def test_params_may_be_left_out_only_where_the_contract_says_so(form: Any)
 @pytest.mark.parametrize("params", [{"more": 1}, [], [1], "x", 5, True])
 async def test_methods_without_params_take_none(params: Any) -> None:
     methods = [method for method, spec in METHODS.items() if spec.takes is Takes.NOTHING]
-    assert methods == ["account/logout", "config/mcpServer/reload", "configRequirements/read"]
+    assert methods == [
+        "account/logout",
+        "config/mcpServer/reload",
+        "configRequirements/read",
+        "externalAgentConfig/import/readHistories",
+        "memory/reset",
+        "remoteControl/status/read",
+        "windowsSandbox/readiness",
+    ]
     for method in methods:
         refused = (await answer(method, params))["error"]
         assert (refused["code"], refused["data"]["code"]) == (-32602, "invalidParams")
