@@ -107,7 +107,7 @@ class AppsPolicy:
         return (
             managed.mode
             or _tool_choice(app, connector, tool).mode
-            or app.link_modes.get(tool.link_id or "")
+            or (app.link_modes.get(tool.link_id or "") if app.link_modes else None)
             or app.mode
             or self._default.mode
             or "auto"
@@ -226,6 +226,8 @@ def _plugin_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tool_choice(app: AppChoice, connector: Connector, tool: AppTool) -> ToolChoice:
+    if not app.tools:
+        return _NO_TOOL
     by_name = app.tools.get(tool.name)
     if by_name is not None:
         return by_name

@@ -8,17 +8,13 @@ Source: docs/mcp.md, "Connections".
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 
 import anyio
 import anyio.abc
 
 from app_server.logs.context import THREAD, start_apart
-from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
-from app_server.mcp.loading import ServeConnection
 from app_server.mcp.peer import ConnectionOwner, Peer
-from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, TransportClosed
 from app_server.runtime.loader import LoadFailed
@@ -33,46 +29,28 @@ Connect = Callable[[ConnectionOwner], Awaitable[None]]
 """Holds one connection from start to end."""
 
 
-async def serving_on_demand(load_sdk: Callable[[], Awaitable[ServeConnection]]) -> ServeConnection:
-    """Return what serves servers whose listing is known; `load_sdk` loads what connects to them."""
-    return partial(_serve_on_demand, load_sdk)
-
-
-async def _serve_on_demand(
-    load_sdk: Callable[[], Awaitable[ServeConnection]],
-    config: ServerConfig,
-    cwd: str,
-    owner: ConnectionOwner,
-    processes: Processes,
-) -> None:
-    assert config.known is not None
-
-    async def connect(connection: ConnectionOwner) -> None:
-        serve = await load_sdk()
-        await serve(config, cwd, connection, processes)
-
-    async with anyio.create_task_group() as tasks:
-        peer = OnDemandPeer(tasks, connect, owner)
-        owner.ready(peer, config.known)
-        try:
-            await owner.stop.wait()
-        finally:
-            peer.close()
-        tasks.cancel_scope.cancel()
-
-
 class OnDemandPeer:
-    """A Peer with a connection while there is something to ask; `tasks` owns it."""
+    """A Peer with a connection while there is something to ask; `tasks` owns it.
+
+    Without one it takes no task: a thread may have hundreds of such servers, and calls few.
+    """
 
     def __init__(
         self,
         tasks: anyio.abc.TaskGroup,
         connect: Connect,
         owner: ConnectionOwner,
+        ended: Callable[[], None],
         idle_s: float = IDLE_S,
     ) -> None:
-        """Connect nowhere yet; the server's questions go to `owner`."""
+        """Connect nowhere yet; the server's questions go to `owner`.
+
+        `ended` is called once, after `close`, when no connection is left.
+        """
         self.closed = anyio.Event()
+        self._ended: Callable[[], None] | None = ended
+        self._held = 0
+        self._scopes: set[anyio.CancelScope] = set()
         self._tasks = tasks
         self._connect = connect
         self._owner: ConnectionOwner | None = owner
@@ -80,9 +58,20 @@ class OnDemandPeer:
         self._connection: _Connection | None = None
 
     def close(self) -> None:
-        """Connect no more, and forget for whom: the owner knows this peer, and lists its tools."""
+        """End the connection and make no other one.
+
+        Whom it was for is forgotten: the owner knows this peer, and lists its tools.
+        """
         self.closed.set()
         self._owner = None
+        for scope in self._scopes:
+            scope.cancel()
+        self._note_end()
+
+    def _note_end(self) -> None:
+        if self.closed.is_set() and not self._held and self._ended is not None:
+            ended, self._ended = self._ended, None
+            ended()
 
     async def request(
         self,
@@ -108,6 +97,7 @@ class OnDemandPeer:
             if self._owner is None:
                 raise TransportClosed
             connection = self._connection = _Connection(self._owner)
+            self._held += 1
             start_apart(self._tasks, self._hold, connection, thread_id=THREAD.get())
         with connection.use():
             await connection.settled.wait()
@@ -116,6 +106,21 @@ class OnDemandPeer:
             yield connection.peer
 
     async def _hold(self, connection: "_Connection") -> None:
+        try:
+            with anyio.CancelScope() as scope:
+                self._scopes.add(scope)
+                if self.closed.is_set():
+                    scope.cancel()
+                try:
+                    await self._hold_once(connection)
+                finally:
+                    self._scopes.discard(scope)
+        finally:
+            connection.failed(StartupFailed("the connection was closed"))
+            self._held -= 1
+            self._note_end()
+
+    async def _hold_once(self, connection: "_Connection") -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.stop_when_idle, self._idle_s)
             try:

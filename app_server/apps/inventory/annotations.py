@@ -76,17 +76,22 @@ def without_account(tool: JsonObject) -> JsonObject:
 
 def with_reviewer_context(tool: JsonObject) -> JsonObject:
     """Move the account's e-mail to where a reviewer looks for it, and nowhere else."""
-    moved = without_account(tool)
-    email = email_of(meta_of(tool))
+    meta = tool.get("_meta")
+    if not isinstance(meta, dict):
+        return tool
+    envelope = meta.get(ENVELOPE)
+    if APPROVAL_CONTEXT not in meta and not (isinstance(envelope, dict) and _EMAIL in envelope):
+        return tool
+    moved, email = without_account(tool), email_of(meta)
     if email is None:
         return moved
     context = {APPROVAL_CONTEXT: {"connectedAccountEmail": email}}
     return {**moved, "_meta": meta_of(moved) | context}
 
 
-def is_synthetic(envelope: JsonObject) -> bool:
+def is_synthetic(meta: JsonObject) -> bool:
     """Whether a tool exists only to let the user link its connector."""
-    return envelope.get("synthetic_link") is True
+    return _object(meta.get(ENVELOPE)).get("synthetic_link") is True
 
 
 def action_name_of(envelope: JsonObject) -> str | None:

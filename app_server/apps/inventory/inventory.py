@@ -26,19 +26,42 @@ class AppTool:
     """As upstream has it, spaces around it included."""
     definition: JsonObject = field(repr=False)
     """The tool as it may be listed, under its upstream name and title."""
-    envelope: JsonObject = field(repr=False)
-    """What goes back to the endpoint with each call."""
     synthetic: bool
     """Whether it exists only to let the user link the connector."""
-    link_id: str | None
-    """The user's link to the app."""
-    action_name: str | None
-    """The tool's name within the app."""
-    resources: tuple[str, ...]
-    """URIs that the connector's route may read for it, that of its user interface first."""
-    file_params: tuple[str, ...]
-    """Arguments that carry files."""
-    visible_to_model: bool
+
+    @property
+    def envelope(self) -> JsonObject:
+        """What goes back to the endpoint with each call."""
+        return annotations.envelope_of(self._meta)
+
+    @property
+    def link_id(self) -> str | None:
+        """The user's link to the app."""
+        return annotations.text_at(self._meta, "link_id")
+
+    @property
+    def action_name(self) -> str | None:
+        """The tool's name within the app."""
+        return annotations.action_name_of(self.envelope)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """URIs that the connector's route may read for it, that of its user interface first."""
+        return annotations.resources_of(self._meta)
+
+    @property
+    def file_params(self) -> tuple[str, ...]:
+        """Arguments that carry files."""
+        return annotations.file_params_of(self._meta)
+
+    @property
+    def visible_to_model(self) -> bool:
+        """Whether the model may see it."""
+        return annotations.is_visible_to_model(self._meta)
+
+    @property
+    def _meta(self) -> JsonObject:
+        return annotations.meta_of(self.definition)
 
     @property
     def title(self) -> str | None:
@@ -90,7 +113,8 @@ def build_inventory(raw_tools: Sequence[JsonObject]) -> Inventory:
     origins: dict[str, Origin] = {}
     tools: dict[str, dict[str, AppTool]] = {}
     for raw in raw_tools:
-        origin = annotations.origin_of(annotations.meta_of(raw))
+        meta = annotations.meta_of(raw)
+        origin = annotations.origin_of(meta)
         name = raw.get("name")
         if origin is None or not isinstance(name, str) or not name.strip():
             continue
@@ -101,25 +125,10 @@ def build_inventory(raw_tools: Sequence[JsonObject]) -> Inventory:
             origins[origin.id] = origin
         of_connector = tools.setdefault(origin.id, {})
         if name not in of_connector:
-            of_connector[name] = _app_tool(name, raw)
+            definition = annotations.with_reviewer_context(raw)
+            of_connector[name] = AppTool(name, definition, annotations.is_synthetic(meta))
     connectors = tuple(
         Connector(id_, origins[id_].name, origins[id_].description, tuple(tools[id_].values()))
         for id_ in sorted(origins)
     )
     return Inventory(connectors, tuple(raw_tools))
-
-
-def _app_tool(name: str, raw: JsonObject) -> AppTool:
-    meta = annotations.meta_of(raw)
-    envelope = annotations.envelope_of(meta)
-    return AppTool(
-        name=name,
-        definition=annotations.with_reviewer_context(raw),
-        envelope=envelope,
-        synthetic=annotations.is_synthetic(envelope),
-        link_id=annotations.text_at(meta, "link_id"),
-        action_name=annotations.action_name_of(envelope),
-        resources=annotations.resources_of(meta),
-        file_params=annotations.file_params_of(meta),
-        visible_to_model=annotations.is_visible_to_model(meta),
-    )

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from app_server.apps.inventory.inventory import AppTool, Connector, Inventory
@@ -34,8 +35,7 @@ class Route:
     """By the name under which the server lists them, in the order of the endpoint."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     """A name that would be natural, and what tells its bearer from all others."""
 
     base: str
@@ -79,7 +79,12 @@ def _server(connector: Connector) -> _Wanted:
 
 
 def _tool_names(connector: Connector, identity: str) -> Mapping[str, AppTool]:
-    bases = [_tool_base(connector, tool.name) for tool in connector.tools]
+    begins = [
+        _sanitize(name)
+        for name in (connector.name, connector.id)
+        if re.search(r"[A-Za-z0-9]", name)
+    ]
+    bases = [_tool_base(begins, tool.name) for tool in connector.tools]
     wanted = [
         _Wanted(base, f"{identity}\0{base}\0{tool.name}")
         for base, tool in zip(bases, connector.tools, strict=True)
@@ -87,12 +92,10 @@ def _tool_names(connector: Connector, identity: str) -> Mapping[str, AppTool]:
     return dict(zip(_allocate(wanted), connector.tools, strict=True))
 
 
-def _tool_base(connector: Connector, name: str) -> str:
+def _tool_base(begins: Sequence[str], name: str) -> str:
     whole = _sanitize(name)
-    for begins in (connector.name, connector.id):
-        if not re.search(r"[A-Za-z0-9]", begins):
-            continue
-        rest = whole.removeprefix(_sanitize(begins))
+    for begin in begins:
+        rest = whole.removeprefix(begin)
         if rest and rest != whole:
             return rest
     return whole

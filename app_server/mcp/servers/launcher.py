@@ -47,7 +47,7 @@ class Launcher:
         """End the connections of these servers and of retired ones; then `run` returns."""
         self._stopping.set()
         for server in (*servers, *self.retired):
-            server.stop.set()
+            server.end()
             server.cancel_start()
         for server in servers:
             server.leave()
@@ -59,7 +59,11 @@ class Launcher:
 
     def launch(self, server: McpServer) -> None:
         """Start a server, unless nothing runs now or it may not be started; never waits."""
-        if self._tasks is not None and server.startable:
+        if self._tasks is None or not server.startable:
+            return
+        if server.config.known is not None:
+            server.serve_on_demand(self._tasks, load_sdk, self.cwd)
+        else:
             start_apart(self._tasks, self._run, server, thread_id=THREAD.get())
 
     def launch_soon(self, servers: Sequence[McpServer]) -> None:
@@ -97,7 +101,7 @@ class Launcher:
         server.leave()
         server.cancel_start()
         if not server.is_in_use:
-            server.stop.set()
+            server.end()
         elif self._tasks is not None:
             self.retired.add(server)
             start_apart(self._tasks, self._end_retired, server, thread_id=THREAD.get())

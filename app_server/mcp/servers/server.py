@@ -9,10 +9,10 @@ Source: docs/mcp.md, "Connections".
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
+import anyio.abc
 
 from app_server.mcp.catalog.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
 from app_server.mcp.catalog.reconcile import Ingredients, ingredients
@@ -31,8 +31,8 @@ from app_server.mcp.errors import (
     text_for_people,
 )
 from app_server.mcp.loading import ServeConnection
-from app_server.mcp.on_demand import serving_on_demand
-from app_server.mcp.peer import Peer
+from app_server.mcp.on_demand import OnDemandPeer
+from app_server.mcp.peer import ConnectionOwner, Peer
 from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
@@ -93,6 +93,8 @@ class McpServer:
         """Whether a turn has given the start its grace."""
         self._notify = notify
         self._peer: Peer | None = None
+        self._on_demand: OnDemandPeer | None = None
+        """The same, if connections are made when they are wanted."""
         self._made_of: Ingredients | None = None
         self._calls = 0
         self._call_ended = anyio.Event()
@@ -111,25 +113,56 @@ class McpServer:
         """Start the server and hold its connection until it ends or is stopped."""
         if self.settled.is_set():
             return
+        self._begin(cwd)
+        try:
+            if not self.settled.is_set():
+                with self._running:
+                    await self._connect(load_sdk, cwd)
+        finally:
+            self._note_end()
+
+    def serve_on_demand(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        load_sdk: Callable[[], Awaitable[ServeConnection]],
+        cwd: str,
+    ) -> None:
+        """Be ready at once, as its listing is known; what it is asked makes connections in `tasks`.
+
+        `end` ends them.
+        """
+        config = self.config
+        assert config.known is not None
+        if self.settled.is_set():
+            return
+        processes = self._processes
+
+        async def connect(connection: ConnectionOwner) -> None:
+            serve = await load_sdk()
+            await serve(config, cwd, connection, processes)
+
+        self._begin(cwd)
+        if self.settled.is_set():
+            self._note_end()
+            return
+        self._on_demand = OnDemandPeer(tasks, connect, self, self._note_end)
+        self.ready(self._on_demand, config.known)
+
+    def _begin(self, cwd: str) -> None:
         self._status = "starting"
         self._made_of = ingredients(self.config, cwd)
         self._notify(self.config.name, "starting", None)
         self._is_running = True
-        try:
-            with self._running:
-                await self._connect(load_sdk, cwd)
-        finally:
-            self._is_running = False
-            self._let_go()
-
-    async def _connect(self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str) -> None:
         if VALID_NAME.fullmatch(self.config.name) is None:
             pattern = f"^{VALID_NAME.pattern}$"
             reason = f"Invalid MCP server name '{self.config.name}': must match pattern {pattern}"
             self.failed(StartupFailed(reason))
-            return
-        if self.config.known is not None:
-            load_sdk = partial(serving_on_demand, load_sdk)
+
+    def _note_end(self) -> None:
+        self._is_running = False
+        self._let_go()
+
+    async def _connect(self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str) -> None:
         for wait_s in (*RETRY_WAITS_S, None):
             self._may_retry = wait_s is not None
             await self._connect_once(load_sdk, cwd)
@@ -271,7 +304,13 @@ class McpServer:
             while self._calls:
                 self._call_ended = anyio.Event()
                 await self._call_ended.wait()
+        self.end()
+
+    def end(self) -> None:
+        """Begin to end the connection, whatever runs on it."""
         self.stop.set()
+        if self._on_demand is not None:
+            self._on_demand.close()
 
     @asynccontextmanager
     async def lease(self) -> AsyncIterator[Peer]:

@@ -43,7 +43,7 @@ class Listing:
         named = _by_name(tools)
         parameters = {n: tool_parameters(tool.get("inputSchema")) for n, tool in named.items()}
         sizes = {
-            name: json_bytes(described(tool)) + json_bytes(parameters[name])
+            name: json_bytes([described(tool), parameters[name]]) - len("[,]")
             for name, tool in named.items()
         }
         return replace(self, tools=named, tools_meta=meta, sizes=sizes, parameters=parameters)

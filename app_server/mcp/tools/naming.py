@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_LENGTH = 128
 """Characters of namespace, name and the two between them."""
@@ -20,16 +20,14 @@ _HASH_LENGTH = 13
 """An underscore and twelve hexadecimal digits."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RawName:
+class RawName(NamedTuple):
     """A tool as its server calls it."""
 
     server: str
     tool: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class VisibleName:
+class VisibleName(NamedTuple):
     """A tool as the model calls it."""
 
     namespace: str

@@ -199,9 +199,7 @@ def _named(listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
             listing.parameters.get(raw.tool),
             listing.sizes.get(raw.tool),
         )
-        for raw, (config, listing, definition) in sorted(
-            shown.items(), key=lambda entry: (entry[0].server, entry[0].tool)
-        )
+        for raw, (config, listing, definition) in sorted(shown.items(), key=_raw_name)
     ]
     instructions = {
         names[raw].namespace: listing.instructions
@@ -209,6 +207,10 @@ def _named(listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
         if listing.instructions
     }
     return ToolTable(tools, instructions)
+
+
+def _raw_name(entry: tuple[RawName, object]) -> RawName:
+    return entry[0]
 
 
 def _membership(plugins: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from app_server.mcp.on_demand import OnDemandPeer
 from app_server.mcp.peer import ConnectionOwner
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
+from app_server.mcp_wire.errors import TransportClosed
 from protocol.model import JsonObject
 from tests.support.apps.files.peer import FolderEnvironment
 from tests.support.apps.peer import connect, listed, serve_tools
@@ -212,6 +213,49 @@ class Line:
         return {"method": method}
 
 
+def nothing() -> None:
+    """Take the end of a peer."""
+
+
+async def test_a_peer_that_is_closed_ends_its_connection_and_says_so_once() -> None:
+    steps: list[str] = []
+
+    async def connect_(connection: ConnectionOwner) -> None:
+        connection.ready(Line(), Listing())
+        try:
+            await anyio.sleep_forever()
+        finally:
+            steps.append("disconnected")
+
+    begun = anyio.Event()
+
+    async def never(connection: ConnectionOwner) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        idle = OnDemandPeer(tasks, connect_, Owner(), lambda: steps.append("idle ended"))
+        for _ in range(2):
+            idle.close()
+        with pytest.raises(TransportClosed):
+            await idle.request("ping", {})
+        used = OnDemandPeer(tasks, connect_, Owner(), lambda: steps.append("ended"))
+        await used.request("ping", {})
+        used.close()
+        assert steps == ["idle ended"]
+        early = OnDemandPeer(tasks, never, Owner(), lambda: steps.append("early ended"))
+
+        async def ask() -> None:
+            with pytest.raises(ClientUnavailable):
+                await early.request("ping", {})
+
+        tasks.start_soon(ask)
+        with anyio.fail_after(WAIT_S):
+            await begun.wait()
+        early.close()
+    assert sorted(steps[1:]) == ["disconnected", "early ended", "ended"]
+
+
 async def test_a_connection_ends_when_nobody_uses_it_and_comes_back() -> None:
     steps: list[str] = []
     ended = anyio.Event()
@@ -227,7 +271,7 @@ async def test_a_connection_ends_when_nobody_uses_it_and_comes_back() -> None:
         ended.set()
 
     async with anyio.create_task_group() as tasks:
-        peer = OnDemandPeer(tasks, connect_, owner, idle_s=0.0)
+        peer = OnDemandPeer(tasks, connect_, owner, nothing, idle_s=0.0)
         for _ in range(2):
             ended = anyio.Event()
             assert await peer.request("ping", {}) == {"method": "ping"}
@@ -255,7 +299,7 @@ async def test_a_connection_that_breaks_fails_its_requests_and_no_later_ones(
         await connection.stop.wait()
 
     async with anyio.create_task_group() as tasks:
-        peer = OnDemandPeer(tasks, connect_, Owner())
+        peer = OnDemandPeer(tasks, connect_, Owner(), nothing)
         for reason in ("the connection broke", "no"):
             with pytest.raises(ClientUnavailable, match=reason):
                 await peer.request("ping", {})
@@ -279,13 +323,10 @@ async def test_a_server_that_was_replaced_is_freed_without_the_garbage_collector
     gc.disable()
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.run, load_sdk, "/")
-            await server.settled.wait()
+            server.serve_on_demand(tasks, load_sdk, "/")
             assert server.status == "connected"
-            server.stop.set()
+            server.end()
         del server
-        # What is left of the task that ran it goes in the next turn of the event loop.
-        await anyio.lowlevel.checkpoint()
         assert freed() is None
     finally:
         gc.enable()
