@@ -41,6 +41,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -278,6 +279,9 @@ class Planter:
         self._items = {item.nodeid: item for item in session.items}
         assert self._imports is not None
         self._imports.stop()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", coverage.exceptions.CoverageWarning)
+            self._imports.get_data()
         self._functions = functions_of({error.file for error in self._errors})
         self._learn()
         _print(f"{len(self._seconds)} tests in {sum(self._seconds.values()):.0f} s")
@@ -320,8 +324,11 @@ class Planter:
             run_tests([item])
             seconds[item.nodeid] = time.monotonic() - began
             item.config.pluginmanager.unregister(reporter)
-        watch.stop()
-        watch.save()
+        with warnings.catch_warnings():
+            # Perhaps no test runs any of the lines.
+            warnings.simplefilter("ignore", coverage.exceptions.CoverageWarning)
+            watch.stop()
+            watch.save()
         (folder / "seconds").write_text(json.dumps(seconds))
         (folder / "failed").write_text(json.dumps(sorted(failed)))
 
@@ -436,7 +443,8 @@ class Planter:
         self.percent = 100 * caught / max(len(outcomes), 1)
         _print(
             f"{self._options.room}: {caught} of {len(outcomes)} errors caught"
-            f" ({self.percent:.1f} %), {outcomes.count(HUNG)} of them as a test hung; seed {self._options.seed}"
+            f" ({self.percent:.1f} %), {outcomes.count(HUNG)} of them as a test hung;"
+            f" seed {self._options.seed}"
         )
 
 

@@ -140,7 +140,7 @@ def _of_statement(node: ast.stmt, in_function: bool) -> Iterator[PlantedError]:
         case ast.Assign(targets=targets):
             if not any(isinstance(target, ast.Name | ast.Tuple) for target in targets):
                 yield PlantedError(node, "statement", lines, in_function)
-            if any(A_WAIT.fullmatch(_words(target)) for target in targets):
+            if all(A_WAIT.fullmatch(name) for name in _words(targets[0]).strip("()").split(", ")):
                 return
         case ast.AnnAssign(target=target, value=value):
             if not A_WAIT.fullmatch(_words(target)):
@@ -158,8 +158,8 @@ def _of_statement(node: ast.stmt, in_function: bool) -> Iterator[PlantedError]:
                     yield from _within(child.body, in_function)
                 case ast.match_case():
                     head = range(child.pattern.lineno, child.body[0].lineno + 1)
-                    if child.guard is not None:
-                        yield from _of_condition(child.guard, head, in_function)
+                    if (guard := child.guard) is not None:
+                        yield from _of_condition(guard, head, in_function)
                     yield from _within(child.body, in_function)
                 case ast.expr() if child is getattr(node, "test", None):
                     yield from _of_condition(child, lines, in_function)

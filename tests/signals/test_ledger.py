@@ -530,9 +530,7 @@ class Connections:
 def test_receipts_go_to_the_thread_and_to_who_delivered_last_until_the_signal_is_over() -> None:
     hub = Connections()
     notifier = SignalNotifier(cast(Hub, hub))
-    first, seen, over = (
-        entry(stage=stage).receipt() for stage in ("accepted", "seen", "answered")
-    )
+    first, seen, over = (entry(stage=stage).receipt() for stage in ("accepted", "seen", "answered"))
     notifier.announce(first)
     notifier.came_from(first, cast(Any, 1))
     notifier.came_from(first, cast(Any, 2))
