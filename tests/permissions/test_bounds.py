@@ -1,7 +1,6 @@
 """Rules, profiles and scripts at their bounds, and words at their edges."""
 
 import errno
-import os
 from pathlib import Path
 
 import pytest

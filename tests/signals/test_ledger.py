@@ -2,11 +2,13 @@
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from app_server.rpc.hub.hub import Hub
@@ -28,6 +30,7 @@ from protocol.log.rollout import (
     TurnStarted,
 )
 from protocol.signals.delivery import SignalDeliverParams, SignalError, SignalReceipt
+from tests.support.harness import WAIT_S
 from tests.support.threads.stores import created, raw
 
 NOW_MS = 1_700_000_000_000
@@ -555,3 +558,70 @@ def test_receipts_go_to_the_thread_and_to_who_delivered_last_until_the_signal_is
 def test_a_refusal_says_why_nobody_takes_a_signal() -> None:
     refusal = NoRecipient("code", "archived", "text")
     assert (str(refusal), refusal.code, refusal.state) == ("text", "code", "archived")
+
+
+# Writes that come together.
+
+
+@dataclass
+class Disk:
+    """A ledger that takes what it is given when the test lets it, after some refusals."""
+
+    refusals: int = 0
+    taken: list[list[str]] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def put(self, entries: list[Entry]) -> None:
+        assert self.go_on.wait(WAIT_S)
+        names = [each.id for each in entries]
+        self.taken.append(names)
+        if self.refusals:
+            self.refusals -= 1
+            raise LedgerFailed(f"no room for {''.join(names)}")
+
+
+async def written(disk: Disk, *groups: str) -> list[str | None]:
+    """Write entries at the same time; return what each call raised."""
+    entries = Entries(cast(Ledger, disk), cast(Clock, Time()), lambda receipt: None)
+    failures: list[str | None] = [None] * len(groups)
+
+    async def write(number: int, names: str) -> None:
+        effects: Effects = []
+        try:
+            await entries.write([entry(name) for name in names], effects)
+        except LedgerFailed as exc:
+            failures[number] = str(exc)
+        # Nothing is known, or said, of what was not written.
+        is_written = failures[number] is None
+        assert [entries.open.find(("s", name)) is not None for name in names] == [
+            is_written for _ in names
+        ]
+        assert len(effects) == (len(names) if is_written else 0)
+
+    async with anyio.create_task_group() as tasks:
+        for number, names in enumerate(groups):
+            tasks.start_soon(write, number, names)
+        await anyio.wait_all_tasks_blocked()
+        disk.go_on.set()
+    return failures
+
+
+async def test_entries_that_come_together_are_one_write() -> None:
+    disk = Disk()
+    assert await written(disk, "a", "bc", "d") == [None] * 3
+    assert disk.taken == [["a", "b", "c", "d"]]
+
+
+async def test_a_write_that_is_refused_is_tried_again_for_those_behind_it() -> None:
+    disk = Disk(refusals=1)
+    assert await written(disk, "a", "b", "c") == ["no room for abc", None, None]
+    assert disk.taken == [["a", "b", "c"], ["b", "c"]]
+    disk = Disk(refusals=3)
+    failures = ["no room for abc", "no room for bc", "no room for c"]
+    assert await written(disk, "a", "b", "c") == failures
+
+
+async def test_nothing_to_write_is_no_write() -> None:
+    disk = Disk()
+    assert await written(disk, "") == [None]
+    assert disk.taken == []
