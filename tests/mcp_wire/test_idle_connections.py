@@ -1,12 +1,12 @@
 """mcp: connections on loopback that are kept for the next request, by a clock of the test's."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from app_server.mcp_wire.http import loopback
 from app_server.mcp_wire.http.connection import LoopbackConnection
 from app_server.mcp_wire.http.loopback import IdleConnections
 
@@ -64,7 +64,7 @@ class Connection:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     loop = Loop()
-    monkeypatch.setattr(loopback.asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
     return loop
 
 
@@ -78,7 +78,8 @@ def test_the_connection_that_was_used_last_is_taken_first_and_stale_ones_are_clo
     idle = IdleConnections()
     first, second, stale = Connection(), Connection(), Connection(is_stale=True)
     put(idle, first, second, stale)
-    assert [idle.take(), idle.take(), idle.take()] == [second, first, None]
+    taken: list[object] = [idle.take(), idle.take(), idle.take()]
+    assert taken == [second, first, None]
     assert [each.closed for each in (first, second, stale)] == [False, False, True]
 
 

@@ -4,13 +4,14 @@ import os
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_core import to_json
 
 from app_server.patch import plan as planning
-from app_server.patch import turn_diff, write
-from app_server.patch.errors import BadPatch, NotApplicable
+from app_server.patch import turn_diff
+from app_server.patch.errors import BadPatch, NotApplicable, NotWritten
 from app_server.patch.in_command import CommandPatch, find_patch
 from app_server.patch.match import apply_hunks
 from app_server.patch.parse import Hunk, parse_patch
@@ -217,7 +218,7 @@ def test_128_folders_stay_open_while_files_in_them_are_written(
     most = 0
     rename = os.rename
 
-    def count(*arguments: str, **folders: int) -> None:
+    def count(*arguments: str, **folders: Any) -> None:
         nonlocal most
         most = max(most, len(os.listdir("/dev/fd")))
         rename(*arguments, **folders)
@@ -245,7 +246,7 @@ def test_a_file_that_is_written_has_the_rights_of_the_old_one_and_none_before(
         while_written.append(stat.S_IMODE(os.fstat(number).st_mode))
         fchmod(number, wanted)
 
-    monkeypatch.setattr(write.os, "fchmod", note)
+    monkeypatch.setattr(os, "fchmod", note)
     umask = os.umask(0)
     try:
         apply(folder, patch_of("*** Update File: a", "-old", "+new", "*** Add File: b", "+x"))
@@ -272,7 +273,7 @@ def test_nothing_is_left_open_where_a_write_fails(folder: Path) -> None:
     planned = plan(folder, patch_of("*** Add File: x/y", "+1", "*** Delete File: a"))
     before = os.listdir("/dev/fd")
     (folder / "a").write_text("other\n")
-    with pytest.raises(write.NotWritten, match="it has changed meanwhile"):
+    with pytest.raises(NotWritten, match="it has changed meanwhile"):
         write_plan(planned, new_token())
     assert os.listdir("/dev/fd") == before
     assert content(folder) == {"a": b"other\n"}

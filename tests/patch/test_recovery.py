@@ -78,7 +78,9 @@ def recovered(changing: FilesChanging) -> list[tuple[str, str]]:
     item = recover(changing)
     assert (item.id, item.status) == ("i", "failed")
     assert {change.diff for change in item.changes} <= {""}
-    return [(os.path.basename(change.path), change.kind.type) for change in item.changes]
+    kinds = [change.model_dump()["kind"]["type"] for change in item.changes]
+    paths = [os.path.basename(change.path) for change in item.changes]
+    return list(zip(paths, kinds, strict=True))
 
 
 def test_files_that_are_as_they_were_to_be_are_named_in_order(folder: Path) -> None:

@@ -174,4 +174,4 @@ def test_the_script_that_a_shell_is_given_is_found(
 )
 async def test_a_filter_that_only_shapes_leaves_a_read_one(text: str, is_read: bool) -> None:
     found = command_actions(await READER.read(text), "/work")
-    assert [action.type for action in found] == ["read" if is_read else "unknown"]
+    assert [action.model_dump()["type"] for action in found] == ["read" if is_read else "unknown"]

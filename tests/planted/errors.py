@@ -158,8 +158,8 @@ def _of_statement(node: ast.stmt, in_function: bool) -> Iterator[PlantedError]:
                     yield from _within(child.body, in_function)
                 case ast.match_case():
                     head = range(child.pattern.lineno, child.body[0].lineno + 1)
-                    if (guard := child.guard) is not None:
-                        yield from _of_condition(guard, head, in_function)
+                    if isinstance(child.guard, ast.expr):
+                        yield from _of_condition(child.guard, head, in_function)
                     yield from _within(child.body, in_function)
                 case ast.expr() if child is getattr(node, "test", None):
                     yield from _of_condition(child, lines, in_function)
