@@ -158,10 +158,11 @@ def _of_statement(node: ast.stmt, in_function: bool) -> Iterator[PlantedError]:
                     yield from _within(child.body, in_function)
                 case ast.match_case():
                     head = range(child.pattern.lineno, child.body[0].lineno + 1)
-                    if isinstance(child.guard, ast.expr):
-                        yield from _of_condition(child.guard, head, in_function)
+                    guard: ast.expr | None = child.guard
+                    if guard is not None:
+                        yield from _of_condition(guard, head, in_function)
                     yield from _within(child.body, in_function)
-                case ast.expr() if child is getattr(node, "test", None):
+                case ast.expr() if getattr(node, "test", None) is child:
                     yield from _of_condition(child, lines, in_function)
                 case ast.AST():
                     yield from _of_expression(child, lines, in_function)
