@@ -149,6 +149,7 @@ def _of_statement(node: ast.stmt, in_function: bool) -> Iterator[PlantedError]:
     if (inner := getattr(node, "body", None)) or isinstance(node, ast.Match):
         first = inner[0] if inner else node.cases[0].pattern  # type: ignore[attr-defined]
         lines = range(node.lineno, max(first.lineno, node.lineno + 1))
+    conditions: list[ast.expr] = [node.test] if isinstance(node, ast.If | ast.While) else []
     for _, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             match child:
@@ -162,7 +163,7 @@ def _of_statement(node: ast.stmt, in_function: bool) -> Iterator[PlantedError]:
                     if guard is not None:
                         yield from _of_condition(guard, head, in_function)
                     yield from _within(child.body, in_function)
-                case ast.expr() if getattr(node, "test", None) is child:
+                case ast.expr() if child in conditions:
                     yield from _of_condition(child, lines, in_function)
                 case ast.AST():
                     yield from _of_expression(child, lines, in_function)
