@@ -71,6 +71,14 @@ class Commands:
             raise
         return command
 
+    async def prepare(self) -> None:
+        """Have what starts commands ready.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        await self.spawner.prepare()
+
     async def aclose(self) -> None:
         """End all commands, and then what starts them."""
         async with anyio.create_task_group() as tasks:

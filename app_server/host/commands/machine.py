@@ -96,6 +96,8 @@ class MachineCommands:
             made = await _loaded(self._proxy, "the proxy of the command")
             proxied = partial(made, gate or UnaskedGate(confinement.proxy, self._rules))
         sandbox = await _loaded(self._sandbox, "the sandbox")
+        # What a sandbox puts into a workspace is removed by it if this process is killed.
+        await self._commands.prepare()
         wrapped = await anyio.to_thread.run_sync(_wrap, sandbox, launch, confinement, self._records)
         command: RunningCommand | None = None
         try:

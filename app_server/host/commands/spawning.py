@@ -66,6 +66,15 @@ class Spawner:
                     await self._drop()
                     raise SpawnerGone(0, f"the spawner of commands is gone: {exc}") from exc
 
+    async def prepare(self) -> None:
+        """Start it if there is none; what is made for a command then is cleaned up by it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        async with self._lock:
+            await self._connected()
+
     async def aclose(self) -> None:
         """Let it go; commands that still run are ended by their supervisors."""
         async with self._lock:

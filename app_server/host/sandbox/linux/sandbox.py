@@ -77,17 +77,18 @@ class Bubblewrap:
             SandboxUnavailable: it cannot be confined here.
         """
         with ExitStack() as fds, ExitStack() as held:
-            try:
-                seal = sealed(confinement)
-                made = mounts(_with_matches(seal.confinement), cwd, _kind_of)
-                places = _Places(seal, fds, held)
-                made = places.opened(made, self._records)
-            except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
-                raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
             terminal = [_setsid(), "-c"] if tty else []
             ours, theirs = _listening(confinement, fds, held)
             filter_fd = _readable(seccomp_filter(_architecture(), _sockets(confinement)), fds)
             links = _links() if shown_everywhere(confinement) == "none" else ()
+            try:
+                seal = sealed(confinement)
+                made = mounts(_with_matches(seal.confinement), cwd, _kind_of)
+                places = _Places(seal, fds, held)
+                # Last: only who starts the command removes what this makes if the server is killed.
+                made = places.opened(made, self._records)
+            except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
+                raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
             line = arguments(
                 self.program,
                 FileSystemView(made, places.fds, seal.entries, links),
