@@ -17,7 +17,7 @@ from app_server.clients.token_file import NoToken, take_token
 from app_server.host.exec.server.server import ExecServer, ExecSettings
 from app_server.http.loopback_address import is_loopback_address
 from app_server.logs.setup import add_log_options, read_log_settings, set_up_logs
-from app_server.runtime.standard_streams import print_to_stderr
+from app_server.runtime.standard_streams import lacks_working_directory, print_to_stderr
 
 DEFAULT_LISTEN = "ws://127.0.0.1:0"
 TOKEN_VARIABLE = "APP_SERVER_EXEC_TOKEN"
@@ -55,6 +55,8 @@ def main(arguments: Sequence[str]) -> int:
         token = take_token("token", TOKEN_VARIABLE, options.token_file)
         require_token(host, token)
     except (ValueError, NoToken) as exc:
+        if isinstance(exc, NoToken) and lacks_working_directory(exc):
+            raise
         parser.error(str(exc))
     try:
         asyncio.run(_serve(ExecSettings(host, port, token)))

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from app_server.mcp.catalog.config import (
     ServerUnavailable,
     StdioTransport,
 )
-from app_server.mcp.catalog.tables import read_mcp_settings
+from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings, without_servers
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.plugins.contributor import Plugins
@@ -94,8 +94,13 @@ async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
     config = await Configuration(sources).read()
     match options.command:
         case "list":
+            broken = broken_servers(config)
             servers = [_shown(server) for server in (await _servers(config, home)).values()]
-            print(json.dumps(servers, indent=2) if options.json else _list(servers))
+            print(json.dumps(servers, indent=2) if options.json else _list(servers, broken))
+            for name, problem in broken.items():
+                text = one_line(f"MCP server `{name}`: {str(problem).strip()}")
+                print(f"app-server mcp: {text}", file=sys.stderr)
+            return 1 if broken else 0
         case "get":
             shown = _shown(await _server(config, home, options.name))
             print(json.dumps(shown, indent=2) if options.json else _details(shown))
@@ -112,6 +117,8 @@ async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
 
 
 async def _servers(config: Config, home: Path) -> Mapping[str, ServerConfig]:
+    """Return the servers whose tables can be used."""
+    config = without_servers(config, broken_servers(config))
     plugins = Plugins(PluginStore(home), lambda environment_id: True)
     await plugins.load()
     catalog = ServerCatalog(ExtensionRegistry([plugins]))
@@ -120,6 +127,8 @@ async def _servers(config: Config, home: Path) -> Mapping[str, ServerConfig]:
 
 async def _server(config: Config, home: Path, name: str) -> ServerConfig:
     servers = await _servers(config, home)
+    if (problem := broken_servers(config).get(name)) is not None:
+        raise problem
     if name not in servers:
         known = ", ".join(servers) or "none"
         raise Failed(f"no MCP server named `{name}`; there are: {known}")
@@ -259,8 +268,8 @@ def _shown(server: ServerConfig) -> dict[str, Any]:
     return shown
 
 
-def _list(servers: Sequence[Mapping[str, Any]]) -> str:
-    if not servers:
+def _list(servers: Sequence[Mapping[str, Any]], broken: Collection[str]) -> str:
+    if not servers and not broken:
         return "No MCP servers are configured. Add one: app-server mcp add NAME -- COMMAND"
     rows = [("NAME", "STATE", "WHERE")]
     for server in servers:
@@ -268,8 +277,10 @@ def _list(servers: Sequence[Mapping[str, Any]]) -> str:
         where = transport.get("url") or " ".join([transport["command"], *transport["args"]])
         state = "enabled" if server["enabled"] else "disabled"
         rows.append((one_line(server["name"]), state, one_line(where)))
+    rows += [(one_line(name), "broken", "") for name in broken]
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return "\n".join(f"{name:<{first}}  {state:<{second}}  {where}" for name, state, where in rows)
+    lines = (f"{name:<{first}}  {state:<{second}}  {where}" for name, state, where in rows)
+    return "\n".join(map(str.rstrip, lines))
 
 
 def _details(server: Mapping[str, Any]) -> str:

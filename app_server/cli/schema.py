@@ -34,16 +34,18 @@ def main(command: str, arguments: Sequence[str]) -> int:
     # A server has no use for the generators.
     tree = importlib.import_module("protocol.export.tree")
     try:
+        # Where it is to be is known before all that is made.
+        folder = options.out.absolute()
         match command:
             case "generate-json-schema" | "generate-ts":
                 render = tree.render_ts if command == "generate-ts" else tree.render_json
                 files = render(experimental=options.experimental)
-                tree.write_files(options.out, files)
+                tree.write_files(folder, files)
             case _ if options.check:
-                return _check(tree.differences(options.out, tree.render_bundles()), options.out)
+                return _check(tree.differences(folder, tree.render_bundles()), options.out)
             case _:
                 files = tree.render_bundles()
-                tree.replace_files(options.out, files)
+                tree.replace_files(folder, files)
     except OSError as exc:
         if lacks_working_directory(exc):
             raise

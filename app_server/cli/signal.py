@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from app_server.cli.chosen_server import NoOneServer, server_address
-from app_server.clients.address import ServerAddress
+from app_server.clients.address import UNIX, HandshakeRefused, ServerAddress
 from app_server.clients.command_line import command_parser, whole_number
 from app_server.clients.connection import Client, open_client
 from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
@@ -21,6 +21,8 @@ from protocol.jsonrpc.errors import OVERLOADED, RpcError
 from protocol.model import JsonObject
 
 SOURCE = "app-server signal"
+COMMANDS = ("send", "list", "recall")
+ADDRESSES = ("ws://", "wss://", UNIX)
 ENDS = ("answered", "expired", "recalled", "failed")
 STAGES = ("accepted", "inHistory", "seen", *ENDS)
 RETRIES = 5
@@ -34,15 +36,17 @@ examples:
   app-server signal send --cwd . --from ann --type Question --wake "Is the build green?"
   app-server signal send --thread ID --from ci --type StatusUpdate "main is red"
   app-server signal list --thread ID
+  app-server signal list ws://127.0.0.1:4500
   app-server signal recall ID
 
 A thread is chosen by its id, by its working directory (the one that was last active there) or by
 its name. Without --wake the message waits for the thread's next turn. With --wake an idle thread
 begins one. `send` prints the receipt; with --wait it follows the signal until it is answered.
-The server is the one at --url, else the one that runs with --home, else the one that APP_SERVER_URL
-names, else the one that runs with the usual home folder; of several the addresses are listed. Where
-a server that is named wants a token, --token-file or APP_SERVER_TOKEN_FILE names the file that has
-it; of one that is found it is known."""
+The server is the one at --url, or whose address stands right behind the command, else the one that
+runs with --home, else the one that APP_SERVER_URL names, else the one that runs with the usual home
+folder; of several the addresses are listed. Where a server that is named wants a token,
+--token-file or APP_SERVER_TOKEN_FILE names the file that has it; of one that is found it is
+known."""
 
 SEND_EPILOG = """\
 examples:
@@ -57,7 +61,7 @@ The exit status is 1 if the signal failed or nobody took it in time (--ttl)."""
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for a wrong call."""
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(_with_url(arguments))
     if options.command == "send" and options.steer and not options.wake:
         parser.error("--steer is for signals that wake: give --wake too")
     command, status = f"app-server signal {options.command}", 1
@@ -75,22 +79,44 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     try:
         return asyncio.run(_run(options, server))
-    except RpcError as exc:
-        problem = exc.message
-    except (NoToken, TokenWanted) as exc:
-        problem = str(exc)
-    except (OSError, anyio.EndOfStream) as exc:
-        reason = str(exc) or "the connection ended"
-        problem = (
-            f"no server answers at {server.url}: {reason}\n"
-            "Start one with `app-server --listen ws://127.0.0.1:4500`, or name it with --url."
-        )
+    except (RpcError, OSError, anyio.EndOfStream) as exc:
+        problem = _told(exc, server.url)
     except ValueError as exc:
         problem, status = str(exc), 2
     except KeyboardInterrupt:
         return 130
     print(f"app-server signal: {problem}", file=sys.stderr)
     return status
+
+
+def _told(failure: Exception, url: str) -> str:
+    """Say why a server was not asked, or did not do it.
+
+    Raises:
+        OSError: the working directory is gone, which an address is relative to.
+    """
+    if isinstance(failure, RpcError):
+        return failure.message
+    if isinstance(failure, NoToken | TokenWanted | HandshakeRefused):
+        return str(failure)
+    if isinstance(failure, PermissionError):
+        return f"{url} is of another user: only that user may connect"
+    is_relative = url.startswith(UNIX) and not Path(url.removeprefix(UNIX)).is_absolute()
+    if is_relative and isinstance(failure, OSError) and lacks_working_directory(failure):
+        raise failure
+    return (
+        f"no server answers at {url}: {str(failure) or 'the connection ended'}\n"
+        "Start one with `app-server --listen ws://127.0.0.1:4500`, or name it with --url."
+    )
+
+
+def _with_url(arguments: Sequence[str]) -> Sequence[str]:
+    """Take an address right behind the command for that of the server, as `inspect` does."""
+    for at, word in enumerate(arguments):
+        following = arguments[at + 1 : at + 2]
+        if word in COMMANDS and following and following[0].startswith(ADDRESSES):
+            return [*arguments[: at + 1], "--url", *arguments[at + 1 :]]
+    return arguments
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -104,7 +130,7 @@ def make_parser() -> argparse.ArgumentParser:
     # They may also stand behind the command.
     where = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     _add_server(where, "a file with the token that the server wants")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="send|list|recall")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
     send = commands.add_parser(
         "send",
         parents=[where],

@@ -13,10 +13,14 @@ from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.http11 import Response
 
 from app_server.clients.token_file import TokenWanted, token_headers
 
 UNIX = "unix://"
+
+MAX_REFUSAL_BYTES = 500
+"""Of what a server says when it refuses a client."""
 
 
 def check_server_url(url: str) -> str:
@@ -46,6 +50,14 @@ def check_server_url(url: str) -> str:
 
 class HandshakeFailed(ConnectionError):
     """Somebody answers there, and refuses WebSockets."""
+
+
+class HandshakeRefused(HandshakeFailed):
+    """A server does not let this client in; the text says where, and what the server says of it."""
+
+    def __init__(self, url: str, response: Response) -> None:
+        said = (response.body or b"")[:MAX_REFUSAL_BYTES].decode(errors="replace")
+        super().__init__(f"{url} refuses this client: {' '.join(said.split()) or 'HTTP 403'}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,7 @@ class ServerAddress:
         Raises:
             ValueError: this is no such address.
             OSError: nobody listens there, or there is no token in the file; HandshakeFailed;
-                TokenWanted, where the server wants another one.
+                TokenWanted, where the server wants another one; HandshakeRefused.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -93,5 +105,7 @@ class ServerAddress:
                 status = exc.response.status_code if isinstance(exc, InvalidStatus) else None
                 if status == HTTPStatus.UNAUTHORIZED:
                     raise TokenWanted(self.url, self.token_file) from exc
+                if isinstance(exc, InvalidStatus) and status == HTTPStatus.FORBIDDEN:
+                    raise HandshakeRefused(self.url, exc.response) from exc
                 raise HandshakeFailed(str(exc)) from exc
             yield socket

@@ -11,7 +11,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.doctor.machine import Machine
 from app_server.handlers.settings.check import wrong_values
 from app_server.threads.repair.doctor import Check
-from app_server.turns.model.catalogue.providers import read_providers
+from app_server.turns.model.catalogue.providers import chosen_provider
 
 
 def check_config(machine: Machine) -> Check:
@@ -56,11 +56,9 @@ def _check_values(config: Config, check: Check) -> None:
     if found:
         check.advise("correct each value at its place")
         return
-    chosen = default_provider_id(config)
-    providers = read_providers(config)
-    if chosen not in providers:
-        check.add("error", f"model_provider is `{chosen}`, and there is no such provider")
-        check.advise(
-            f"add a table [model_providers.{chosen}] to config.toml, or choose one of "
-            f"{', '.join(sorted(providers))}"
-        )
+    try:
+        chosen_provider(config)
+    except ConfigError as exc:
+        check.add("error", str(exc).strip())
+        table = f"[model_providers.{default_provider_id(config)}]"
+        check.advise(f"add a table {table} to config.toml, or choose another one")

@@ -16,8 +16,9 @@ def check_keyring(machine: Machine) -> Check:
     check = Check("keyring")
     try:
         stores = _stores(machine.read_files().override(machine.overrides))
-    except ConfigError:
-        check.message = "unknown: the configuration cannot be used"
+    except ConfigError as exc:
+        check.add("error", f"unknown: {str(exc).strip()}")
+        check.advise("correct that setting, then look again")
         return check
     needed = [key for key in KEYS if stores[key] == "keyring"]
     wanted = [key for key in KEYS if stores[key] in ("keyring", "auto")]

@@ -6,10 +6,10 @@ from app_server.config.values import ConfigError
 from app_server.doctor.machine import Machine
 from app_server.host.environments import Environments
 from app_server.mcp.catalog.config import HttpTransport, McpSettings
-from app_server.mcp.catalog.tables import read_mcp_settings
+from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings, without_servers
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair.doctor import Check, counted
 
 MCP_S = 60.0
 START_S = 40.0
@@ -21,14 +21,20 @@ async def check_mcp_servers(machine: Machine) -> Check:
     """Start what config.toml enables, and say of each what came of it."""
     check = Check("mcp")
     try:
-        settings = read_mcp_settings(await machine.configuration().read())
-    except ConfigError:
-        check.message = "unknown: see the check of the configuration"
+        config = await machine.configuration().read()
+        broken = broken_servers(config)
+        settings = read_mcp_settings(without_servers(config, broken))
+    except ConfigError as exc:
+        check.add("error", f"unknown: {str(exc).strip()}")
+        check.advise("correct that setting, then look again")
         return check
+    for name, problem in broken.items():
+        check.add("error", f"{name}: {str(problem).strip()}")
+        check.advise(f"correct [mcp_servers.{name}]")
     enabled = {name: config for name, config in settings.servers.items() if config.enabled}
     off = len(settings.servers) - len(enabled)
     if not enabled:
-        check.message = f"no MCP server is enabled, {off} are disabled"
+        check.message = f"no MCP server is enabled, {off} {'is' if off == 1 else 'are'} disabled"
         return check
     async with anyio.create_task_group() as background:
         servers = ServerSet(
@@ -41,7 +47,8 @@ async def check_mcp_servers(machine: Machine) -> Check:
                     await servers.decided(name)
             found = [servers.server(name) for name in enabled]
             working = sum(server.status == "connected" for server in found)
-            check.message = f"{working} of {len(found)} start, {off} are disabled"
+            verb = "is" if off == 1 else "are"
+            check.message = f"{working} of {len(found)} start, {off} {verb} disabled"
             for server in found:
                 _judge(server, check)
             servers.stop()
@@ -56,7 +63,7 @@ def _judge(server: McpServer, check: Check) -> None:
     match server.status:
         case "connected":
             count = len(server.listing.tools) if server.listing is not None else 0
-            check.add("ok", f"{name}: {count} tools")
+            check.add("ok", f"{name}: {counted(count, 'tool')}")
             return
         case "authenticationRequired":
             todo = f"app-server mcp login {name}"

@@ -4,11 +4,11 @@ import anyio
 
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.settings import AccountSettings, read_account_settings
-from app_server.config.default_provider import OFFLINE, default_provider_id
+from app_server.config.default_provider import OFFLINE
 from app_server.config.values import ConfigError
 from app_server.doctor.machine import Machine
 from app_server.threads.repair.doctor import Check
-from app_server.turns.model.catalogue.providers import read_providers
+from app_server.turns.model.catalogue.providers import chosen_provider
 from app_server.turns.model.client import ModelClient
 from app_server.turns.model.interface import ModelFailure
 from app_server.turns.model.provider import Provider
@@ -36,11 +36,10 @@ async def check_model(machine: Machine) -> Check:
 
     try:
         config = await machine.configuration(is_signed_in).read()
-        provider = read_providers(config).get(default_provider_id(config))
-    except ConfigError:
-        provider = None
-    if provider is None:
-        check.message = "unknown: see the check of the configuration"
+        provider = chosen_provider(config)
+    except ConfigError as exc:
+        check.add("error", f"unknown: {str(exc).strip()}")
+        check.advise("correct that setting, then look again")
         return check
     if provider.id == OFFLINE:
         check.message = "the offline model answers: no provider is configured, nobody is signed in"

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from app_server.doctor.machine import Machine
 from app_server.host.listening import PROC, listener_of
 from app_server.threads.repair.doctor import Check
 from app_server.transport.address import TcpAddress, UnixAddress, parse_address
-from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, TOO_LONG
+from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, NO_FOLDER, TOO_LONG
 
 CONNECT_S = 2.0
 
@@ -76,9 +77,8 @@ def _check_socket(path: Path, check: Check) -> None:
         if path.is_symlink():
             check.add("error", f"{path}: {LINK_TO_NOTHING}")
             check.advise("move it away, or choose another path")
-        elif not os.access(path.parent, os.W_OK | os.X_OK):
-            check.add("error", f"no file can be made in {path.parent}")
-            check.advise("make that folder, and give this user the right to write there")
+        else:
+            _check_folder(path.parent, check)
         return
     except OSError as exc:
         check.add("error", f"{path}: {exc.strerror}")
@@ -90,6 +90,30 @@ def _check_socket(path: Path, check: Check) -> None:
     elif _answers(path):
         check.add("error", f"{path} is taken: a server listens there")
         check.advise("use that server, or choose another path")
+
+
+def _check_folder(folder: Path, check: Check) -> None:
+    """Look whether a server can make a file in a folder; it makes the folder, and none above."""
+    made_in = folder if folder.exists() else folder.parent
+    if made_in != folder and folder.is_symlink():
+        check.add("error", f"{folder}: {LINK_TO_NOTHING}")
+        check.advise("move it away, or choose another path")
+    elif not made_in.exists():
+        check.add("error", f"{made_in} {NO_FOLDER}")
+        check.advise("make that folder, or choose another path")
+    elif not os.access(made_in, os.W_OK | os.X_OK) or _is_of_the_kernel(made_in):
+        check.add("error", f"no file can be made in {made_in}")
+        check.advise("give this user the right to write there, or choose another path")
+
+
+def _is_of_the_kernel(folder: Path) -> bool:
+    """Whether nothing can be made in a folder by anybody, whatever its rights, as in /proc."""
+    try:
+        # A name that the system takes back at once; /proc and /sys refuse any.
+        with tempfile.TemporaryFile(dir=folder):
+            return False
+    except OSError:
+        return True
 
 
 def _report_default(path: Path, check: Check) -> None:

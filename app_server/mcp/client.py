@@ -182,6 +182,9 @@ async def serve_connection(
                 tasks.cancel_scope.cancel()
     except OSError as exc:
         reason = str(exc) if exc.errno is None else f"{exc.strerror} (os error {exc.errno})"
+        if exc.filename is not None:
+            # The command, or the folder that it is to run in.
+            reason = f"{exc.filename}: {reason}"
         owner.failed(
             StartupFailed(
                 reason,

@@ -127,6 +127,8 @@ def lacks_working_directory(error: OSError) -> bool:
 
     A program that catches OSError lets such a one pass: `run_program` tells it.
     """
+    if isinstance(error.__cause__, OSError):
+        error = error.__cause__
     try:
         os.getcwd()  # noqa: PTH109
     except FileNotFoundError:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
+from websockets.protocol import State
 
 READ_BYTES = 4096
 """Of one read of a socket: several hundred of the smallest frames, which take milliseconds."""
@@ -144,6 +145,8 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
         """Take the socket over."""
         assert isinstance(transport, asyncio.Transport)
         self._buffer = bytearray(READ_BYTES)
+        self._end: asyncio.TimerHandle | None = None
+        """Of a client that is to hang up."""
         self._writes = JoiningTransport(transport)
         super().connection_made(self._writes)
 
@@ -155,6 +158,15 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
         """Take what was read, and answer its control frames in one write."""
         with self._writes.joined():
             self.data_received(bytes(memoryview(self._buffer)[:nbytes]))
+        if self.state is State.CLOSING and self._end is None:
+            # The library bounds the wait for a client's end only where it sends something itself.
+            self._end = self.loop.call_later(self.close_timeout or 0, self._writes.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connection."""
+        if self._end is not None:
+            self._end.cancel()
+        super().connection_lost(exc)
 
     def resume_writing(self) -> None:
         """Resume writing, and reading where it waited for this."""

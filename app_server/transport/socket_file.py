@@ -15,11 +15,14 @@ from pathlib import Path
 MAX_PATH_BYTES = 107 if sys.platform == "linux" else 103
 """What the system's `sun_path` holds, without the zero at its end."""
 TOO_LONG = f"longer than the {MAX_PATH_BYTES} bytes that the path of a Unix socket may have"
+NO_FOLDER = "is not there, and the socket's folder would be in it"
 LINK_TO_NOTHING = "a symbolic link to what is not there"
 
 
 def bind_socket(path: Path) -> socket.socket:
-    """Return a socket that is bound to a path, for this user alone; its folder is made.
+    """Return a socket that is bound to a path, for this user alone.
+
+    Its folder is made; those above it are not, as a slip would make them too.
 
     A socket file that a dead server left behind is replaced; one that somebody listens on is not.
 
@@ -48,7 +51,9 @@ def bind_socket(path: Path) -> socket.socket:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError as exc:
+        raise FileNotFoundError(errno.ENOENT, NO_FOLDER, str(folder.parent)) from exc
     except FileExistsError as exc:
         raise NotADirectoryError(errno.ENOTDIR, "exists and is no folder", exc.filename) from None
 

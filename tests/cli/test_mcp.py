@@ -67,6 +67,38 @@ def test_servers_are_shown_without_secrets(
     assert capsys.readouterr().err == error
 
 
+@claim("cli:mcp-list")
+def test_a_table_that_cannot_be_used_is_named_and_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(SECRETS + "\n[mcp_servers.bad]\ncommand = 5\n[mcp_servers.worse]\n")
+    line = file.read_text().splitlines().index("command = 5") + 1
+    wrong = f"{file}:{line}:11: invalid type: integer, expected a string"
+    assert run(tmp_path, "list") == 1
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [
+        "NAME    STATE     WHERE",
+        "local   enabled   tool --fast",
+        "remote  disabled  https://mcp.example.com/mcp",
+        "bad     broken",
+        "worse   broken",
+    ]
+    bad, worse = shown.err.splitlines()
+    assert bad == f"app-server mcp: MCP server `bad`: {wrong}"
+    assert worse.startswith("app-server mcp: MCP server `worse`: ")
+    assert run(tmp_path, "list", "--json") == 1
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["local", "remote"]
+    assert run(tmp_path, "get", "local") == 0
+    assert run(tmp_path, "get", "bad") == 1
+    assert capsys.readouterr().err == f"app-server mcp: {wrong}\n"
+    # It is mended by taking it away.
+    assert run(tmp_path, "remove", "bad") == 0
+    assert run(tmp_path, "remove", "worse") == 0
+    capsys.readouterr()
+    assert run(tmp_path, "list") == 0
+
+
 @claim("cli:mcp-add")
 def test_servers_are_added_and_removed_and_the_rest_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,7 @@ SOURCES = [
 
 PATH = re.compile(r"(?<![\w/.-])(?:app_server|protocol|tests|docs|schema|\.ci)/[\w./-]*\w/?")
 MODULE = re.compile(r"(?<![\w./])(?:app_server|protocol|tests)(?:\.[a-z_]\w*)+")
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 CITED = re.compile(r'docs/(\w+\.md), ((?:"[^"\n]+"(?:, )?)+)')
 
@@ -38,7 +39,9 @@ CURRENT = [page for page in PAGES if page.name != "changelog.md"]
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     assert sorted(path for path in _named_paths(text) if not _is_there(path)) == []
-    missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    missing = [
+        link for link in LINK.findall(CODE.sub("", text)) if not (page.parent / link).exists()
+    ]
     assert missing == []
 
 
@@ -99,3 +102,12 @@ def test_the_readme_lists_every_page() -> None:
     readme = (ROOT / "README.md").read_text()
     listed = set(re.findall(r"^\| \[docs/(\w+\.md)\]\(docs/\1\) \|", readme, re.MULTILINE))
     assert listed == {path.name for path in (ROOT / "docs").glob("*.md")}
+
+
+@pytest.mark.parametrize(("name", "language"), [("ask.lua", "lua"), ("ask.el", "elisp")])
+def test_the_scripts_for_editors_stand_on_their_page(name: str, language: str) -> None:
+    """Who has installed a wheel has no clone to take them from."""
+    script = (ROOT / "tests" / "interop" / "editors" / name).read_text().rstrip()
+    page = (ROOT / "docs" / "editors.md").read_text()
+    assert f"```{language}\n{script}\n```" in page
+    assert f"tests/interop/editors/{name}" not in page.replace("`tests/interop/editors`", "")

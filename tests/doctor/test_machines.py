@@ -26,6 +26,7 @@ from app_server.doctor.running import run_checks
 from app_server.host.sandbox import launcher
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.threads.repair.doctor import Check
+from app_server.transport.socket_file import NO_FOLDER
 from tests.support.harness import claim, environment_without, stdio_server
 from tests.support.harness import write_config as write_model
 from tests.support.mcp_peers.web_peer import Answer, WebPeer
@@ -35,6 +36,8 @@ from tests.support.threads.stores import created, open_store
 SECRET = "hunter2-Zx9_qwerty"
 BEFORE_S = 631_152_000.0
 """The year 1990."""
+
+NEED_SETTINGS = ("keyring", "model", "mcp")
 
 
 def write(home: Path, config: str) -> None:
@@ -120,19 +123,20 @@ async def test_a_port_and_a_socket_that_are_taken(tmp_path: Path) -> None:
         at_path.bind(str(path))
         at_path.listen()
         port = listener.getsockname()[1]
-        listen = [f"ws://127.0.0.1:{port}", f"unix://{path}", "unix:///nowhere/x", "http://x"]
+        nowhere = tmp_path / "nowhere"
+        listen = [f"ws://127.0.0.1:{port}", f"unix://{path}", f"unix://{nowhere}/x/y", "http://x"]
         check = await one(Machine(home=tmp_path, listen=listen), "ports")
     name = Path("/proc/self/comm").read_text().strip()
     assert check.details == [
         f"127.0.0.1:{port} is taken by {name} (process {os.getpid()})",
         f"{path} is taken: a server listens there",
-        "no file can be made in /nowhere",
+        f"{nowhere} {NO_FOLDER}",
         "cannot listen on 'http://x': use ws://127.0.0.1:PORT, unix://PATH, stdio:// or off",
     ]
     assert check.todo == (
         "end that program, or choose another port (0: any free one); use that server, or choose "
-        "another path; make that folder, and give this user the right to write there; choose "
-        "another address for --listen"
+        "another path; make that folder, or choose another path; choose another address for "
+        "--listen"
     )
     # What nobody listens on any more is free.
     assert await found(Machine(home=tmp_path, listen=listen[:2]), "ports") == []
@@ -160,11 +164,12 @@ async def test_mcp_servers_that_do_not_start(
         + '[mcp_servers.web]\nurl = "http://127.0.0.1:9/mcp"\n',
     )
     check = await one(Machine(home=tmp_path, cwd=tmp_path), "mcp")
-    assert (check.status, check.message) == ("error", "1 of 4 start, 1 are disabled")
+    assert (check.status, check.message) == ("error", "1 of 4 start, 1 is disabled")
     told = {detail.split(":")[0]: detail for detail in check.details}
     assert told.keys() == {"good", "gone", "dead", "web"}
     assert told["good"].endswith(" tools")
-    assert told["gone"] == "gone: MCP startup failed: No such file or directory (os error 2)"
+    gone = "/nowhere/server: No such file or directory (os error 2)"
+    assert told["gone"] == f"gone: MCP startup failed: {gone}"
     assert "exit status" in told["dead"] or "exit code" in told["dead"], told["dead"]
     assert check.todo is not None
     assert check.todo.split("; ") == [
@@ -288,7 +293,7 @@ async def test_a_profile_is_looked_at_too(tmp_path: Path) -> None:
     assert await found(machine, "config") == []
     assert [check.details[0] for check in await found(machine, "model", "mcp")] == [
         "cannot reach the model at http://[::1]:9/models: All connection attempts failed",
-        "lost: MCP startup failed: No such file or directory (os error 2)",
+        "lost: MCP startup failed: /nowhere: No such file or directory (os error 2)",
     ]
     profile.write_text('cli_auth_credentials_store = "ephemeral"\nsurprise = 1\n')
     write(tmp_path, 'cli_auth_credentials_store = "keyring"\n')
@@ -305,7 +310,34 @@ async def test_a_profile_is_looked_at_too(tmp_path: Path) -> None:
     assert (await one(machine, "modes")).todo == f"chmod go-w {profile}"
     profile.write_text("= 1")
     assert (await one(machine, "config")).details[0].startswith(f"{profile}:1:1: ")
-    assert await found(machine, "keyring", "model", "mcp") == []
+    assert [check.name for check in await found(machine, *NEED_SETTINGS)] == list(NEED_SETTINGS)
+
+
+@pytest.mark.process
+async def test_one_table_that_cannot_be_used_hides_no_other_server(tmp_path: Path) -> None:
+    write(tmp_path, stdio_server("good") + "[mcp_servers.bad]\ncommand = 5\n[mcp_servers.worse]\n")
+    check = await one(Machine(home=tmp_path, cwd=tmp_path), "mcp")
+    assert (check.status, check.message) == ("error", "1 of 1 start, 0 are disabled")
+    bad, worse, good = check.details
+    assert bad.startswith("bad: ")
+    assert bad.endswith("invalid type: integer, expected a string")
+    assert worse.startswith("worse: ")
+    assert good.startswith("good: ")
+    assert good.endswith(" tools")
+    assert check.todo == "correct [mcp_servers.bad]; correct [mcp_servers.worse]"
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/proc/made/x", "/sys/x"])
+async def test_nothing_can_be_made_in_folders_of_the_kernel(tmp_path: Path, place: str) -> None:
+    check = await one(Machine(home=tmp_path, listen=[f"unix://{place}"]), "ports")
+    folder = Path(place).parts[1]
+    assert check.details == [f"no file can be made in /{folder}"]
+
+
+async def test_the_folder_that_a_server_makes_need_not_be_there(tmp_path: Path) -> None:
+    listen = [f"unix://{tmp_path}/made/x"]
+    assert await found(Machine(home=tmp_path, listen=listen), "ports") == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @claim("doctor:machines")
@@ -318,17 +350,24 @@ async def test_keys_of_old_configurations_and_values_that_do_not_fit(tmp_path: P
         f"{tmp_path}/config.toml:1:1: unknown configuration field "
         "`experimental_use_exec_command_tool`"
     )
-    for config, detail, todo in (
-        ("model = = 1", ":1:9: ", "correct the file at that place; no thread starts before"),
+    for config, detail, todo, unknown in (
+        (
+            "model = = 1",
+            ":1:9: ",
+            "correct the file at that place; no thread starts before",
+            NEED_SETTINGS,
+        ),
         (
             "[mcp_servers.x]\ncommand = 5\n",
             ":2:11: invalid type: integer, expected a string; requests that need it are refused",
             "correct each value at its place",
+            ("mcp",),
         ),
         (
             'model_provider = "gone"\n',
-            "model_provider is `gone`, and there is no such provider",
-            "add a table [model_providers.gone] to config.toml, or choose one of ",
+            f"{tmp_path}/config.toml:1:18: there is no provider `gone`; there are offline, openai",
+            "add a table [model_providers.gone] to config.toml, or choose another one",
+            ("model",),
         ),
     ):
         write(tmp_path, config)
@@ -337,8 +376,12 @@ async def test_keys_of_old_configurations_and_values_that_do_not_fit(tmp_path: P
         assert (check.todo or "").count("; ") <= 1
         assert detail in check.details[-1]
         assert (check.todo or "").startswith(todo)
-        # Those that need the settings leave it to this one.
-        assert await found(Machine(home=tmp_path), "keyring", "model", "mcp") == []
+        # What could not be looked at is not well, also where nothing else is asked for.
+        failed = await found(Machine(home=tmp_path), *NEED_SETTINGS)
+        assert [(check.name, check.status) for check in failed] == [
+            (name, "error") for name in unknown
+        ]
+        assert all(check.details and check.todo for check in failed)
 
 
 async def test_requirements_that_cannot_be_used(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_the_status_does_not_depend_on_stderr(
     assert ended(tmp_path, redirection, *words) == (status, said, [])
 
 
+LOCAL = "ws://127.0.0.1:1"
 NO_FOLDER = "the working directory is not there any more: change to another one"
 
 
@@ -116,6 +117,11 @@ NO_FOLDER = "the working directory is not there any more: change to another one"
         (EXECUTABLE, ["signal", "--url", "ws://127.0.0.1:1", "--token-file", "token", "list"]),
         (EXECUTABLE, ["bench", "ws://127.0.0.1:1", "--token-file", "token"]),
         (EXECUTABLE, ["receiver", "--cd", "src"]),
+        (EXECUTABLE, ["signal", "--url", "unix://x", "list"]),
+        (EXECUTABLE, ["receiver", "--cd", "/", "--key-file", "key", "--router-url", LOCAL]),
+        (EXECUTABLE, ["receiver", "--demo-router", "--key-file", "key"]),
+        (EXECUTABLE, ["schema", "--check"]),
+        (EXECUTABLE, ["exec-server", "--token-file", "token"]),
         (CODER, ["-dry-run", "-cd", "src"]),
     ],
 )

@@ -203,3 +203,25 @@ async def test_behind_a_large_message_that_was_cut_off_nothing_is_sent() -> None
                     scope.cancel()
             with pytest.raises(anyio.BrokenResourceError):
                 await stream.send("behind")
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        frame(0x3),
+        frame(PING, b"", fin=False),
+        b"\x81\x00",
+        frame(CLOSE, b"\x03\xe8"),
+    ],
+    ids=["an unknown opcode", "a ping in parts", "no mask", "goodbye"],
+)
+async def test_a_client_that_is_to_go_and_does_not_hang_up_loses_its_socket(last: bytes) -> None:
+    """It would keep one until it does not answer a ping, half a minute and more."""
+    limits = WebSocketLimits(close_s=0.01, ping_s=100 * WAIT_S, pong_s=100 * WAIT_S)
+    with anyio.fail_after(WAIT_S):
+        async with accepted(limits) as (stream, _, writer):
+            transport = stream._socket.transport
+            writer.write(last)
+            await writer.drain()
+            while not transport.is_closing():
+                await anyio.sleep(0.01)

@@ -22,7 +22,7 @@ from app_server.http.peer_user.errors import OtherUser, UserUnknown
 from app_server.http.peer_user.own_user import OVERFLOW_UID, check_unix
 from app_server.transport import socket_file
 from app_server.transport.address import UnixAddress
-from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, TOO_LONG
+from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, NO_FOLDER, TOO_LONG
 from tests.support.harness import claim, serve
 from tests.support.other_user import STRANGER, done_as, exchanged, other_user
 from tests.support.wire.handshakes import Answer, handshake
@@ -101,6 +101,16 @@ async def test_the_socket_and_the_folder_that_is_made_for_it_are_private(tmp_pat
             assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     finally:
         os.umask(before)
+
+
+@claim("listener:unix")
+async def test_folders_above_the_one_of_the_socket_are_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "made" / "socket"
+    with pytest.raises(OSError, match=re.escape(NO_FOLDER)) as refused:
+        async with serve(tmp_path / "home", listen=[UnixAddress(path)]):
+            pass
+    assert refused.value.filename == str(tmp_path / "missing")
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
 
 
 @claim("listener:unix")

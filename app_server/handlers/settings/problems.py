@@ -23,6 +23,7 @@ from app_server.config.key_check.unknown_keys import (
 from app_server.config.places import Place
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.settings.check import wrong_values
+from app_server.turns.model.catalogue.providers import chosen_provider
 from protocol.server.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,14 @@ class ConfigProblems:
 
 def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
     found: list[ConfigWarningNotification] = []
-    found.extend(_wrong(error, instead) for error, instead in wrong_values(config))
+    wrong = wrong_values(config)
+    found.extend(_wrong(error, instead) for error, instead in wrong)
+    if not wrong:
+        try:
+            chosen_provider(config)
+        except ConfigError as exc:
+            # It may be added later: who writes settings is not refused for that.
+            found.append(_wrong(exc, "threads start with a provider of their own alone"))
     for file in config.sources:
         if unknown := unknown_in_file(file):
             first = next(unknown_keys(file.document)).path

@@ -3,10 +3,11 @@
 Source: docs/config.md, "MCP servers".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from app_server.config.requirements import ServerIdentity, requirements_of
-from app_server.config.values import Config, ConfigView
+from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.mcp.catalog.config import (
     DEFAULT_CALL_S,
     DEFAULT_GRACE_MS,
@@ -55,6 +56,29 @@ def read_mcp_settings(config: Config) -> McpSettings:
         view.at("features").boolean("mcp_tool_list_changed", default=False),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
     )
+
+
+def broken_servers(config: Config) -> Mapping[str, ConfigError]:
+    """Return what is wrong with single tables of servers, by name."""
+    demanded = requirements_of(config).servers
+    view = config.view().at("mcp_servers")
+    broken = {}
+    for name in sorted(view.table):
+        try:
+            _read_server(name, view.at(name), demanded)
+        except ConfigError as exc:
+            broken[name] = exc
+    return broken
+
+
+def without_servers(config: Config, names: Collection[str]) -> Config:
+    """Return the settings as they would be without these servers."""
+    if not names:
+        return config
+    kept = {
+        name: table for name, table in config.document["mcp_servers"].items() if name not in names
+    }
+    return replace(config, document={**config.document, "mcp_servers": kept})
 
 
 def parse_server(

@@ -140,7 +140,7 @@ def _check_logs(home: Path, progress: Progress) -> tuple[Check, dict[str, LogChe
         read_bytes += log.size
         if time.monotonic() - reported > 1.0:
             reported = time.monotonic()
-            progress(f"{len(checks)} logs, {_size(read_bytes)} read")
+            progress(f"{counted(len(checks), 'log')}, {_size(read_bytes)} read")
         checks[log.thread_id] = log
         if log.problem is not None:
             check.add("warning", f"{log.path} {log.problem}")
@@ -151,9 +151,8 @@ def _check_logs(home: Path, progress: Progress) -> tuple[Check, dict[str, LogChe
     for left in sorted((home / "threads").rglob("*.part")):
         check.add("warning", f"{left} is left of a fork that was cut off")
     seconds = max(time.monotonic() - began, 1e-9)
-    check.message = (
-        f"{len(checks)} logs, {_size(read_bytes)}, read at {_size(round(read_bytes / seconds))}/s"
-    )
+    speed = _size(round(read_bytes / seconds))
+    check.message = f"{counted(len(checks), 'log')}, {_size(read_bytes)}, read at {speed}/s"
     if check.details:
         check.todo = (
             "nothing is lost that was acknowledged, and nothing must be done; keep a copy of a "
@@ -166,7 +165,8 @@ def _check_locks(home: Path) -> Check:
     check = Check("locks")
     holders = lock_holders(home)
     left = [thread_id for thread_id, holder in holders.items() if holder is None]
-    check.message = f"{len(holders) - len(left)} threads are held, {len(left)} locks are left over"
+    held, over = counted(len(holders) - len(left), "thread"), counted(len(left), "lock")
+    check.message = f"{held} held, {over} left over"
     for thread_id, holder in holders.items():
         if holder is not None:
             check.add("ok", f"{thread_id} is held by {holder}")
@@ -191,7 +191,7 @@ def _check_index(home: Path, logs: dict[str, LogCheck]) -> Check:
         check.status, check.message = "warning", "it is being made, or that was cut off"
         check.todo = "wait for the running server, or run doctor --rebuild"
         return check
-    check.message = f"{len(snapshot.rows)} rows, {len(found)} of them differ from the logs"
+    check.message = f"{counted(len(snapshot.rows), 'row')}, {len(found)} of them unlike the logs"
     for thread_id, text in found.items():
         was_open = thread_id in snapshot.open_ids
         repaired = " (repaired at the next start)" if was_open else ""
@@ -222,10 +222,18 @@ def _check_history(home: Path) -> Check:
 
 def _check_codex(home: Path) -> Check:
     folder = find_files(home)
-    check = Check("codex", message=f"{len(folder.files)} threads of Codex")
+    check = Check("codex", message=f"{counted(len(folder.files), 'thread')} of Codex")
     if folder.compressed:
-        check.add("warning", f"{folder.compressed} rollouts are compressed and cannot be read here")
+        check.add(
+            "warning",
+            f"{counted(folder.compressed, 'rollout')} compressed, which cannot be read here",
+        )
     return check
+
+
+def counted(number: int, noun: str) -> str:
+    """Say how many there are of something whose plural has an s."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def index_path(home: Path) -> Path:
@@ -290,9 +298,11 @@ def rebuild_index(home: Path, progress: Progress) -> Check:
     finally:
         index.close()
     seconds = time.monotonic() - began
-    check = Check("rebuild", message=f"{count} threads in {seconds:.1f} s, {count / seconds:.0f}/s")
+    check = Check(
+        "rebuild", message=f"{counted(count, 'thread')} in {seconds:.1f} s, {count / seconds:.0f}/s"
+    )
     if left_alone:
-        check.add("ok", f"{left_alone} threads are held by running processes, and left to them")
+        check.add("ok", f"{counted(left_alone, 'thread')} of running processes, left to them")
     return check
 
 

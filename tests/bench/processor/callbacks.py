@@ -8,6 +8,7 @@ took, how long it was on the clock (the rest was waiting for a core), and what i
 benchmarks start it.
 """
 
+import argparse
 import asyncio
 import contextlib
 import gc
@@ -143,8 +144,15 @@ def watching(longest: Longest) -> Iterator[None]:
 
 def main() -> int:
     """Run `app-server` in this process, and write down its longest callbacks at the end."""
-    file, longest = Path(sys.argv[1]), Longest(int(sys.argv[2]))
-    sys.argv = ["app-server", *sys.argv[3:]]
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.processor.callbacks", description=__doc__
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="where they are written down")
+    parser.add_argument("rows", type=int, metavar="ROWS", help="how many")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
+    options = parser.parse_args()
+    file, longest = options.file, Longest(options.rows)
+    sys.argv = ["app-server", *options.arguments]
     try:
         with watching(longest):
             return entry.main()

@@ -85,6 +85,20 @@ async def test_a_new_client_is_warned_of_a_value_that_does_not_fit(tmp_path: Pat
     }
 
 
+async def test_a_provider_that_is_not_there_is_told_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "there is no provider `nowhere`; there are offline, openai, scripted"
+    instead = "threads start with a provider of their own alone"
+    async with serve(tmp_path, overrides={"model_provider": "nowhere"}) as served:
+        (wrong,) = await config_warnings(served, 1)
+    summary = f"The setting `model_provider` cannot be used; {instead}."
+    assert wrong == {"summary": summary, "details": f"{text}\nin `model_provider`\n"}
+    assert [message for message in caplog.messages if "nowhere" in message] == [
+        f"{summary} {text}\nin `model_provider`\n"
+    ]
+
+
 async def test_the_warning_of_a_file_that_is_no_toml_has_its_place(tmp_path: Path) -> None:
     async with serve(tmp_path) as served:
         file = tmp_path / "config.toml"

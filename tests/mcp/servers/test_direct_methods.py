@@ -54,7 +54,8 @@ async def test_clients_call_tools_and_read_resources_directly(tmp_path: Path) ->
         assert (await refused("x", "off"))[1] == "unknown MCP server 'off'"
         assert await refused("x", "bad") == (
             -32603,
-            "failed to get client: MCP startup failed: No such file or directory (os error 2)",
+            "failed to get client: MCP startup failed: /no/such: No such file or directory "
+            "(os error 2)",
             {"code": "mcpServerUnavailable"},
         )
         assert await refused("plain") == (

@@ -59,7 +59,9 @@ async def test_servers_start_side_by_side_and_each_says_how_it_went(
                     "[mcp_servers.hangs]\nstartup_timeout_sec = XX",
                 ),
             ],
-            "missing": failed("missing", "No such file or directory (os error 2)"),
+            "missing": failed(
+                "missing", "/no/such/program: No such file or directory (os error 2)"
+            ),
             "x!": failed(
                 "x!", "Invalid MCP server name 'x!': must match pattern ^[a-zA-Z0-9_:@/.-]+$"
             ),
@@ -111,8 +113,8 @@ async def test_a_required_server_that_fails_fails_the_thread(tmp_path: Path) -> 
         assert error.code == -32603
         assert error.message == (
             "error creating thread: Fatal error: Failed to initialize session: required MCP "
-            "servers failed to initialize: must: MCP startup failed: No such file or directory "
-            "(os error 2)"
+            "servers failed to initialize: must: MCP startup failed: /no/such: No such file or "
+            "directory (os error 2)"
         )
         assert error.data["code"] == "requiredMcpServersFailed"
         assert (await client.call("thread/loaded/list", {}))["data"] == []

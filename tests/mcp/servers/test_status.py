@@ -105,7 +105,7 @@ async def test_status_shows_every_server_as_it_is(
             "resources": [{"uri": "mem://a", "name": "a"}],
             "resourceTemplates": [{"uriTemplate": "mem://{x}", "name": "x"}],
         }
-        failure = "MCP startup failed: No such file or directory (os error 2)"
+        failure = "MCP startup failed: /no/such: No such file or directory (os error 2)"
         full = await client.call("mcpServerStatus/list", {})
         assert full == {
             "data": [

@@ -72,7 +72,7 @@ async def test_a_home_in_order_is_well_and_left_as_it_is(tmp_path: Path) -> None
     assert [(check.name, check.status, check.todo) for check in checks] == [
         (name, "ok", None) for name in ("home", "logs", "locks", "index", "codex")
     ]
-    assert by_name(checks)["index"].message == "1 rows, 0 of them differ from the logs"
+    assert by_name(checks)["index"].message == "1 row, 0 of them unlike the logs"
     assert everything(tmp_path) == before
 
 
@@ -126,7 +126,7 @@ async def test_rows_that_differ_from_the_logs_are_named_and_a_rebuild_makes_them
     path.unlink()
     index = by_name(examine(tmp_path, quiet))["index"]
     assert (index.status, index.todo) == ("error", "run doctor --rebuild")
-    assert index.message == "2 rows, 3 of them differ from the logs"
+    assert index.message == "2 rows, 3 of them unlike the logs"
     assert sorted(index.details) == sorted(
         [
             f"{first} name is 'wrong', the log says None; archived is True, the log says False",
@@ -165,7 +165,7 @@ async def test_an_index_that_cannot_be_used_is_reported_and_made_anew(
     harm(index_path(tmp_path))
     index = by_name(examine(tmp_path, quiet))["index"]
     assert (index.status, index.message[: len(message)]) == ("warning", message)
-    assert rebuild_index(tmp_path, quiet).message.startswith("1 threads in ")
+    assert rebuild_index(tmp_path, quiet).message.startswith("1 thread in ")
     assert read_index(index_path(tmp_path)).rows == rows
     assert by_name(examine(tmp_path, quiet))["index"].status == "ok"
 
@@ -180,9 +180,7 @@ async def test_what_a_crash_left_behind_in_the_index_is_no_error(tmp_path: Path)
     # While somebody holds the thread, its row is his.
     assert index.details == []
     assert locks.details == [f"{thread_id} is held by process {os.getpid()}"]
-    assert rebuild_index(tmp_path, quiet).details == [
-        "1 threads are held by running processes, and left to them"
-    ]
+    assert rebuild_index(tmp_path, quiet).details == ["1 thread of running processes, left to them"]
     os.close(lock._file)
     locks, index = (by_name(examine(tmp_path, quiet))[name] for name in ("locks", "index"))
     assert locks.details == [f"{thread_id}: its process has died; whoever comes next takes it"]
@@ -242,7 +240,7 @@ async def test_beside_a_server_it_leaves_what_that_holds_alone(tmp_path: Path) -
         rebuilt = await anyio.to_thread.run_sync(rebuild_index, tmp_path, quiet)
         assert (rebuilt.status, rebuilt.details) == (
             "ok",
-            ["1 threads are held by running processes, and left to them"],
+            ["1 thread of running processes, left to them"],
         )
         checks = by_name(await anyio.to_thread.run_sync(examine, tmp_path, quiet))
         assert {check.status for check in checks.values()} == {"ok"}
@@ -272,9 +270,7 @@ async def test_it_works_beside_a_running_server_and_leaves_its_threads_alone(
             report: dict[str, Any] = json.loads(result.stdout)
             checks = {check["name"]: check for check in report["checks"]}
             assert (report["home"], report["ok"]) == (str(tmp_path), True)
-            assert checks["rebuild"]["details"] == [
-                "1 threads are held by running processes, and left to them"
-            ]
+            assert checks["rebuild"]["details"] == ["1 thread of running processes, left to them"]
             where = f"process {server.process.pid} at {server.urls[0]}"
             assert checks["locks"]["details"] == [f"{held} is held by {where}"]
             (shown,) = (await client.call("thread/list", {"archived": True}))["data"]
@@ -294,7 +290,7 @@ async def test_the_report_is_for_people_and_its_status_for_programs(tmp_path: Pa
     assert (result.returncode, result.stderr) == (1, "")
     lines = result.stdout.splitlines()
     assert lines[0] == f"ok      home: {tmp_path}"
-    assert lines[1].startswith("warning logs: 1 logs, ")
+    assert lines[1].startswith("warning logs: 1 log, ")
     assert lines[2] == (
         f"        - {log}: a crash tore the last line (4 bytes); it was never acknowledged, and it "
         "is left out"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 
 from app_server.accounts.settings import chatgpt_base_url
-from app_server.config.default_provider import OFFLINE, OPENAI, OPENAI_KEY
+from app_server.config.default_provider import OFFLINE, OPENAI, OPENAI_KEY, default_provider_id
 from app_server.config.values import Config, ConfigView
 from app_server.turns.model.provider import WIRE_APIS, Provider
 
@@ -54,6 +54,20 @@ def read_providers(config: Config) -> dict[str, Provider]:
         providers[provider_id] = _read_provider(provider_id, view, chatgpt_url)
     providers[OFFLINE] = Provider(OFFLINE, "Offline stand-in", None)
     return providers
+
+
+def chosen_provider(config: Config) -> Provider:
+    """Return the provider of threads that name none.
+
+    Raises:
+        ConfigError: there is none of the id that is set; or a value has the wrong type.
+    """
+    chosen, providers = default_provider_id(config), read_providers(config)
+    if chosen not in providers:
+        known = ", ".join(sorted(providers))
+        text = f"there is no provider `{chosen}`; there are {known}"
+        raise config.error(("model_provider",), text)
+    return providers[chosen]
 
 
 def spare_key_is_set(provider: Provider) -> bool:

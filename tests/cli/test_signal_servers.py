@@ -1,0 +1,69 @@
+"""app-server signal: which server it means, and what it says of one that is not for it."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from app_server.cli.signal import make_parser
+from app_server.http.peer_user.own_user import HOW_TO_LET_IN
+from app_server.transport.address import Address, TcpAddress, UnixAddress
+from tests.support.harness import WAIT_S, environment_without, serve
+from tests.support.other_user import STRANGER
+from tests.support.receiver.processes import EXECUTABLE
+
+pytestmark = pytest.mark.process
+
+
+async def signal(home: Path, *words: str) -> tuple[int | None, list[str], list[str]]:
+    """Run the command: exit status, stdout, stderr."""
+    process = await asyncio.create_subprocess_exec(
+        str(EXECUTABLE),
+        *("signal", *words),
+        env=environment_without("APP_SERVER_URL") | {"APP_SERVER_HOME": str(home)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 2 * WAIT_S)
+    return process.returncode, out.decode().splitlines(), err.decode().splitlines()
+
+
+async def test_an_address_right_behind_the_command_is_that_of_the_server(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    listen: list[Address] = [TcpAddress("127.0.0.1", 0), UnixAddress(tmp_path / "socket")]
+    async with serve(home, listen=listen) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        said = ("--from", "ann", "--type", "T", "--id", "one", "is it green?")
+        for url in served.urls:
+            # The home of the command is another one, where no server runs.
+            for words in (("send", url, "--thread", thread_id, *said), ("list", url)):
+                status, out, err = await signal(tmp_path, *words)
+                assert (status, [line.split()[2] for line in out], err) == (0, ["one"], [])
+        status, out, err = await signal(tmp_path, "recall", served.urls[0], "one")
+        assert (status, [line.split()[1:3] for line in out], err) == (0, [["recalled", "one"]], [])
+    assert "ws://127.0.0.1:4500" in make_parser().format_help()
+
+
+async def test_a_server_of_another_user_is_named_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(tmp_path / "home") as served:
+        (url,) = served.urls
+        monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+        found = await signal(tmp_path, "--url", url, "list")
+    refusal = f"This server belongs to another user of this machine. {HOW_TO_LET_IN}"
+    assert found == (1, [], [f"app-server signal: {url} refuses this client: {refusal}"])
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may connect to every socket")
+async def test_a_socket_of_another_user_is_named_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        path.chmod(0)
+        found = await signal(tmp_path, "--url", f"unix://{path}", "list")
+    text = f"app-server signal: unix://{path} is of another user: only that user may connect"
+    assert found == (1, [], [text])
