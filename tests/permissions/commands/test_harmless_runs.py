@@ -59,28 +59,29 @@ MORE = {
     "tail": ["-1", "+1"],
 }
 
-VALUES = (
+FILES = ("a", "b", "sub", ".", "d.json")
+RISKY = (
     *(
-        "a",
-        "b",
-        "sub",
-        ".",
-        "1",
-        "2",
-        "HEAD",
-        "needle",
         "OUT",
+        "b",
         "./evil",
         "evil",
         "--",
         "-o",
-        "-",
-        "",
+        "-oOUT",
+        "-O./evil",
+        "--output=OUT",
+        "--pre=./evil",
     ),
-    *("--output=OUT", "--pre=./evil", "-exec", "-delete", "*", "./*", "./[ab]", "[ab]", "?", "^a"),
-    *("'psvar[$(./evil)]'", "'a[$(./evil)]'", "'$(./evil)'", "'%d'", "a#b", "{a}", "~", "=evil"),
-    *("HEAD^", "'*.txt'", "always", "-1", "'.'", '"a b"', "nothing*"),
+    *("-exec", "-delete", "*", "./*", "./[ab]", "[ab]", "^a", "{ab}", "=evil", "nothing*"),
 )
+VALUES = (
+    *("1", "2", "HEAD", "needle", "-", "", "?", "~", "a#b", "HEAD^", "'*.txt'", "always", "-1"),
+    *("'psvar[$(./evil)]'", "'a[$(./evil)]'", "'$(./evil)'", "'%d'", '"a b"'),
+)
+
+HARMFUL = re.compile(r"-[oOxXzZCTDlRs]|--.*(exec|pre|out|open|pager|prog|temp|ext|comp|delete).*")
+"""Options that more lines have than others."""
 
 PLANTED = (
     *("evil", "less", "more", "pager", "pr", "man", "gpg", "gpg2", "gpgsm", "ssh-keygen", "gzip"),
@@ -120,19 +121,21 @@ def real_options(program: str, folder: Path) -> list[str]:
 def made_lines(program: str, options: Sequence[str], folder: Path) -> Iterator[str]:
     """Make command lines, the same ones each time."""
     chance = random.Random(program)
-    letters = [option[1] for option in options if len(option) == 2] or ["o"]
-    names = [option for option in options if option.startswith("--")] or ["--output"]
+    harmful = [option for option in options if HARMFUL.fullmatch(option)] or list(options)
+    weighted = [*options, *harmful * (len(options) // len(harmful))]
+    letters = [option[1] for option in weighted if len(option) == 2] or ["o"]
+    names = [option for option in weighted if option.startswith("--")] or ["--output"]
     more = MORE.get(program, [])
     name = program if program in BUILTINS else str(Path("/usr/bin") / program)
     while True:
         words = [name]
-        for _ in range(chance.choice((1, 1, 2, 2, 3, 4, 5))):
-            value = chance.choice(more if more and chance.randrange(2) else VALUES)
-            option = chance.choice(options)
+        for _ in range(chance.choice((1, 2, 2, 3, 3, 4, 5))):
+            value = chance.choice(chance.choice((more or VALUES, FILES, RISKY, RISKY)))
+            option = chance.choice(weighted)
             match chance.randrange(11):
-                case 0:
+                case 0 | 1:
                     words += [option, value]
-                case 1 | 2:
+                case 2:
                     words.append(option)
                 case 3:
                     words.append(f"-{chance.choice(letters)}{value}")
