@@ -253,13 +253,16 @@ class Ledger:
             return dict(database.execute("SELECT stage, count(*) FROM signals GROUP BY stage"))
 
     @_once_more
-    def turns_woken_since(self, thread_id: str, source: str, at_ms: int) -> int:
-        """Count the turns of a thread that one source has begun."""
+    def turns_woken_since(self, thread_id: str, source: str, at_ms: int, now_ms: int) -> int:
+        """Count the turns of a thread that one source has begun since a time, up to now.
+
+        Those of later times were begun before the clock was set back, nobody knows how long ago.
+        """
         with self._open() as database:
             (count,) = database.execute(
                 "SELECT count(DISTINCT coalesce(turn_id, id)) FROM signals "
-                "WHERE thread_id = ? AND source = ? AND woken_at_ms > ?",
-                (thread_id, source, at_ms),
+                "WHERE thread_id = ? AND source = ? AND woken_at_ms > ? AND woken_at_ms <= ?",
+                (thread_id, source, at_ms, now_ms),
             ).fetchone()
         return int(count)
 

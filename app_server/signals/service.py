@@ -122,6 +122,7 @@ class Signals:
             recipient.thread_id,
             params.signal.source,
             now_ms - WAKE_WINDOW_MS,
+            now_ms,
         )
         item_id = self._ports.clock.new_id()
         entry = accepted(

@@ -108,6 +108,17 @@ async def test_another_token_of_an_account_is_no_other_sign_in(tmp_path: Path) -
         assert seen == [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4)]
 
 
+async def test_a_clock_that_was_set_back_hides_no_other_account(tmp_path: Path) -> None:
+    now_ms = [NOW_MS]
+    async with IssuerPeer().serve() as issuer:
+        mine = accounts(tmp_path, now_ms=lambda: now_ms[0])
+        assert (await mine.look()).credentials is None
+        keep(tmp_path, issuer)
+        assert (await mine.look()).credentials is None
+        now_ms[0] -= 3_600_000
+        assert (await mine.look()).credentials is not None
+
+
 @claim("account:other-process")
 async def test_what_another_process_stored_is_taken_over_when_the_account_is_used(
     tmp_path: Path,

@@ -1,5 +1,8 @@
 """Signals: what is refused or put off, and failures of the ledger."""
 
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +73,18 @@ async def test_a_source_that_wakes_too_often_becomes_passive(tmp_path: Path) -> 
         assert len(served.model.requests) == 9
 
 
+def test_a_clock_that_was_set_back_calms_no_source(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    hour_ms = 3600 * 1000
+    before = [entry(f"s{number}", turn_id=f"t{number}", woken_at_ms=number) for number in range(8)]
+    later = [replace(one, id=f"{one.id}-", woken_at_ms=hour_ms) for one in before]
+    ledger.put([*before, *later])
+    assert ledger.turns_woken_since("t", "router", -1, 60_000) == 8
+    # Forward again: what was begun in the hour that comes again counts as what it was.
+    assert ledger.turns_woken_since("t", "router", hour_ms - 60_000, hour_ms) == 8
+    ledger.close()
+
+
 def test_the_ledger_forgets_what_has_been_over_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,9 +108,13 @@ def test_a_ledger_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         Ledger(path)
 
 
-async def test_a_broken_ledger_is_an_error_and_everything_else_works(tmp_path: Path) -> None:
-    (tmp_path / "signals").mkdir(parents=True)
-    (tmp_path / "signals" / "ledger.sqlite3").write_bytes(b"no database" * 1000)
+async def test_a_ledger_of_a_newer_server_is_an_error_and_everything_else_works(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "signals" / "ledger.sqlite3"
+    Ledger(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 2")
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         params = {"signal": signal(), "target": {"threadId": thread_id}, "mode": "wake"}

@@ -1,18 +1,27 @@
 """Threads of Codex as logs of ours, for those who page and search them. Everything here blocks.
 
 A copy is what an import would write, beside the index, and can be made again at any time. It is
-named after size and time of its rollout, so that one that changed has a new copy.
+named after size and time of its rollout, so that one that changed has a new copy, and after its own
+size and checksum, so that damage is seen when a process first uses it.
 Source: docs/storage.md, "Threads of Codex".
 """
 
+import logging
 import os
 import threading
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from app_server.runtime.files.sqlite import set_aside
 from app_server.threads.codex.importing import import_thread
 from app_server.threads.codex.threads import CodexThreads, Seen
 from app_server.threads.log.faults import LogFaults
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 1 << 20
 
 MAX_COPIES = 64
 """Copies that are kept, those that were used last."""
@@ -25,6 +34,8 @@ class CodexCopies:
         self._folder = folder
         self._codex = codex
         self._lock = threading.Lock()
+        self._checked = set[Path]()
+        """Copies that this process has made, or has read whole."""
 
     def listed(self) -> Iterator[tuple[str, str]]:
         """Walk the threads of Codex that lists show, each with what names its content."""
@@ -42,16 +53,33 @@ class CodexCopies:
         with self._lock:
             source = self._codex.find(thread_id)
             version = _version(Seen.of(source.file, source.name))
-            path = self._folder / f"{thread_id}.{version}.jsonl"
-            try:
-                os.utime(path)
-            except FileNotFoundError:
+            path = self._intact(f"{thread_id}.{version}")
+            if path is None:
+                if self._folder.is_file():
+                    set_aside(self._folder)
                 # A name of its own: another process may make the same copy.
                 making = self._folder / f"{thread_id}.{version}.{os.getpid()}.jsonl"
                 import_thread(source, making, LogFaults())
+                path = self._folder / f"{thread_id}.{version}.{_content(making)}.jsonl"
                 making.rename(path)
+                self._checked.add(path)
                 self._forget_old(path)
             return path
+
+    def _intact(self, name: str) -> Path | None:
+        """Return the copy of a version of a thread, if it is what was written."""
+        for path in self._folder.glob(f"{name}.*-*.jsonl"):
+            if path.is_dir():
+                set_aside(path)
+            elif path in self._checked or path.name == f"{name}.{_content(path)}.jsonl":
+                with suppress(FileNotFoundError):
+                    os.utime(path)
+                    self._checked.add(path)
+                    return path
+            else:
+                logger.warning("%s is damaged, and is made again", path)
+                path.unlink(missing_ok=True)
+        return None
 
     def _forget_old(self, newest: Path) -> None:
         kept: list[tuple[int, Path]] = []
@@ -67,6 +95,18 @@ class CodexCopies:
         kept.sort(reverse=True)
         for _, path in kept[MAX_COPIES - 1 :]:
             path.unlink(missing_ok=True)
+
+
+def _content(path: Path) -> str | None:
+    """Return size and checksum of a file, as a word; None when it cannot be read."""
+    size = checksum = 0
+    try:
+        with path.open("rb") as file:
+            while block := file.read(READ_BYTES):
+                size, checksum = size + len(block), zlib.crc32(block, checksum)
+    except OSError:
+        return None
+    return f"{size:x}-{checksum:08x}"
 
 
 def _version(seen: Seen) -> str:

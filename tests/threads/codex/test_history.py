@@ -140,3 +140,27 @@ def test_copies_are_made_once_for_each_change_and_old_ones_go(home: Path) -> Non
     second = copies.path_of(OLD)
     left = list(folder.iterdir())
     assert (first in left, second in left, len(left)) == (False, True, MAX_COPIES)
+
+
+def test_a_damaged_copy_is_made_again(home: Path, tmp_path: Path) -> None:
+    folder = home / "index" / "codex"
+    write_rollout(home, OLD, event("user_message", message="what was said"))
+    first = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(OLD)
+    content = first.read_bytes()
+    damaged = [
+        content.replace(b"was", b"saw"),
+        content[:-9],
+        content[:20] + b"damaged" + content[20:],
+        b"",
+    ]
+    for spoiled in damaged:
+        first.write_bytes(spoiled)
+        again = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(OLD)
+        assert again.read_bytes() == content
+    # What is no copy is not thrown away.
+    first.unlink()
+    first.mkdir()
+    (first / "kept").touch()
+    again = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(OLD)
+    assert again.read_bytes() == content
+    assert (folder / f"{first.name}.damaged" / "kept").exists()
