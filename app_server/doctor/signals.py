@@ -1,11 +1,8 @@
 """Whether the ledger of signals can be read, and which ones were set aside because of damage."""
 
-import sqlite3
-from contextlib import closing
-from pathlib import Path
-
 from app_server.doctor.machine import Machine
-from app_server.runtime.files.sqlite import check_whole, connect_to_read
+from app_server.runtime.files.sqlite import problem_of
+from app_server.signals.ledger import SCHEMA_VERSION
 from app_server.threads.repair.doctor import Check
 
 LOST = (
@@ -25,15 +22,8 @@ def check_signals(machine: Machine) -> Check:
     if not path.exists():
         check.message = "there is no ledger of signals yet"
         return check
-    try:
-        _read(path)
-    except (sqlite3.Error, UnicodeDecodeError) as exc:
-        check.add("error", f"{path} cannot be read: {exc}")
+    problem = problem_of(path, SCHEMA_VERSION)
+    if problem is not None:
+        check.add("error", f"{path} cannot be used: {problem}")
         check.advise("nothing if it is damaged: a server sets it aside and keeps what can be read")
     return check
-
-
-def _read(path: Path) -> None:
-    with closing(connect_to_read(path)) as database:
-        check_whole(database)
-        database.execute("SELECT count(*) FROM signals").fetchone()

@@ -475,7 +475,18 @@ async def test_the_command_names_what_is_wrong_and_no_secret(tmp_path: Path) -> 
     assert status == 1
     assert (report["ok"], report["home"]) == (False, str(tmp_path))
     assert [check["name"] for check in report["checks"]] == [
-        *("filing", "disk", "modes", "config", "keyring", "model", "mcp", "ports", "clock"),
+        *(
+            "filing",
+            "signals",
+            "disk",
+            "modes",
+            "config",
+            "keyring",
+            "model",
+            "mcp",
+            "ports",
+            "clock",
+        ),
         "limits",
     ]
     (wrong,) = [check for check in report["checks"] if check["status"] != "ok"]

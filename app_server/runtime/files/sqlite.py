@@ -8,7 +8,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -76,6 +76,27 @@ def check_whole(database: sqlite3.Connection) -> None:
     (problem,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
         raise damaged(" ".join(str(problem).split()))
+
+
+def problem_of(
+    path: Path,
+    version: int,
+    check_rows: Callable[[sqlite3.Connection], None] = lambda _: None,
+) -> str | None:
+    """Say why a file cannot be used, having read all of it; None when it can. Nothing is written.
+
+    `check_rows` raises where a row is wrong; see `damaged`.
+    """
+    try:
+        with closing(connect_to_read(path)) as database:
+            found = abs(version_of(database))
+            if found != version:
+                return f"it is of version {found}, not {version}"
+            check_whole(database)
+            check_rows(database)
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
+        return str(exc)
+    return None
 
 
 def identity(path: Path) -> tuple[int, int] | None:

@@ -2,16 +2,15 @@
 
 import os
 import shutil
-import sqlite3
 import stat
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from app_server.runtime.files.sqlite import check_whole, connect_to_read, damaged, version_of
+from app_server.runtime.files.sqlite import problem_of
 from app_server.threads.codex.files import find_files
 from app_server.threads.history import index as history
 from app_server.threads.index.derived import IndexReplaced
@@ -206,16 +205,9 @@ def _check_history(home: Path) -> Check:
     if not path.exists():
         check.message = "there is no history yet"
         return check
-    try:
-        with closing(connect_to_read(path)) as database:
-            version = abs(version_of(database))
-            if version != history.SCHEMA_VERSION:
-                problem = f"it is of version {version}, not {history.SCHEMA_VERSION}"
-                raise damaged(problem)
-            check_whole(database)
-            history.check_rows(database)
-    except (sqlite3.Error, UnicodeDecodeError) as exc:
-        check.status, check.message = "warning", f"it cannot be used: {exc}"
+    problem = problem_of(path, history.SCHEMA_VERSION, history.check_rows)
+    if problem is not None:
+        check.status, check.message = "warning", f"it cannot be used: {problem}"
         check.todo = "nothing: the next start makes it from the logs; or run doctor --rebuild"
     return check
 

@@ -70,7 +70,7 @@ async def test_a_home_in_order_is_well_and_left_as_it_is(tmp_path: Path) -> None
     before = everything(tmp_path)
     checks = examine(tmp_path, quiet)
     assert [(check.name, check.status, check.todo) for check in checks] == [
-        (name, "ok", None) for name in ("home", "logs", "locks", "index", "codex")
+        (name, "ok", None) for name in ("home", "logs", "locks", "index", "history", "codex")
     ]
     assert by_name(checks)["index"].message == "1 row, 0 of them unlike the logs"
     assert everything(tmp_path) == before
