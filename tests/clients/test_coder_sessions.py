@@ -328,14 +328,8 @@ def receiver_of(home: Path, router: str, *, through_shell: bool = False) -> None
     )
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "plain",
-        pytest.param("token", marks=pytest.mark.slow),
-        pytest.param("shell", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["plain", "token", "shell"])
 async def test_a_signal_reaches_the_thread_of_a_server_that_nobody_told_its_url(
     tmp_path: Path, how: str
 ) -> None:

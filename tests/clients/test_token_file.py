@@ -13,6 +13,7 @@ from app_server.clients.address import ServerAddress
 from app_server.clients.app_connection import ConnectionLost
 from app_server.clients.bench.conversation import converse
 from app_server.clients.connection import NoAppServer, identify, open_client
+from app_server.clients.receiver.agent.environment import URL_VARIABLE
 from app_server.clients.receiver.agent.surface import connect_app
 from app_server.clients.token_file import (
     TOKEN_FILE_VARIABLE,
@@ -221,5 +222,8 @@ async def test_a_launcher_uses_a_server_that_wants_a_token(tmp_path: Path) -> No
             assert result.stderr == f"coder: no app-server answers at {served.urls[0]}\n"
         shown = environment(tmp_path, **{TOKEN_FILE_VARIABLE: str(path)})
         result = await anyio.to_thread.run_sync(run_coder, shown, *words)
-        assert (result.returncode, result.stderr) == (0, "")
+        assert result.returncode == 0
+        # It has another home, so that its receivers do not find it by themselves.
+        wanted = f"{URL_VARIABLE}={served.urls[0]} {TOKEN_FILE_VARIABLE}={path}"
+        assert f"was started with {wanted} in its environment" in result.stderr
         assert read_given(tmp_path)["home"] == str(tmp_path / "other")

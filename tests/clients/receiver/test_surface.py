@@ -1,5 +1,7 @@
 """receiver: where signals of an agent go: to an app-server, or to results of tools."""
 
+import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from app_server.clients.receiver.agent.environment import (
     THREAD_VARIABLE,
     check_url,
 )
+from app_server.clients.receiver.agent.found_server import MAX_ANCESTORS
 from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy, PiggybackStrategy
 from app_server.clients.receiver.agent.surface import SurfaceContext
 from app_server.transport.address import UnixAddress
@@ -65,6 +68,37 @@ async def test_a_server_on_the_socket_in_the_home_folder_is_found_without_a_url(
 
             assert made.surface.thread_id == thread_id
             assert await made.surface.signal_strategy().deliver(envelope("s1"))
+
+
+@pytest.mark.parametrize("between", [0, 1, 3, 4])
+async def test_the_server_that_the_receiver_runs_in_is_found_without_a_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: int
+) -> None:
+    # The server of this test is this process; those between are made up.
+    above = [*range(10**9, 10**9 + between), os.getpid()]
+    module = "app_server.clients.receiver.agent.found_server"
+    monkeypatch.setattr(f"{module}.os.getppid", lambda: above[0])
+    parents = dict(itertools.pairwise(above))
+    monkeypatch.setattr(f"{module}._parent_of", parents.__getitem__)
+    home = tmp_path / "home"
+    async with serve(home) as served, served.client() as client:
+        thread_id = await client.start_thread(cwd="/work")
+        async with parts(tmp_path) as made:
+            await made.surface.on_bootstrap(SurfaceContext({}, Path("/work"), home))
+
+            is_near = between < MAX_ANCESTORS
+            assert made.surface.thread_id == (thread_id if is_near else None)
+            assert await made.surface.signal_strategy().deliver(envelope("s1")) is is_near
+
+
+async def test_a_server_that_the_receiver_does_not_run_in_is_not_taken(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with serve(home) as served, served.client() as client:
+        await client.start_thread(cwd="/work")
+        async with parts(tmp_path) as made:
+            await made.surface.on_bootstrap(SurfaceContext({}, Path("/work"), home))
+
+            assert not made.surface.is_connected
 
 
 async def test_off_means_that_a_server_is_not_even_asked(tmp_path: Path) -> None:
