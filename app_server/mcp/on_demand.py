@@ -68,8 +68,13 @@ class OnDemandPeer:
             scope.cancel()
         self._note_end()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed and no connection is left."""
+        return self.closed.is_set() and not self._held
+
     def _note_end(self) -> None:
-        if self.closed.is_set() and not self._held and self._ended is not None:
+        if self.is_over and self._ended is not None:
             ended, self._ended = self._ended, None
             ended()
 

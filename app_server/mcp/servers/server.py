@@ -115,11 +115,17 @@ class McpServer:
             return
         self._begin(cwd)
         try:
-            if not self.settled.is_set():
-                with self._running:
-                    await self._connect(load_sdk, cwd)
+            with self._running:
+                for wait_s in (*RETRY_WAITS_S, None):
+                    if self.settled.is_set():
+                        return
+                    self._may_retry = wait_s is not None
+                    await self._connect_once(load_sdk, cwd)
+                    if wait_s is not None and not self.settled.is_set():
+                        await anyio.sleep(wait_s)
         finally:
-            self._note_end()
+            self._is_running = False
+            self._let_go()
 
     def serve_on_demand(
         self,
@@ -142,33 +148,19 @@ class McpServer:
             await serve(config, cwd, connection, processes)
 
         self._begin(cwd)
-        if self.settled.is_set():
-            self._note_end()
-            return
-        self._on_demand = OnDemandPeer(tasks, connect, self, self._note_end)
-        self.ready(self._on_demand, config.known)
+        if not self.settled.is_set():
+            self._on_demand = OnDemandPeer(tasks, connect, self, self._let_go)
+            self.ready(self._on_demand, config.known)
 
     def _begin(self, cwd: str) -> None:
         self._status = "starting"
         self._made_of = ingredients(self.config, cwd)
         self._notify(self.config.name, "starting", None)
-        self._is_running = True
         if VALID_NAME.fullmatch(self.config.name) is None:
             pattern = f"^{VALID_NAME.pattern}$"
             reason = f"Invalid MCP server name '{self.config.name}': must match pattern {pattern}"
             self.failed(StartupFailed(reason))
-
-    def _note_end(self) -> None:
-        self._is_running = False
-        self._let_go()
-
-    async def _connect(self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str) -> None:
-        for wait_s in (*RETRY_WAITS_S, None):
-            self._may_retry = wait_s is not None
-            await self._connect_once(load_sdk, cwd)
-            if wait_s is None or self.settled.is_set():
-                return
-            await anyio.sleep(wait_s)
+        self._is_running = not self.settled.is_set()
 
     async def _connect_once(
         self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str
@@ -277,6 +269,8 @@ class McpServer:
         self._let_go()
 
     def _let_go(self) -> None:
+        if self._on_demand is not None and self._on_demand.is_over:
+            self._is_running = False
         if self._has_left and not self._is_running and self._lease is not None:
             self._lease.release()
             self._lease = None
