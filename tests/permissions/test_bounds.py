@@ -81,12 +81,21 @@ def test_a_folder_of_rules_that_cannot_be_read_is_named(
         ("protected", "/work/a", "read"),
         ("writable", "/work/a", "write"),
         ("readable", "/work/a", "read"),
+        ("writable", "/Place/a", "write"),
+        ("readable", "/Place/a", "read"),
+        ("denied", "/place/a", "none"),
     ],
 )
 def test_names_that_differ_in_case_are_one_for_what_is_forbidden(
     place: str, path: str, access: str
 ) -> None:
-    given = {"writable": (), "readable": (), "denied": (), "protected": (), place: ("/work",)}
+    given = {
+        "writable": (),
+        "readable": (),
+        "denied": (),
+        "protected": (),
+        place: ("/work", "/Place"),
+    }
     assert Ruling(Confinement(**given)).access(path) == access  # type: ignore[arg-type]
 
 

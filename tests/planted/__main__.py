@@ -30,6 +30,7 @@ import argparse
 import ast
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import random
@@ -53,7 +54,15 @@ import coverage
 import pytest
 
 from tests.planted.errors import PlantedError, errors_in, planted
-from tests.planted.importing import HOOK, PLANTED, ROOT, Finder, change_functions, functions_of
+from tests.planted.importing import (
+    HOOK,
+    PLANTED,
+    ROOT,
+    Finder,
+    caches,
+    change_functions,
+    functions_of,
+)
 
 CAUGHT, LIVED, HUNG, NOT_POSSIBLE = 1, 0, 3, 4
 PROCESSOR_S = 120
@@ -258,6 +267,7 @@ class Planter:
         self._results: dict[int, int] = {}
         self._lifeline = os.pipe()
         self._functions: dict[str, list[FunctionType]] = {}
+        self._cached: list[Any] = []
         self._imports: coverage.Coverage | None = None
         self.percent = 0.0
 
@@ -283,6 +293,9 @@ class Planter:
             warnings.simplefilter("ignore", coverage.exceptions.CoverageWarning)
             self._imports.get_data()
         self._functions = functions_of({error.file for error in self._errors})
+        self._cached = caches()
+        # As pytest's plug-in had it: forks share what is not collected.
+        gc.freeze()
         self._learn()
         _print(f"{len(self._seconds)} tests in {sum(self._seconds.values()):.0f} s")
         self._plant_all()
@@ -320,6 +333,9 @@ class Planter:
             os.environ[CONTEXT] = item.nodeid.replace("$", "$$")
             watch.switch_context(item.nodeid)
             os.write(reports, b"0\n")
+            for cached in self._cached:
+                # What another test has put there would hide that this one runs the lines.
+                cached.cache_clear()
             began = time.monotonic()
             run_tests([item])
             seconds[item.nodeid] = time.monotonic() - began
@@ -357,7 +373,9 @@ class Planter:
         else:
             # Any test of a module that has to do with the file may look at a constant.
             modules = {name.partition("::")[0] for names in lines.values() for name in names}
-            found = {name for name in self._seconds if name.partition("::")[0] in modules}
+            found = {
+                name for name in self._seconds if name.partition("::")[0] in modules or not modules
+            }
         quickest = sorted(found, key=lambda name: (self._seconds[name], name))
         ends = accumulate(self._seconds[name] for name in quickest)
         within = [

@@ -1,5 +1,6 @@
 """A module is imported with an error in it. Nothing is written anywhere."""
 
+import functools
 import gc
 import importlib.abc
 import importlib.machinery
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 from tests.planted.errors import planted
 
@@ -71,8 +73,14 @@ def functions_of(files: Collection[str]) -> dict[str, list[FunctionType]]:
     for one in gc.get_objects():
         if type(one) is FunctionType and one.__code__.co_filename in paths:
             found[paths[one.__code__.co_filename]].append(one)
-    gc.freeze()
     return found
+
+
+def caches() -> list[Any]:
+    """Return the functions of this repository that remember what they returned."""
+    remembering = type(functools.cache(len))
+    found = [one for one in gc.get_objects() if isinstance(one, remembering)]
+    return [one for one in found if str(one.__module__).startswith(("app_server", "protocol"))]
 
 
 def change_functions(functions: Sequence[FunctionType], file: str, number: int) -> bool:

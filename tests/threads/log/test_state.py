@@ -342,6 +342,8 @@ def test_open_items_have_the_texts_that_clients_were_sent() -> None:
     items.end("none")
     assert [item.id for item in items.snapshot()] == ["m", "r"]  # type: ignore[union-attr]
     # One that begins again begins without a text.
+    items.begin(reasoning)
+    assert items.snapshot()[1] == reasoning.model_copy(update={"content": [], "summary": []})
     items.begin(message)
     assert items.snapshot()[0] == message
     items.clear()
@@ -594,7 +596,7 @@ def test_what_a_summary_leaves_out_was_seen_by_the_model_that_wrote_it() -> None
 
 
 def test_a_signal_that_is_taken_back_leaves_history_and_queue() -> None:
-    queued = InputQueued(at_ms=1, input_id="1", items=[raw("q")], signal=mark("q"))
+    queued = InputQueued(at_ms=1, input_id="1", items=[raw("q"), raw("more")], signal=mark("q"))
     other = InputQueued(at_ms=1, input_id="2", items=[raw("other")])
     state = state_of(started("t"), said(raw("v")), heard("v"), queued, other)
     for name in ("v", "q", "none"):
