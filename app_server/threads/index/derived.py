@@ -16,6 +16,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from pydantic_core import to_json
+
 from app_server.runtime.files.sqlite import (
     check_whole,
     connect_to_read,
@@ -84,7 +86,7 @@ def once_more(method: Callable[Args, Result]) -> Callable[Args, Result]:
 
 def sum_of(values: Sequence[Any]) -> int:
     """Return what stands beside a row, so that a row that damage has changed is known by it."""
-    return zlib.crc32("\x1f".join(map(str, values)).encode())
+    return zlib.crc32(to_json(values, bytes_mode="base64"))
 
 
 class DerivedFile:
@@ -229,7 +231,9 @@ class DerivedFile:
 
     def is_small(self) -> bool:
         """Whether checking it takes a moment only."""
-        return self._path.stat().st_size <= CHECKED_FIRST_BYTES
+        log = self._path.with_name(f"{self._path.name}-wal")
+        sizes = [path.stat().st_size for path in (self._path, log) if path.exists()]
+        return sum(sizes) <= CHECKED_FIRST_BYTES
 
     def check_pages(self) -> None:
         """Do as `check`, and leave out whether rows are what was written."""
