@@ -371,11 +371,8 @@ class Planter:
         if chosen.error.in_function:
             found = set[str]().union(*(lines.get(line, ()) for line in chosen.error.lines))
         else:
-            # Any test of a module that has to do with the file may look at a constant.
-            modules = {name.partition("::")[0] for names in lines.values() for name in names}
-            found = {
-                name for name in self._seconds if name.partition("::")[0] in modules or not modules
-            }
+            # Any test of the room may look at a constant.
+            found = set(self._seconds)
         quickest = sorted(found, key=lambda name: (self._seconds[name], name))
         ends = accumulate(self._seconds[name] for name in quickest)
         within = [
