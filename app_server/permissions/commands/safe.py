@@ -103,11 +103,15 @@ def _date(words: Sequence[Word]) -> bool:
 
 
 def _printf(words: Sequence[Word]) -> bool:
-    texts = [word.text for word in words]
-    rest = texts[1:] if texts[:1] == ["--"] else texts
-    is_option = rest == texts and texts[:1] != [] and texts[0].startswith("-")
-    # Some shells evaluate what is printed as a number, and zsh runs what an index says.
-    return not is_option and bool(_TEXT_FORMAT.fullmatch("".join(rest[:1])))
+    ends_options = [word.text for word in words[:1]] == ["--"]
+    match words[1:] if ends_options else words:
+        case [form, *_]:
+            # The format is not known where the name of a file or folder becomes it.
+            is_option = not ends_options and form.text.startswith("-")
+            is_known = not form.may_be_many and not form.text.startswith("~")
+            # Some shells evaluate what is printed as a number, and zsh runs what an index says.
+            return is_known and not is_option and bool(_TEXT_FORMAT.fullmatch(form.text))
+    return True
 
 
 def _command(words: Sequence[Word]) -> bool:

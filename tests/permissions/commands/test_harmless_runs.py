@@ -54,7 +54,19 @@ MORE = {
         *("-v", "-a", "-l", "worktree", "--list", "--version", "status", "log", "config", "gc"),
     ],
     "find": ["-newermt", "-perm", "-u+x", "-mtime", "-1", "-size", "-5k", "!", "','", "'('", "')'"],
-    "printf": ["'%d'", "'%s'", "'%*d'", "%%s", "'%5b'", "'%i%s'", "%x", "'%s\\n'"],
+    "printf": [
+        "*",
+        "./*",
+        "~+",
+        "'%d'",
+        "'%s'",
+        "'%*d'",
+        "%%s",
+        "'%5b'",
+        "'%i%s'",
+        "%x",
+        "'%s\\n'",
+    ],
     "jq": [".", "-n", "'.a'"],
     "tail": ["-1", "+1"],
 }
@@ -203,7 +215,8 @@ def planted_folder(root: Path) -> Path:
     contents = {"a": "needle\n1\n", "b": "b\n", "sub/c.txt": "needle\n", "d.json": '{"a": 1}\n'}
     # Patterns may become these.
     options = ("-oOUT", "-o", "--output=OUT", "--pre=evil", "-exec", "-delete", "--compress=evil")
-    for name, text in {**contents, **dict.fromkeys(options, "needle\n")}.items():
+    numbers = ("%d", "psvar[$(evil)]")
+    for name, text in {**contents, **dict.fromkeys(options + numbers, "needle\n")}.items():
         (folder / name).write_text(text)
     for words in (
         ["init", "-q"],

@@ -165,6 +165,12 @@ printf '%*s' 'a[$(id)]' x
 printf '%.*s' 'a[$(id)]' x
 printf '%s%x' a 'a[$(id)]'
 printf %d x
+printf *
+printf -- *
+printf ./* 'psvar[$(touch PWN)]'
+printf ~+ 'psvar[$(touch PWN)]'
+printf -- ~+ 'psvar[$(touch PWN)]'
+printf a^b x
 printf -x
 cat --output=x
 ls --frobnicate
