@@ -51,6 +51,9 @@ class HeldPlaces:
     def __init__(self) -> None:
         self._held: dict[str, HeldPlace] = {}
         """By the path as it was given, the one used last at the end."""
+        self._looked_at: dict[str, HeldPlace] = {}
+        """Those that no policy has named so far. A model may name any number of paths, which must
+        not have a place forgotten that a policy has."""
         self._reach: set[str] = set()
         """Folders that somebody confined could write to."""
         self._lock = threading.Lock()
@@ -63,20 +66,19 @@ class HeldPlaces:
         """
         with self._lock:
             for path in paths:
-                found, before = _look(path), self._held.get(path)
+                found, before = _look(path), self._known(path)
                 if before is None or found.real == before.real or not self._is_reached(before):
                     self._keep(path, found)
 
     def look_at(self, paths: Iterable[str]) -> None:
-        """Hold places that are not held yet, as they are now, whoever names them."""
+        """Hold places that are not held yet, as they are now, whoever names them.
+
+        They are remembered apart until a policy has them, as many as of those.
+        """
         with self._lock:
             for path in paths:
-                if path not in self._held:
-                    self._keep(path, _look(path))
-
-    def renew(self) -> None:
-        """Set all places anew."""
-        self.hold(list(self._held))
+                if self._known(path) is None:
+                    _put(self._looked_at, path, _look(path))
 
     def checked(self, path: str) -> HeldPlace:
         """Return a place as it is held; nothing is there if it is gone.
@@ -85,7 +87,7 @@ class HeldPlaces:
             PlaceChanged: it is another one.
         """
         with self._lock:
-            found, held = _look(path), self._held.get(path)
+            found, held = _look(path), self._known(path)
             if held is not None and found.identity is None and found.real == held.real:
                 # It may come back; another folder there is not it.
                 return found
@@ -123,11 +125,20 @@ class HeldPlaces:
     def _is_reached(self, held: HeldPlace) -> bool:
         return any(is_in(folder, root) for folder in held.through for root in self._reach)
 
+    def _known(self, path: str) -> HeldPlace | None:
+        return self._held.get(path) or self._looked_at.get(path)
+
     def _keep(self, path: str, held: HeldPlace) -> None:
-        self._held.pop(path, None)
-        self._held[path] = held
-        if len(self._held) > MAX_HELD:
-            del self._held[next(iter(self._held))]
+        self._looked_at.pop(path, None)
+        _put(self._held, path, held)
+
+
+def _put(places: dict[str, HeldPlace], path: str, held: HeldPlace) -> None:
+    """Put a place at the end, and drop the first of too many."""
+    places.pop(path, None)
+    places[path] = held
+    if len(places) > MAX_HELD:
+        del places[next(iter(places))]
 
 
 def _look(path: str) -> HeldPlace:

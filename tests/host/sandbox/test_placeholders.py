@@ -18,6 +18,7 @@ import pytest
 from app_server.config.values import Config
 from app_server.host.commands.machine import RECORDS, MachineCommands
 from app_server.host.repository import RepositoryState, read_repository
+from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.placeholder import MODE, is_there
@@ -26,7 +27,7 @@ from app_server.plugins.marketplace import find_marketplaces
 from app_server.runtime.files.repository import repository_of
 from app_server.sessions.surroundings.agents_files import project_folders
 from tests.support.harness import WAIT_S, claim
-from tests.support.host.commands import sh
+from tests.support.host.commands import Printed, sh
 from tests.support.host.sandboxes import working_launcher
 from tests.support.turn_tools.turn_commands import desk
 
@@ -108,7 +109,7 @@ from pathlib import Path
 import anyio
 from app_server.host.commands.machine import MachineCommands
 from app_server.permissions.confinement.confinement import Confinement
-from tests.support.host.commands import sh
+from tests.support.host.commands import Printed, sh
 
 async def main(folder, home):
     protected = tuple(f"{folder}/{name}" for name in (".git", ".codex", ".agents"))
@@ -246,3 +247,26 @@ def test_placeholders_are_made_where_nothing_can_be_written_down(tmp_path: Path)
         record.add([[1, 2]])
     records.remove_left()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.process
+async def test_a_lock_of_a_command_does_not_hold_up_others(tmp_path: Path) -> None:
+    working_launcher()
+    machine, place = MachineCommands(), tmp_path.resolve() / "sub" / ".git"
+    place.mkdir(parents=True)
+    # As a command of another thread can make it, whose folder is around this one.
+    place.chmod(MODE)
+    locked = os.open(place, os.O_RDONLY)
+    fcntl.flock(locked, fcntl.LOCK_EX)
+    try:
+        confinement = Confinement(
+            writable=(str(place.parent),), protected=(str(place),), network=False
+        )
+        with anyio.fail_after(WAIT_S), pytest.raises(SandboxUnavailable) as refused:
+            await machine.start(sh("true", cwd=str(place.parent)), confinement, Printed().take)
+        assert str(refused.value) == (
+            f"the sandbox cannot be made: `{place}` cannot be held: another program has locked it"
+        )
+    finally:
+        os.close(locked)
+        await machine.aclose()

@@ -79,7 +79,7 @@ def test_another_folder_is_refused_until_the_place_is_named_again(root: Path) ->
     (root / "sub.2").rename(place)
     with pytest.raises(PlaceChanged):
         held.checked(str(place))
-    held.renew()
+    held.hold([str(place)])
     assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
 
 
@@ -213,3 +213,21 @@ def test_a_policy_is_resolved_as_it_was_set(root: Path) -> None:
         resolved(read)
     hold(UNCONFINED)
     assert resolved(UNCONFINED) is UNCONFINED
+
+
+def test_paths_that_a_model_names_make_no_place_forgotten(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 2)
+    place = root / "sub"
+    held = holding(root, place)
+    swap(place, root.parent / "outside")
+    asked = [str(root / "asked" / str(number)) for number in range(4)]
+    held.look_at(asked)
+    with pytest.raises(PlaceChanged):
+        held.checked(str(place))
+    # Of what was asked about last it is known what it was; it becomes a place with its policy.
+    (root / "asked").mkdir()
+    (root / "asked" / "3").symlink_to(root.parent / "outside")
+    assert held.checked(asked[3]).identity is None
+    assert held.checked(asked[3]).real == asked[3]

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,9 @@ from app_server.runtime.files.reaching import FOLDER
 
 TRIES = 100
 """To get hold of a folder that others remove and make meanwhile."""
+
+LOCKED_S = 0.01
+"""Between two of them while it is locked: whoever removes one locks it for a moment."""
 
 MAX_RECORDS = 64
 """That are looked at in one go."""
@@ -45,7 +49,7 @@ class Placeholder:
         """Make the folder in one that a descriptor is of, if it is not there; blocks.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be made, or somebody else keeps it locked.
         """
         self.name = name
         self.fd = self._claim(folder)
@@ -66,12 +70,18 @@ class Placeholder:
                 fd = os.open(self.name, _READ, dir_fd=folder)
             except FileNotFoundError:
                 continue
-            fcntl.flock(fd, fcntl.LOCK_SH)
+            try:
+                # Never waits: a command can have locked the folder for as long as it likes.
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                time.sleep(LOCKED_S)
+                continue
             # It may have been removed before it was locked.
             if _is_there(fd, self.name, folder):
                 return fd
             os.close(fd)
-        raise OSError(f"{self.name} cannot be held")
+        raise OSError("another program has locked it")
 
     def release(self) -> None:
         """Give the claim up, and remove the folder if it is empty and nobody else has one."""

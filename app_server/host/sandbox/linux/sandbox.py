@@ -208,7 +208,7 @@ class _Places:
             if exc.errno in CANNOT_BE_MADE:
                 # What the server cannot make there, what it confines cannot make either.
                 return False
-            raise
+            raise OSError(f"`{path}` cannot be held: {exc}") from exc
         finally:
             os.close(folder)
         self._held.callback(placeholder.release)
