@@ -80,6 +80,10 @@ class HeldPlaces:
                 if self._known(path) is None:
                     _put(self._looked_at, path, _look(path))
 
+    def renew(self) -> None:
+        """Set all places of policies anew."""
+        self.hold(list(self._held))
+
     def checked(self, path: str) -> HeldPlace:
         """Return a place as it is held; nothing is there if it is gone.
 

@@ -79,7 +79,7 @@ def test_another_folder_is_refused_until_the_place_is_named_again(root: Path) ->
     (root / "sub.2").rename(place)
     with pytest.raises(PlaceChanged):
         held.checked(str(place))
-    held.hold([str(place)])
+    held.renew()
     assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
 
 
