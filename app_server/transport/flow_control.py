@@ -33,6 +33,8 @@ class JoiningTransport(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._held: list[bytes | bytearray | memoryview] | None = None
         """Written since `hold`, in order; None while writes go out at once."""
+        self._most_held = 0
+        """Writes: with this one they go out; 0 is no number that is reached."""
         self._is_paused = False
         """By the connection, whose queue of frames is full."""
         self._is_behind = False
@@ -44,16 +46,19 @@ class JoiningTransport(asyncio.Transport):
         if self._held is not None:
             yield
             return
-        self._held = []
+        self._held, self._most_held = [], 0
         try:
             yield
         finally:
             self.flush()
 
-    def hold(self) -> None:
-        """Join writes until `flush`, at the latest in the next turn of the event loop."""
+    def hold(self, count: int) -> None:
+        """Join the next `count` writes, or those until the next turn of the event loop.
+
+        They go out with the last one, so that its sender waits for a client that reads slowly.
+        """
         if self._held is None:
-            self._held = []
+            self._held, self._most_held = [], count
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
@@ -66,8 +71,10 @@ class JoiningTransport(asyncio.Transport):
         """Write, or hold until `flush`."""
         if self._held is None:
             self._write(data)
-        else:
-            self._held.append(data)
+            return
+        self._held.append(data)
+        if len(self._held) == self._most_held:
+            self.flush()
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         self._transport.write(data)
@@ -174,13 +181,13 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
         self._writes.writing_resumed()
 
     async def send_texts(self, texts: Sequence[str]) -> None:
-        """Send messages, a frame each, in one write.
+        """Send messages, a frame each, in one write; waits while the client reads too little.
 
         Raises:
             ConnectionClosed: the connection is closed.
         """
         if len(texts) > 1:
-            self._writes.hold()
+            self._writes.hold(len(texts))
         try:
             for text in texts:
                 await self.send(text)

@@ -21,6 +21,8 @@ class WebSocketStream:
 
     def __init__(self, socket: FlowControlledConnection) -> None:
         self._socket = socket
+        self._large: dict[anyio.CancelScope, anyio.Event] = {}
+        """The messages that are being sent in several frames, each with its end."""
 
     async def receive(self) -> str:
         """Return the next message; a binary frame is read as text, so that it gets its answer.
@@ -48,13 +50,27 @@ class WebSocketStream:
                     continue
                 await self._socket.send_texts(small)
                 small.clear()
-                await self._socket.send(_fragments(text))
+                await self._send_large(text)
             await self._socket.send_texts(small)
         except (ConnectionClosed, ProtocolError) as exc:
             raise anyio.BrokenResourceError from exc
 
+    async def _send_large(self, text: str) -> None:
+        with anyio.CancelScope() as scope:
+            self._large[scope] = anyio.Event()
+            try:
+                await self._socket.send(_fragments(text))
+            finally:
+                self._large.pop(scope).set()
+        if scope.cancelled_caught:
+            raise anyio.BrokenResourceError
+
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close with a code and a reason; closing twice is harmless."""
+        """Close with a code and a reason, also in a message; closing twice is harmless."""
+        # The library has a code of its own for a close while it sends a message.
+        for scope, ended in list(self._large.items()):
+            scope.cancel()
+            await ended.wait()
         await self._socket.close(code, reason)
 
 

@@ -137,6 +137,28 @@ async def test_messages_sent_together_are_one_write_and_later_ones_are_not_delay
     assert writes == [b"\x81\x01a\x81\x01b", b"\x81\x01c"]
 
 
+async def test_messages_sent_together_wait_for_a_client_that_reads_slowly() -> None:
+    """Else the next ones are taken out of the bounded outbox, and wait in memory beside it."""
+    texts = ["x" * FRAGMENT_CHARS] * 8
+    with anyio.fail_after(WAIT_S):
+        async with accepted() as (stream, reader, _), anyio.create_task_group() as tasks:
+            sent = anyio.Event()
+
+            async def send() -> None:
+                await stream.send(*texts)
+                sent.set()
+
+            tasks.start_soon(send)
+            transport = stream._socket.transport
+            while not transport.get_write_buffer_size():
+                await asyncio.sleep(0)
+            await anyio.wait_all_tasks_blocked()
+            was_sent_unread = sent.is_set()
+            await reader.readexactly(len(texts) * (FRAGMENT_CHARS + 10))
+            await sent.wait()
+    assert not was_sent_unread
+
+
 async def test_held_writes_go_out_in_the_next_turn_of_the_event_loop(written: list[bytes]) -> None:
     """A sender that waits between two messages holds back no frame of its connection."""
     with anyio.fail_after(WAIT_S):
@@ -144,7 +166,7 @@ async def test_held_writes_go_out_in_the_next_turn_of_the_event_loop(written: li
             transport = stream._socket.transport
             assert isinstance(transport, JoiningTransport)
             written.clear()
-            transport.hold()
+            transport.hold(2)
             transport.write(b"held")
             before = list(written)
             await asyncio.sleep(0)
@@ -203,6 +225,27 @@ async def test_behind_a_large_message_that_was_cut_off_nothing_is_sent() -> None
                     scope.cancel()
             with pytest.raises(anyio.BrokenResourceError):
                 await stream.send("behind")
+
+
+async def test_a_close_in_the_middle_of_a_large_message_has_its_own_code() -> None:
+    """A client that reads too slowly learns by it that it may resume."""
+    with anyio.fail_after(WAIT_S):
+        async with accepted() as (stream, reader, writer), anyio.create_task_group() as tasks:
+
+            async def send() -> None:
+                with pytest.raises(anyio.BrokenResourceError):
+                    await stream.send("x" * (64 * FRAGMENT_CHARS))
+
+            tasks.start_soon(send)
+            while not stream._socket.transport.get_write_buffer_size():
+                await asyncio.sleep(0)
+            tasks.start_soon(stream.aclose, 1013, "later")
+            received = b""
+            while not received.endswith(b"\x88\x07\x03\xf5later"):
+                read = await reader.read(2**20)
+                assert read, received[-100:]
+                received = received[-100:] + read
+            writer.write(frame(CLOSE, b"\x03\xf5"))
 
 
 @pytest.mark.parametrize(
