@@ -167,6 +167,8 @@ class ThreadTurns:
                 await self._write_start(turn_id)
             case CompactionWork() | CommandWork():
                 await self._write_start(turn_id)
+        # A turn has the servers of the last reload, also where its first step asks for no tools.
+        self.servers.catch_up()
         recorder = context.recorder(turn_id)
         table = tool_table(
             self._tool_context(recorder, options), self.tools, GoalTool(context.goals, turn_id)

@@ -282,3 +282,22 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
         assert list(third.servers.servers) == []
         await sessions.aclose()
     await store.aclose()
+
+
+async def test_a_turn_begins_with_the_servers_of_the_last_reload(tmp_path: Path) -> None:
+    """Also one that asks no model for tools: it counts what they take."""
+    store = ThreadStore(tmp_path)
+    await store.open()
+    after = Config({"mcp_servers": {"new": {"command": "/no/such", "enabled": False}}})
+    async with anyio.create_task_group() as tasks:
+        sessions = sessions_of(tmp_path, store, tasks)
+        session, _ = await sessions.loading.start_once(created(), Config({}))
+        # What starts the servers asks for them too.
+        await anyio.wait_all_tasks_blocked()
+        session.mcp.reload_later(after)
+        begin = await session.compaction.start()
+        assert session.mcp.statuses() == [("new", "disabled")]
+        begin()
+        await session.slot.idle.wait()
+        await sessions.aclose()
+    await store.aclose()
