@@ -1,0 +1,113 @@
+"""sessions.turn.turn: what a turn of each kind finds and leaves when it begins."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from app_server.config.values import Config
+from app_server.sessions.session import ThreadSession
+from app_server.sessions.settings import of_review
+from app_server.sessions.turn.turn import (
+    CommandWork,
+    CompactionWork,
+    InputWork,
+    ReviewWork,
+    TurnWork,
+)
+from app_server.threads.store import ThreadStore
+from app_server.turns.model.prompt.user_input import TurnInput
+from app_server.turns.model_loop import TurnOptions
+from app_server.turns.running_turn import RunningTurn
+from protocol.log.rollout import Record
+from protocol.turns.code_review import UncommittedChangesReviewTarget
+from tests.support.harness import WAIT_S
+from tests.support.threads.stores import created, sessions_of
+
+KINDS = ("input", "compaction", "review", "command")
+
+
+@asynccontextmanager
+async def loaded(home: Path) -> AsyncIterator[ThreadSession]:
+    """Give a loaded thread without a model."""
+    store = ThreadStore(home)
+    await store.open()
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            sessions = sessions_of(home, store, tasks)
+            session, _ = await sessions.loading.start_once(created(), Config({}))
+            yield session
+            await sessions.aclose()
+    await store.aclose()
+
+
+async def _nothing(turn: RunningTurn) -> None:
+    pass
+
+
+def work_of(kind: str, session: ThreadSession) -> TurnWork:
+    settings = session.thread.state.settings
+    match kind:
+        case "input":
+            return InputWork(TurnInput((), []), settings)
+        case "compaction":
+            return CompactionWork()
+        case "review":
+            target = UncommittedChangesReviewTarget(type="uncommittedChanges")
+            return ReviewWork(target, of_review(settings, "reviewer"))
+    return CommandWork(_nothing)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_turn_that_the_disk_refuses_leaves_an_idle_thread(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*records: Record, sync: bool = True) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with loaded(tmp_path) as session:
+        turns, slot, state = session.queue.turns, session.slot, session.thread.state
+        with monkeypatch.context() as patch:
+            patch.setattr(session.thread, "append", refuse)
+            async with slot.reserve():
+                with pytest.raises(OSError, match="No space"):
+                    await turns.begin(work_of(kind, session))
+        left = slot.turn, slot.unpublished_turn_id, state.turn_settings, state.turns
+        assert (slot.idle.is_set(), *left) == (True, None, None, None, [])
+        # The next one begins and ends.
+        async with slot.reserve():
+            turn = await turns.begin(CommandWork(_nothing))
+        assert (slot.turn, slot.idle.is_set()) == (turn, False)
+        turn.run_soon()
+        await slot.idle.wait()
+        assert [(one.id, one.status) for one in session.thread.state.turns] == [
+            (turn.id, "completed")
+        ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_turn_has_its_settings_and_kind_from_its_beginning(
+    tmp_path: Path, kind: str
+) -> None:
+    async with loaded(tmp_path) as session:
+        turns, slot = session.queue.turns, session.slot
+        settings = session.thread.state.settings
+        options = TurnOptions(service_tier="fast") if kind == "input" else None
+        async with slot.reserve():
+            turn = await turns.begin(work_of(kind, session), options)
+        expected = {
+            "input": settings.model_copy(update={"service_tier": "fast"}),
+            "review": of_review(settings, "reviewer"),
+        }
+        kinds = {"compaction": "compact", "review": "review"}
+        assert session.thread.state.turn_settings == expected.get(kind, settings)
+        assert (turn.kind, slot.unpublished_turn_id) == (kinds.get(kind), turn.id)
+        # One that is interrupted before it runs ends so, with its end in the log.
+        turn.interrupt()
+        turn.run_soon()
+        await slot.idle.wait()
+        state = session.thread.state
+        assert [(one.id, one.status) for one in state.turns] == [(turn.id, "interrupted")]
+        assert (state.turn_settings, state.queue.paused) == (None, True)
