@@ -17,6 +17,7 @@ from app_server.transport.websocket_stream import FRAGMENT_CHARS, WebSocketStrea
 from tests.support.harness import WAIT_S
 from tests.support.wire.frames import (
     CLOSE,
+    CONTINUATION,
     PING,
     PONG,
     REQUEST,
@@ -172,6 +173,68 @@ async def test_held_writes_go_out_in_the_next_turn_of_the_event_loop(written: li
             await asyncio.sleep(0)
             transport.write(b"at once")
             assert (before, written) == ([], [b"held", b"at once"])
+
+
+class UnreadSocket(asyncio.Transport):
+    """A socket of a client that reads nothing; `is_read` is whether it is read itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read, self.unsent = True, 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.unsent += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+@pytest.mark.parametrize("connection_first", [False, True])
+async def test_a_socket_is_read_again_once_nothing_speaks_against_it(
+    connection_first: bool,
+) -> None:
+    """Its connection pauses it for a full queue, and what is unsent for a client that is behind."""
+    socket = UnreadSocket()
+    transport = JoiningTransport(socket)
+    transport.write(bytes(MAX_UNSENT_BYTES))
+    assert socket.is_read
+    transport.pause_reading()
+    transport.write(b"more")
+    socket.unsent = 0
+    resume = [transport.writing_resumed, transport.resume_reading]
+    seen = []
+    for one in resume[::-1] if connection_first else resume:
+        one()
+        seen.append(socket.is_read)
+    assert seen == [False, True]
+
+
+async def test_control_frames_between_the_parts_of_a_message_are_answered_before_its_end() -> None:
+    with anyio.fail_after(WAIT_S):
+        async with accepted() as (stream, reader, writer):
+            writer.write(frame(TEXT, b"one ", fin=False) + frame(PING, b"a") + frame(PONG))
+            assert await reader.readexactly(3) == bytes([0x80 | PONG, 1]) + b"a"
+            writer.write(frame(CONTINUATION, b"two ", fin=False) + frame(PING, b"b"))
+            assert await reader.readexactly(3) == bytes([0x80 | PONG, 1]) + b"b"
+            writer.write(frame(CONTINUATION, b"three") + frame(TEXT, b"next"))
+            assert [await stream.receive() for _ in range(2)] == ["one two three", "next"]
+
+
+async def test_what_is_held_goes_out_before_a_socket_is_closed() -> None:
+    with anyio.fail_after(WAIT_S):
+        async with accepted() as (stream, reader, _):
+            transport = stream._socket.transport
+            assert isinstance(transport, JoiningTransport)
+            transport.hold(2)
+            transport.write(b"held")
+            transport.close()
+            assert await reader.read() == b"held"
 
 
 async def test_frames_that_follow_the_request_at_once_are_taken() -> None:
