@@ -1,11 +1,9 @@
 """The real executable: transports, stopping, dying."""
 
-import asyncio
 import contextlib
 import json
 import random
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +16,14 @@ from tests.support.harness import (
     WAIT_S,
     WireClient,
     claim,
-    environment_without,
     stdio_server,
     write_config,
 )
 from tests.support.model import Gate, ScriptedModel, calls, says
-from tests.support.processes import EXECUTABLE, START_S, Running, running
+from tests.support.processes import Running, running
 from tests.support.wire.pipes import LinePipe
 
 pytestmark = pytest.mark.process
-
-
-async def test_requests_on_stdin_are_answered_though_it_ends_at_once(tmp_path: Path) -> None:
-    info = {"clientInfo": {"name": "pipe", "version": "1"}}
-    lines = [
-        {"id": 1, "method": "initialize", "params": info},
-        {"id": 2, "method": "thread/start", "params": {}},
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    result = await asyncio.to_thread(
-        subprocess.run,
-        [str(EXECUTABLE), "--home", str(tmp_path)],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-        check=True,
-        env=environment_without("OPENAI_API_KEY"),
-    )
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [answer["id"] for answer in answers if "id" in answer] == [1, 2]
 
 
 # The transports.
