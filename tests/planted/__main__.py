@@ -67,7 +67,7 @@ from tests.planted.importing import (
 CAUGHT, LIVED, HUNG, NOT_POSSIBLE = 1, 0, 3, 4
 PROCESSOR_S = 120
 MEMORY_BYTES = 8 * 1024**3
-FILE_BYTES = 1024**3
+FILE_BYTES = 4 * 1024**3
 LONGEST_TEST = 10
 """A test hangs if it takes so many seconds, and so many times as long as without an error."""
 LONGEST_START_S = 90

@@ -155,6 +155,7 @@ def send_listener(server: int, port: int) -> None:
     connection = socket.socket(fileno=server)
     connection.sendmsg([b"l"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     connection.close()
+    listener.close()
 
 
 def bound_processes(pids: str) -> None:
