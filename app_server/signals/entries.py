@@ -6,6 +6,7 @@ Source: docs/signals.md, "Stages".
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, TypeAlias
 
 import anyio
@@ -134,7 +135,7 @@ class _GroupCommit:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._waiting: dict[int, list[Entry]] = {}
-        self._next = 0
+        self._tickets = count()
         self._writing = anyio.Lock()
 
     async def write(self, *entries: Entry) -> None:
@@ -143,7 +144,7 @@ class _GroupCommit:
         Raises:
             OSError: the disk refused; nothing of this call was written.
         """
-        ticket, self._next = self._next, self._next + 1
+        ticket = next(self._tickets)
         self._waiting[ticket] = list(entries)
         try:
             async with self._writing:
@@ -151,16 +152,15 @@ class _GroupCommit:
                     return
                 group, self._waiting = self._waiting, {}
                 with anyio.CancelScope(shield=True):
-                    await self._write(group, ticket)
+                    await self._write(group)
         finally:
             self._waiting.pop(ticket, None)
 
-    async def _write(self, group: dict[int, list[Entry]], own: int) -> None:
+    async def _write(self, group: dict[int, list[Entry]]) -> None:
         entries = [entry for waiting in group.values() for entry in waiting]
         try:
             await anyio.to_thread.run_sync(self._ledger.put, entries)
         except Exception:
             # Whoever waits behind tries again by itself, and gets its own error.
-            del group[own]
             self._waiting = group | self._waiting
             raise

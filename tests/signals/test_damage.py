@@ -1,8 +1,11 @@
 """A damaged ledger is set aside, and what can be read of it goes on."""
 
 import shutil
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -75,6 +78,208 @@ def test_rows_that_can_be_read_go_on(
     (said,) = [record for record in caplog.records if "ledger" in record.getMessage()]
     assert f"{len(found)} of its signals could be read" in said.getMessage()
     assert str(tmp_path / "ledger.sqlite3.damaged") in said.getMessage()
+
+
+def aside(path: Path) -> list[str]:
+    """Return the names of what was set aside, without companions."""
+    return sorted(
+        kept.name
+        for kept in path.parent.glob("*.damaged*")
+        if kept.name[-4:] not in ("-wal", "-shm")
+    )
+
+
+def names(ledger: Ledger) -> list[str]:
+    """Return the ids of a ledger, the oldest first."""
+    return [one.id for one in reversed(ledger.page(None, None, None, 100).entries)]
+
+
+def damage(path: Path) -> None:
+    """Take the rows out of a ledger, also of one that is open."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE signals")
+
+
+def refusal(code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError("refused")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Make a ledger with one signal."""
+    path = tmp_path / "signals" / "ledger.sqlite3"
+    with closing(Ledger(path)) as kept:
+        kept.put([entry("s1")])
+    return path
+
+
+def test_a_ledger_that_is_whole_stays_in_its_place(path: Path) -> None:
+    with closing(Ledger(path)) as kept:
+        assert (names(kept), aside(path)) == (["s1"], [])
+
+
+@pytest.mark.parametrize(
+    ("version", "is_newer"), [(2, True), (1000, True), (1001, False), (-1, False)]
+)
+def test_only_a_version_that_a_later_server_may_write_is_left_alone(
+    path: Path, version: int, is_newer: bool
+) -> None:
+    assert ledger_module.MAX_VERSION == 1000
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA user_version = {version}")
+    if is_newer:
+        with pytest.raises(LedgerFailed, match=f"^the ledger of signals has version {version}$"):
+            Ledger(path)
+        assert aside(path) == []
+    else:
+        with closing(Ledger(path)) as kept:
+            assert (names(kept), aside(path)) == (["s1"], ["ledger.sqlite3.damaged"])
+
+
+def test_a_folder_in_the_place_of_a_ledger_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    path.mkdir()
+    with closing(Ledger(path)) as kept:
+        kept.put([entry("new")])
+        assert (names(kept), aside(path)) == (["new"], ["ledger.sqlite3.damaged"])
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY])
+def test_a_ledger_that_cannot_be_opened_now_stays_in_its_place(
+    path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(path: Path) -> sqlite3.Connection:
+        raise refusal(code)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_module, "_opened", refuse)
+        with pytest.raises(LedgerFailed):
+            Ledger(path)
+    assert aside(path) == []
+    with closing(Ledger(path)) as kept:
+        assert names(kept) == ["s1"]
+
+
+@pytest.mark.parametrize(("more_bytes", "is_read"), [(0, True), (-1, False)])
+def test_a_small_ledger_is_read_whole_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_bytes: int, is_read: bool
+) -> None:
+    assert ledger_module.CHECKED_BYTES == 4 * 1024 * 1024
+    path = tmp_path / "ledger.sqlite3"
+    a_ledger(path)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 4096] = bytes(4096)
+    path.write_bytes(content)
+    monkeypatch.setattr(ledger_module, "CHECKED_BYTES", len(content) + more_bytes)
+    with closing(Ledger(path)):
+        assert aside(path) == (["ledger.sqlite3.damaged"] if is_read else [])
+
+
+class Time:
+    """A clock that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        clock = SimpleNamespace(monotonic=lambda: self.now_s)
+        monkeypatch.setattr(ledger_module, "time", clock)
+
+
+def test_an_open_ledger_is_set_aside_at_most_once_a_minute(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time(monkeypatch)
+    assert ledger_module.AGAIN_S == 60
+    with closing(Ledger(path)) as kept:
+        damage(path)
+        kept.put([entry("s2")])
+        assert (names(kept), aside(path)) == (["s2"], ["ledger.sqlite3.damaged"])
+        damage(path)
+        for later_s in (0, 59.9):
+            time.now_s = 1000 + later_s
+            with pytest.raises(LedgerFailed):
+                kept.put([entry("s3")])
+        assert len(aside(path)) == 1
+        time.now_s = 1060
+        kept.put([entry("s3")])
+        assert (names(kept), len(aside(path))) == (["s3"], 2)
+
+
+def test_a_ledger_that_was_set_aside_at_the_start_counts_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Time(monkeypatch)
+    path.write_bytes(b"x" * 8192)
+    with closing(Ledger(path)) as kept:
+        damage(path)
+        with pytest.raises(LedgerFailed):
+            kept.put([entry("s2")])
+        assert aside(path) == ["ledger.sqlite3.damaged"]
+
+
+def test_no_ledger_is_opened_while_the_damaged_one_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever closes a file of SQLite removes the companions that have its name.
+    opened: list[sqlite3.Connection] = []
+    opening = ledger_module._opened
+
+    def watched(path: Path) -> sqlite3.Connection:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            opened[-1].execute("SELECT 1")
+        opened.append(opening(path))
+        return opened[-1]
+
+    with closing(Ledger(path)) as kept:
+        opened.append(kept._database)
+        monkeypatch.setattr(ledger_module, "_opened", watched)
+        damage(path)
+        kept.put([entry("s2")])
+        assert len(opened) == 3
+        # Another process sets it aside.
+        path.rename(path.with_name("away"))
+        kept.put([entry("s3")])
+        assert (len(opened), names(kept)) == (4, ["s3"])
+
+
+def test_a_ledger_that_cannot_be_opened_again_is_tried_with_each_call(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> sqlite3.Connection:
+        raise refusal(sqlite3.SQLITE_FULL)
+
+    with closing(Ledger(path)) as kept:
+        other = path.with_name("other.sqlite3")
+        Ledger(other).close()
+        other.rename(path)
+        with monkeypatch.context() as patched:
+            patched.setattr(ledger_module, "_opened", refuse)
+            for _ in range(2):
+                with pytest.raises(LedgerFailed, match="refused"):
+                    kept.put([entry("s2")])
+        kept.put([entry("s2")])
+        assert (names(kept), aside(path)) == (["s2"], [])
+
+
+def test_what_the_disk_refuses_sets_no_ledger_aside(path: Path) -> None:
+    class Full:
+        def __enter__(self) -> Any:
+            raise refusal(sqlite3.SQLITE_FULL)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def close(self) -> None:
+            database.close()
+
+    with closing(Ledger(path)) as kept:
+        database = kept._database
+        kept._database = Full()  # type: ignore[assignment]
+        with pytest.raises(LedgerFailed):
+            kept.put([entry("s2")])
+    assert aside(path) == []
 
 
 async def test_a_running_server_goes_on_when_its_ledger_is_damaged(tmp_path: Path) -> None:

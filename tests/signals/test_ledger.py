@@ -293,8 +293,9 @@ def test_turns_that_a_source_began_are_counted_once_each(ledger: Ledger) -> None
             entry("g", woken_at_ms=14, turn_id="4", source="other"),
         ]
     )
-    counts = [ledger.turns_woken_since("t", "s", at_ms) for at_ms in (0, 9, 10, 11, 12, 13)]
+    counts = [ledger.turns_woken_since("t", "s", at_ms, 13) for at_ms in (0, 9, 10, 11, 12, 13)]
     assert counts == [3, 3, 3, 2, 1, 0]
+    assert [ledger.turns_woken_since("t", "s", 0, now_ms) for now_ms in (9, 10, 12)] == [0, 1, 2]
 
 
 def test_what_has_been_over_for_30_days_is_forgotten(ledger: Ledger) -> None:
@@ -339,7 +340,11 @@ def test_a_ledger_of_another_version_is_refused_and_closed(tmp_path: Path) -> No
     with pytest.raises(LedgerFailed, match=r"^the ledger of signals has version 2$"):
         Ledger(path)
     assert os.listdir("/dev/fd") == before
-    assert tmp_path.stat().st_mode & 0o700 == 0o700
+
+
+def test_the_folder_of_a_ledger_is_its_users_alone(tmp_path: Path) -> None:
+    Ledger(tmp_path / "made" / "signals" / "ledger.sqlite3").close()
+    assert (tmp_path / "made" / "signals").stat().st_mode & 0o777 == 0o700
 
 
 # In memory.

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
 import anyio.abc
 import pytest
 
@@ -15,6 +16,7 @@ from app_server.signals.lazy import LazySignals
 from app_server.signals.ledger import Entry, Ledger
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient, Recipient, Recipients
+from app_server.signals.service import Signals
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
@@ -216,3 +218,33 @@ async def test_a_home_with_signals_goes_on_with_them_after_a_start(tmp_path: Pat
     assert tasks.started == ["run"]
     await signals.aclose()
     assert os.listdir("/dev/fd") == before
+
+
+async def test_a_ledger_is_closed_after_what_opens_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    begun, go_on = anyio.Event(), anyio.Event()
+    close = Ledger.close
+
+    async def load(signals: Any) -> None:
+        begun.set()
+        await go_on.wait()
+        happened.append("loaded")
+
+    def noted(ledger: Ledger) -> None:
+        happened.append("closed")
+        close(ledger)
+
+    monkeypatch.setattr(Signals, "load", load)
+    monkeypatch.setattr(Ledger, "close", noted)
+    tasks = Tasks()
+    signals = lazy_signals(tmp_path, tasks)
+    async with anyio.create_task_group() as group:
+        group.start_soon(signals.get)
+        await begun.wait()
+        group.start_soon(signals.aclose)
+        await anyio.wait_all_tasks_blocked()
+        assert happened == []
+        go_on.set()
+    assert happened == ["loaded", "closed"]

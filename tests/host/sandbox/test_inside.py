@@ -363,9 +363,7 @@ def test_the_program_becomes_bubblewrap_with_its_two_pipes(
         became.append((program, line, inherited, ends, environment))
         raise Gone
 
-    calls, _ = started(
-        monkeypatch, str(server) if has_server else "-", forks=[50], program=execve
-    )
+    calls, _ = started(monkeypatch, str(server) if has_server else "-", forks=[50], program=execve)
     ((program, line, inherited, ends, environment),) = became
     assert (program, line[0], line[1], line[3], line[5:]) == (
         "/bwrap",
