@@ -46,7 +46,6 @@ class NotRecallable(Exception):
     """The signal is over, or a model has seen it or is being asked with it."""
 
     def __init__(self, stage: SignalStage) -> None:
-        super().__init__(stage)
         self.stage = stage
 
 
