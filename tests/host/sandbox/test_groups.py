@@ -15,6 +15,7 @@ from app_server.host.sandbox.linux.process_limits import ServerGroup, limiting_p
 
 PIDS = """\
 25 1 0:22 / /sys/fs/cgroup ro - tmpfs tmpfs ro
+26 1 0:23 / /else rw - other source rw,name=a b c
 30 25 0:26 / {root}/v1 rw shared:9 - cgroup cgroup rw,cpu,pids
 31 25 0:27 / {root}/v2 rw - cgroup2 cgroup rw,nsdelegate
 32 25 0:28 / {root}/later rw - cgroup2 cgroup rw
@@ -49,6 +50,7 @@ def lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
         ("0::/c/d\n", {"v2/c/d": "pids", "v2/c": "pids"}, ["v2/c/d", "v2/c"]),
         ("0::/c/d\n", {"v2/c": "cpu", "v2": "pids", "later/c": "pids"}, []),
         ("3:pids:/a\n0::/c\n", {"v2/c": "pids"}, ["v1/a", "v2/c"]),
+        ("3:pids:/a:b:c\n", {}, ["v1/a:b:c"]),
         ("", {}, []),
     ],
 )
@@ -144,6 +146,20 @@ def test_a_group_that_nobody_can_enter_is_removed(groups: Groups) -> None:
     assert [group.entrance(), group.entrance()] == [None, None]
     # It is tried once.
     assert (groups.names(), len(groups.entered)) == ([], 1)
+
+
+def test_where_no_group_can_be_made_none_is_entered(groups: Groups) -> None:
+    groups.parent.rmdir()
+    assert (ServerGroup().entrance(), groups.entered) == (None, [])
+
+
+def test_a_group_that_somebody_else_has_removed_is_not_waited_for(groups: Groups) -> None:
+    group = ServerGroup()
+    entrance = group.entrance()
+    assert entrance is not None
+    Path(entrance).parent.rmdir()
+    group.remove()
+    assert groups.slept == []
 
 
 def test_where_a_limit_of_resources_holds_there_is_no_group(

@@ -55,8 +55,6 @@ def verdict(program: bytes, number: int, *arguments: int, audit: int) -> int:
                 at += over if accumulator == value else otherwise
             case 0x25:
                 at += over if accumulator > value else otherwise
-            case 0x35:
-                at += over if accumulator >= value else otherwise
             case 0x45:
                 at += over if accumulator & value else otherwise
             case _:

@@ -14,9 +14,9 @@ MAX_INSTRUCTIONS = 4096
 MAX_JUMP = 255
 """Instructions that a conditional jump can pass over."""
 
-_TESTS = {"equal": 0x15, "above": 0x25, "at_least": 0x35, "any_bit": 0x45}
+_TESTS = {"equal": 0x15, "above": 0x25, "any_bit": 0x45}
 
-Test: TypeAlias = Literal["equal", "above", "at_least", "any_bit"]
+Test: TypeAlias = Literal["equal", "above", "any_bit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def assemble(lines: Iterable[Line]) -> bytes:
 
 
 def _encode(one: Instruction, here: int, places: dict[str, int]) -> bytes:
-    over = 0 if one.to is None else places.get(one.to, -1) - here - 1
+    over = 0 if one.to is None else places.get(one.to, 0) - here - 1
     if not 0 <= over <= MAX_JUMP:
         raise ValueError(f"there is no jump to `{one.to}` from {here}")
     return struct.pack("=HBBI", one.code, over, 0, one.value)

@@ -165,7 +165,7 @@ def _remove_left_of(record: Path) -> None:
         lines = file.read(MAX_RECORD_BYTES).split(b"\n")
         with suppress(ValidationError):
             paths = _PATHS.validate_json(lines[0])
-            made = _IDENTITIES.validate_json(lines[1]) if lines[1:2] > [b""] else []
+            made = _IDENTITIES.validate_json(lines[1]) if any(lines[1:]) else []
             for path, identity in itertools.zip_longest(paths, made):
                 if path is not None:
                     _remove_left_at(path, identity)

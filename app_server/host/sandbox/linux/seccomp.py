@@ -20,7 +20,7 @@ from app_server.host.sandbox.linux.bpf import (
     keep_bits,
     load,
 )
-from app_server.host.sandbox.linux.system_calls import NEWEST, REFUSED, X32_BIT, Architecture
+from app_server.host.sandbox.linux.system_calls import NEWEST, REFUSED, Architecture
 
 ALLOW = 0x7FFF0000
 KILL = 0x80000000
@@ -66,8 +66,7 @@ def _lines(architecture: Architecture, sockets: Sockets) -> Iterator[Line]:
     yield end(KILL)
     yield "ours"
     yield _NUMBER
-    if architecture.has_x32:
-        yield jump_if("at_least", X32_BIT, "unknown")
+    # Those of x32 are larger than any other.
     yield jump_if("above", NEWEST, "unknown")
     yield jump_if("equal", numbers["clone3"], "unknown")
     yield jump_if("equal", numbers["clone"], "clone")

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 NEWEST = 470
 """`listns`, of Linux 6.18; what came later was not looked at, and is not there."""
 
-X32_BIT = 0x40000000
-"""Numbers from here on are of the x32 interface of x86_64."""
-
 REFUSED = (
     # Other processes: their memory, registers and descriptors.
     *("kcmp", "pidfd_getfd", "process_vm_readv", "process_vm_writev", "ptrace"),
@@ -104,12 +101,10 @@ class Architecture:
     audit: int
     """`AUDIT_ARCH_…`."""
     numbers: Mapping[str, int]
-    has_x32: bool = False
 
 
 X86_64 = Architecture(
     audit=0xC000003E,
-    has_x32=True,
     numbers=_SINCE_5 | {name: number for name, (number, _) in _BEFORE.items()},
 )
 
