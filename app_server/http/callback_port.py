@@ -5,6 +5,7 @@ Source: OAuth 2.1, section 8.4.2 (loopback redirection).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TypeAlias
@@ -23,6 +24,9 @@ HEAD_S = 10.0
 
 MAX_VISITORS = 16
 """Requests at the same time; more wait."""
+
+STRANGER_S = 1.0
+"""For the request of another user. As many as visitors have it; others are closed at once."""
 
 _PAGE = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
@@ -64,6 +68,7 @@ class LoopbackListener:
         self._listener = listener
         self.port = port
         self._room = anyio.Semaphore(MAX_VISITORS)
+        self._strangers = anyio.Semaphore(MAX_VISITORS)
 
     @classmethod
     async def open(cls, port: int) -> "LoopbackListener":
@@ -82,35 +87,50 @@ class LoopbackListener:
         """
 
         async def receive(stream: anyio.abc.SocketStream) -> None:
-            async with self._room, stream:
+            async with stream:
                 # Before a visitor has said all, and closed its end.
                 accepted = stream.extra(anyio.abc.SocketAttribute.raw_socket)
-                refusal = await refusal_of_stranger(accepted)
-                # Somebody who went away, or no browser; TimeoutError is an OSError.
-                try:
-                    with anyio.fail_after(HEAD_S):
-                        visit = _read_visit(await _read_head(stream))
-                except (OSError, ValueError, anyio.BrokenResourceError):
+                if refusal := await refusal_of_stranger(accepted):
+                    await self._refuse(stream, refusal)
                     return
-                if refusal is not None:
-                    page = Page(HTTPStatus.FORBIDDEN, refusal.rstrip())
-                else:
+                async with self._room:
+                    # Somebody who went away, or no browser; TimeoutError is an OSError.
+                    try:
+                        with anyio.fail_after(HEAD_S):
+                            visit = _read_visit(await _read_head(stream))
+                    except (OSError, ValueError, anyio.BrokenResourceError):
+                        return
                     page = await host(visit)
-                try:
-                    with anyio.fail_after(HEAD_S):
-                        await stream.send(_render(page))
-                        await stream.send_eof()
-                except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    pass
-                finally:
-                    if page.then is not None:
-                        page.then()
+                    try:
+                        await _send(stream, page)
+                    finally:
+                        if page.then is not None:
+                            page.then()
 
         await self._listener.serve(receive)
+
+    async def _refuse(self, stream: anyio.abc.SocketStream, refusal: str) -> None:
+        """Show a stranger why; there is less room and time, and none of the browser's."""
+        with suppress(OSError, anyio.BrokenResourceError, anyio.WouldBlock):
+            self._strangers.acquire_nowait()
+            try:
+                with anyio.fail_after(STRANGER_S):
+                    await _read_head(stream)
+                await _send(stream, Page(HTTPStatus.FORBIDDEN, refusal.rstrip()))
+            finally:
+                self._strangers.release()
 
     async def aclose(self) -> None:
         """Give the port back."""
         await self._listener.aclose()
+
+
+async def _send(stream: anyio.abc.SocketStream, page: Page) -> None:
+    """Send a page to a visitor, who may have gone."""
+    with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        with anyio.fail_after(HEAD_S):
+            await stream.send(_render(page))
+            await stream.send_eof()
 
 
 async def _read_head(stream: anyio.abc.SocketStream) -> bytes:

@@ -8,7 +8,6 @@ Source: docs/architecture.md, "Life of a process".
 import asyncio
 import contextlib
 import socket
-from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -31,35 +30,36 @@ SHUTDOWN_S = 1
 """For requests that still run when serving ends."""
 
 PEER = "peer"
-"""Where a request has the other end of its connection, on its way to the application."""
+"""Where a request has the look at the other end of its connection, on its way to the application.
+"""
+
+STRANGER_S = 1.0
+"""For the request of another user, who is refused then."""
+
+MAX_OPEN_TO_STRANGERS = 64
+"""Connections of anybody with which those of other users are closed at once."""
 
 KEEP_ALIVE_S = 60
 """A connection without a request is closed after this long."""
 
 
-class _Peer:
-    """The other end of one connection."""
-
-    def __init__(self, accepted: TransportSocket) -> None:
-        self._accepted = accepted
-        self._is_ours = False
-
-    async def refusal(self) -> str | None:
-        """Say why it is refused; None for a client of our own user. Asks once."""
-        if self._is_ours:
-            return None
-        refusal = await refusal_of_stranger(self._accepted)
-        self._is_ours = refusal is None
-        return refusal
-
-
 class _Protocol(HttpToolsProtocol):
-    """A connection whose requests know their peer."""
+    """A connection that is looked at when it comes, so that no stranger has one open."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; the state of an application is that of its connection here."""
         super().connection_made(transport)
-        self.app_state = {PEER: _Peer(transport.get_extra_info("socket"))}
+        looking = self.loop.create_task(self._refusal(transport))
+        self.app_state = {PEER: looking}
+
+    async def _refusal(self, transport: asyncio.Transport) -> str | None:
+        """Say why the other end is refused, which has a moment for the request to say it to."""
+        refusal = await refusal_of_stranger(transport.get_extra_info("socket"))
+        if refusal is not None and len(self.connections) > MAX_OPEN_TO_STRANGERS:
+            transport.abort()
+        elif refusal is not None:
+            self.loop.call_later(STRANGER_S, transport.abort)
+        return refusal
 
 
 class _Application:
@@ -73,7 +73,7 @@ class _Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with contextlib.suppress(ClientDisconnect):
-            if refusal := await scope["state"].pop(PEER).refusal():
+            if refusal := await scope["state"].pop(PEER):
                 await PlainTextResponse(refusal, 403, {"connection": "close"})(scope, receive, send)
             else:
                 await self._app(scope, receive, send)

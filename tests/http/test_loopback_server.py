@@ -2,17 +2,24 @@
 
 import asyncio
 import signal
+import socket
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 from starlette.requests import Request
 
 from app_server.http import loopback_server as loopback
+from app_server.http.callback_port import MAX_VISITORS, LoopbackListener, Page, Visit
 from app_server.http.loopback_server import HOST, serve_on_loopback
 from tests.support.harness import WAIT_S
 from tests.support.http_peer import NO_CERTIFICATES
+from tests.support.other_user import done_as, other_user
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
@@ -91,3 +98,39 @@ async def test_a_client_that_leaves_within_its_request_is_no_error_of_the_server
             writer.close()
             await left.wait()
     assert caplog.messages == []
+
+
+def idle(port: int, count: int) -> bytes:
+    """Open connections, send no request, and wait until all of them were closed."""
+    clients = [socket.socket() for _ in range(count)]
+    for client in clients:
+        client.settimeout(WAIT_S)
+        client.connect((HOST, port))
+    for client in clients:
+        with suppress(ConnectionError):
+            assert client.recv(4096) == b""
+    return b"closed"
+
+
+async def show(visit: Visit) -> Page:
+    return Page(HTTPStatus.OK, visit.path)
+
+
+@pytest.mark.parametrize("kind", ["loopback", "callback"])
+async def test_a_stranger_keeps_no_connection_open(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    uid = other_user(monkeypatch)
+    monkeypatch.setattr(loopback, "MAX_OPEN_TO_STRANGERS", MAX_VISITORS)
+    with anyio.fail_after(WAIT_S):
+        async with serve_on_loopback(hello) as port, anyio.create_task_group() as tasks:
+            callbacks = await LoopbackListener.open(0)
+            tasks.start_soon(callbacks.serve, show)
+            if kind == "callback":
+                port = callbacks.port
+            ends = await anyio.to_thread.run_sync(
+                done_as, uid, partial(idle, port, 2 * MAX_VISITORS)
+            )
+            tasks.cancel_scope.cancel()
+        await callbacks.aclose()
+    assert ends == "closed"
