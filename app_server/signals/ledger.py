@@ -49,6 +49,9 @@ KEEP_MS = 30 * 24 * 3600 * 1000
 MAX_OVER = 200_000
 """Signals that are over which are kept, newest first."""
 
+NO_FILE = (-1, -1)
+"""The identity of none."""
+
 OPEN_STAGES: Sequence[SignalStage] = ("accepted", "inHistory", "seen")
 
 LOGGED_STAGES: Sequence[SignalStage] = ("inHistory", "seen", "answered")
@@ -325,15 +328,18 @@ class Ledger:
             raise damage
         with short_lock(self._path.with_name(OPENING_LOCK)):
             if identity(self._path) == self._file:
-                self._database.close()
+                self._give_up()
                 self._set_aside(damage).close()
         self._reopen()
 
     def _reopen(self) -> None:
-        self._database.close()
-        # Until it is open, each call tries again.
-        self._file = (-1, -1)
+        self._give_up()
         self._open_file()
+
+    def _give_up(self) -> None:
+        self._database.close()
+        # Until another one is open, each call tries again.
+        self._file = NO_FILE
 
 
 def _opened(path: Path) -> sqlite3.Connection:

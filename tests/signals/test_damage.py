@@ -1,5 +1,6 @@
 """A damaged ledger is set aside, and what can be read of it goes on."""
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing, suppress
@@ -261,6 +262,38 @@ def test_a_ledger_that_cannot_be_opened_again_is_tried_with_each_call(
                     kept.put([entry("s2")])
         kept.put([entry("s2")])
         assert (names(kept), aside(path)) == (["s2"], [])
+
+
+def test_a_ledger_that_cannot_be_set_aside_now_is_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> Path:
+        raise OSError("no room")
+
+    time = Time(monkeypatch)
+    with closing(Ledger(path)) as kept:
+        damage(path)
+        with monkeypatch.context() as patched:
+            patched.setattr(ledger_module, "set_aside", refuse)
+            with pytest.raises(OSError, match="no room"):
+                kept.put([entry("s2")])
+        time.now_s += 60
+        kept.put([entry("s2")])
+        assert (names(kept), aside(path)) == (["s2"], ["ledger.sqlite3.damaged"])
+
+
+def test_a_new_ledger_that_cannot_take_the_rows_is_closed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> list[Any]:
+        raise OSError("no room")
+
+    path.write_bytes(b"x" * 8192)
+    before = sorted(os.listdir("/dev/fd"))
+    monkeypatch.setattr(ledger_module, "_readable_rows", refuse)
+    with pytest.raises(OSError, match="no room"):
+        Ledger(path)
+    assert sorted(os.listdir("/dev/fd")) == before
 
 
 def test_what_the_disk_refuses_sets_no_ledger_aside(path: Path) -> None:

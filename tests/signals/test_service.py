@@ -11,12 +11,13 @@ from typing import Any, cast
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from app_server.sessions.errors import SessionClosed
 from app_server.signals import schedule as schedules
 from app_server.signals import service as services
-from app_server.signals.entries import run_effects
+from app_server.signals.entries import Entries, run_effects
 from app_server.signals.ledger import Ledger, LedgerFailed
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient
@@ -443,6 +444,19 @@ async def test_eight_threads_are_loaded_at_a_time(home: Home) -> None:
         assert sorted(home.threads.loads) == names
 
 
+async def test_what_was_accepted_is_answered_also_where_the_ledger_has_lost_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def find(entries: Entries, key: tuple[str, str]) -> None:
+        return None
+
+    home.threads.stored["t"] = None
+    async with running(home):
+        monkeypatch.setattr(Entries, "find", find)
+        outcome = await home.deliver()
+        assert (outcome.entry.id, outcome.entry.stage) == ("s1", "accepted")
+
+
 # Failures.
 
 
@@ -598,6 +612,31 @@ async def test_a_signal_in_a_loaded_thread_is_recalled_if_it_gives_it_back(
         assert home.threads.changes == []
 
 
+async def test_who_recalls_at_the_same_time_is_answered_that_it_is_recalled(home: Home) -> None:
+    session = home.session()
+    asked, go_on = 0, anyio.Event()
+    stages: list[str] = []
+
+    async def withdraw(source: str, signal_id: str) -> bool:
+        nonlocal asked
+        asked += 1
+        await go_on.wait()
+        return True
+
+    async def recall() -> None:
+        stages.append((await home.signals.recall("router", "s1")).entry.stage)
+
+    session.withdraw = withdraw  # type: ignore[method-assign]
+    async with running(home):
+        await home.deliver()
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(recall)
+            calls.start_soon(recall)
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+    assert (stages, asked) == (["recalled", "recalled"], 1)
+
+
 @pytest.mark.parametrize("is_closed", [True, False])
 async def test_a_signal_in_a_thread_that_is_not_loaded_is_recalled_in_its_log(
     home: Home, is_closed: bool
@@ -700,6 +739,25 @@ async def test_entries_of_a_process_that_died_are_what_the_logs_say(home: Home) 
         assert home.threads.loads == ["b"]
     # Nobody listens yet.
     assert home.announced == []
+
+
+async def test_old_signals_are_forgotten_at_the_start_and_not_before_an_hour_has_passed(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def forget(ledger: Ledger, now_ms: int) -> int:
+        asked.append(now_ms)
+        return 0
+
+    assert services.FORGET_EVERY_S == 3600
+    monkeypatch.setattr(Ledger, "forget_old", forget)
+    async with running(home):
+        await anyio.wait_all_tasks_blocked()
+        # A worker thread, and a turn of the loop for each further try that there were.
+        for _ in range(3):
+            await anyio.to_thread.run_sync(list)
+        assert asked == [NOW_MS]
 
 
 async def test_old_signals_are_forgotten_with_each_hour_also_after_a_failure(
