@@ -435,7 +435,9 @@ def test_an_entry_that_is_sent_again_is_the_one_that_is_there() -> None:
     taken = queue_of(first, SubmissionTaken(at_ms=1, submission_id="a"))
     assert adding(again, taken) == ((), again.model_copy(update={"submission_id": "a"}))
     for queue in (queue_of(first), taken):
-        with pytest.raises(QueueRefusal, match=r"with another input: c$") as refused:
+        with pytest.raises(
+            QueueRefusal, match=r"^clientUserMessageId c is taken by another input$"
+        ) as refused:
             adding(submission("b", "other", client="c"), queue)
         assert (refused.value.word, refused.value.facts) == (
             *("clientUserMessageIdUsed", {"clientUserMessageId": "c"}),
