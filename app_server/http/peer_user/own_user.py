@@ -11,7 +11,6 @@ import socket
 import struct
 import sys
 from asyncio.trsock import TransportSocket
-from contextvars import ContextVar
 from pathlib import Path
 
 import anyio
@@ -42,7 +41,28 @@ HOW_TO_LET_IN = (
     "It talks to its own user alone, unless its config.toml has refuse_other_users = false."
 )
 
-others_are_let_in: ContextVar[bool] = ContextVar("others_are_let_in", default=False)
+
+class OthersLetIn:
+    """Whether this process lets others in: no context, since work that begins apart has none."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def get(self) -> bool:
+        """Say what was set last."""
+        return self._is_set
+
+    def set(self, value: bool) -> bool:
+        """Set it; gives what it was before, for `reset`."""
+        before, self._is_set = self._is_set, value
+        return before
+
+    def reset(self, before: bool) -> None:
+        """Set it back."""
+        self._is_set = before
+
+
+others_are_let_in = OthersLetIn()
 """Set once by a server, for all that it serves; see `refuse_other_users` in docs/config.md."""
 
 _limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("looks at tables")
