@@ -9,14 +9,17 @@ from app_server.config.effective import Configuration
 from app_server.handlers.settings.check import check_settings
 from app_server.handlers.threads.chosen.configured import config_for
 from app_server.server.settings import Settings
+from app_server.turns.model.catalogue.providers import chosen_provider
 
 
 async def check_strictly(settings: Settings) -> None:
     """Check the files, the command line, and the project that the server is started in.
 
     Raises:
-        ConfigError: a key is unknown, or a value does not fit; the first that is found.
+        ConfigError: a key is unknown, a value does not fit, or there is no provider of the name
+            that is chosen; the first that is found.
     """
     configuration = Configuration(settings.sources, is_strict=True)
     config, _ = await config_for(configuration, None, str(settings.cwd))
     await anyio.to_thread.run_sync(check_settings, config)
+    chosen_provider(config)
