@@ -1,5 +1,6 @@
 """What a sandbox is asked to do, without a command in it: its words, what is open, what is left."""
 
+import fcntl
 import json
 import os
 import platform
@@ -176,6 +177,17 @@ def test_what_needs_no_mount_has_none(confinement: Confinement, paths: list[str]
     assert [mount.path for mount in mounts(confinement, "/work", kinds)] == paths
 
 
+def test_what_is_shown_in_that_way_anyway_is_not_looked_at() -> None:
+    looked: list[str] = []
+
+    def look(path: str) -> mounting.Kind:
+        looked.append(path)
+        return "folder"
+
+    confinement = Confinement(writable=(), protected=("/home/u", "/"))
+    assert (mounts(confinement, "/", look), looked) == ([], [])
+
+
 def test_a_sandbox_has_as_many_places_as_it_may_and_no_more() -> None:
     places = tuple(f"/no/{number}" for number in range(MAX_PLACES + 1))
     assert mounts(Confinement(writable=places[1:]), "/", kinds) == []
@@ -237,6 +249,29 @@ def test_a_folder_that_others_remove_all_the_time_is_given_up(
             Placeholder(folder, ".git")
     os.close(folder)
     assert made == [".git"] * 100
+
+
+def test_a_folder_that_somebody_removes_before_it_is_claimed_is_made_again(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = open_fds()
+    folder = os.open(work, os.O_RDONLY)
+    lock = fcntl.flock
+    rounds: list[int] = []
+
+    def removed_first(fd: int, kind: int) -> None:
+        rounds.append(fd)
+        if len(rounds) == 1:
+            (work / ".git").rmdir()
+        lock(fd, kind)
+
+    monkeypatch.setattr(fcntl, "flock", removed_first)
+    held = Placeholder(folder, ".git")
+    assert (len(rounds), (work / ".git").is_dir()) == (2, True)
+    monkeypatch.undo()
+    held.release()
+    os.close(folder)
+    assert open_fds() == before
 
 
 @pytest.mark.parametrize("blank", ["", "\n", "\n\n"])

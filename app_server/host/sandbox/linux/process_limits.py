@@ -133,10 +133,8 @@ def _remove_old(parent: Path) -> None:
 def _is_removed(group: Path) -> bool:
     try:
         group.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    except OSError as exc:
+        return isinstance(exc, FileNotFoundError)
     return True
 
 
