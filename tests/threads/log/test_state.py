@@ -440,7 +440,8 @@ def test_an_entry_that_is_sent_again_is_the_one_that_is_there() -> None:
         ) as refused:
             adding(submission("b", "other", client="c"), queue)
         assert (refused.value.word, refused.value.facts) == (
-            *("clientUserMessageIdUsed", {"clientUserMessageId": "c"}),
+            "clientUserMessageIdTaken",
+            {"clientUserMessageId": "c", "queuedSubmissionId": "a"},
         )
     # Without a name each is another one.
     unnamed = submission("b")
