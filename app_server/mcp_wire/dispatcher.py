@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
     ErrorData,
@@ -33,6 +32,7 @@ from app_server.mcp_wire.errors import (
     RequestTimedOut,
     TransportClosed,
 )
+from app_server.mcp_wire.messages import SessionMessage
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -182,9 +182,8 @@ class Dispatcher:
             await self._send_if_open(message)
 
     async def _send(self, message: JSONRPCMessage, headers: Mapping[str, str] | None) -> None:
-        metadata = None if headers is None else ClientMessageMetadata(headers=dict(headers))
         try:
-            await self._outgoing.send(SessionMessage(message, metadata))
+            await self._outgoing.send(SessionMessage(message, headers))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as exc:
             raise TransportClosed from exc
 

@@ -1,7 +1,12 @@
 """Text to messages.
 
+The SDK's package is not imported here, only its types: it takes as long as all else that a list of
+tools needs.
 Source: JSON-RPC 2.0; MCP 2025-06-18, "Messages".
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from mcp_types import (
     INTERNAL_ERROR,
@@ -15,6 +20,15 @@ from pydantic import ValidationError
 from app_server.mcp_wire.long_lists import LARGE_BYTES, parse_in_pieces
 from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import Json
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMessage:
+    """One message on its way through a transport."""
+
+    message: JSONRPCMessage
+    headers: Mapping[str, str] | None = None
+    """Headers of HTTP that the message goes with."""
 
 
 class NoMessage(Exception):

@@ -2,6 +2,8 @@
 
 import gc
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -241,3 +243,13 @@ async def test_apps_that_cannot_be_asked_verify_no_install(
         with anyio.fail_after(WAIT_S):
             assert await apps.verify_install(["cal"], context({})) is False
     assert "whether the apps of a plugin are there is not known" in caplog.text
+
+
+@pytest.mark.process
+def test_until_an_app_is_called_the_mcp_sdk_is_not_imported() -> None:
+    code = (
+        "import sys, app_server.apps.service, app_server.apps.inventory.fetch; "
+        "print([name for name in sys.modules if name.split('.')[0] == 'mcp'])"
+    )
+    argv = [sys.executable, "-c", code]
+    assert subprocess.run(argv, capture_output=True, check=True, text=True).stdout == "[]\n"

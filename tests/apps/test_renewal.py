@@ -14,7 +14,7 @@ from starlette.responses import Response
 from app_server.accounts.accounts import LOOK_MS
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files.upload import Content, UploadFailed, Uploads, UploadTarget
-from app_server.apps.routes.session import OUTDATED
+from app_server.apps.routes.backing import OUTDATED
 from app_server.apps.upstream.backend import AppsBackend
 from app_server.apps.upstream.bearer import Bearer
 from app_server.apps.upstream.outbound import Backend, BackendFailed, account_of

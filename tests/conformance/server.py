@@ -22,10 +22,10 @@ from pydantic import SecretStr
 
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
+from app_server.apps.routes.backing import Backing, OpenStreams, Running
 from app_server.apps.routes.connector import ConnectorServer
-from app_server.apps.routes.http import GuardedRoutes, OpenStreams, RouteApp
-from app_server.apps.routes.local_server import resource_server
-from app_server.apps.routes.session import Backing, Running
+from app_server.apps.routes.http import GuardedRoutes
+from app_server.apps.routes.local_server import RouteApp, resource_server
 from app_server.http.loopback_server import HOST, serve_on_loopback
 from tests.conformance import endpoint
 from tests.support.apps.peer import FakePool, Guard

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, JSONRPCResponse
 
 from app_server.mcp import stdio
 from app_server.mcp.catalog.config import LOCAL, StdioTransport
 from app_server.mcp.stdio import ServerProcess, run_server
+from app_server.mcp_wire.messages import SessionMessage
 from tests.support.event_loop.turns import counted_turns
 from tests.support.files.fifos import read_fifo
 from tests.support.harness import WAIT_S, claim

@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import INVALID_PARAMS, JSONRPCRequest
 
 from app_server.mcp_wire import dispatcher as dispatcher_module
 from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.messages import SessionMessage
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S
 from tests.support.mcp_peers.conversation import Conversation, conversing
@@ -33,8 +33,7 @@ async def test_a_call_gets_its_answer(answered_id: int | str) -> None:
         tasks.start_soon(lambda: call(talk, outcome, headers={"x": "y"}))
         with anyio.fail_after(WAIT_S):
             sent = await talk.from_us.receive()
-        assert isinstance(sent.metadata, ClientMessageMetadata)
-        assert sent.metadata.headers == {"x": "y"}
+        assert sent.headers == {"x": "y"}
         await talk.to_us.send(ValueError("no message"))
         await talk.send(id=7, result={"of": "nobody"})
         await talk.send(id=answered_id, result={"b": 2})

@@ -43,7 +43,7 @@ async def test_a_handshake_agrees_on_a_version(answered: Any, agreed: str) -> No
         with anyio.fail_after(WAIT_S):
             sent = await talk.from_us.receive()
         assert sent.message.method == "notifications/initialized"  # type: ignore[union-attr]
-        assert sent.metadata.headers == {"mcp-protocol-version": agreed}  # type: ignore[union-attr]
+        assert sent.headers == {"mcp-protocol-version": agreed}
     assert hellos == [answered]
     assert handshake.headers == {"mcp-protocol-version": agreed}
 

@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from app_server.mcp_wire.http import listener, remote, transport
@@ -21,6 +20,7 @@ from app_server.mcp_wire.http.inbox import Inbox
 from app_server.mcp_wire.http.remote import RemoteSender
 from app_server.mcp_wire.http.session import Session
 from app_server.mcp_wire.http.transport import HttpTransport, open_http
+from app_server.mcp_wire.messages import SessionMessage
 from tests.support.harness import WAIT_S
 from tests.support.mcp_peers.web_peer import EVENTS, JSON, Answer, WebPeer
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
 from app_server.mcp_wire.http import loopback, remote, transport
@@ -16,6 +15,7 @@ from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
 from app_server.mcp_wire.http.loopback import LoopbackSender
 from app_server.mcp_wire.http.remote import ambient_proxy
 from app_server.mcp_wire.http.transport import open_http
+from app_server.mcp_wire.messages import SessionMessage
 from tests.mcp_wire.senders import Response, Sender
 
 JSON = {"content-type": "application/json"}

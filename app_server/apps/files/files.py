@@ -22,13 +22,13 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import anyio
-from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from app_server.apps.files.schema import FileBounds
 from app_server.apps.files.upload import Content, UploadFailed, Uploads
+from app_server.mcp_wire.errors import PeerError
 from protocol.model import Json, JsonObject
 
 MAX_FILE_BYTES = 512 * 1024 * 1024
@@ -79,7 +79,7 @@ class SandboxState(BaseModel):
         """Read it from `_meta`.
 
         Raises:
-            MCPError: -32602, it makes no sense.
+            PeerError: -32602, it makes no sense.
         """
         try:
             return cls.model_validate(value)
@@ -87,7 +87,7 @@ class SandboxState(BaseModel):
             problem = exc.errors()[0]
             where = ".".join(map(str, problem["loc"])) or "it"
             text = f"the sandbox state makes no sense: {where}: {problem['msg']}"
-            raise MCPError(INVALID_PARAMS, text) from None
+            raise PeerError(INVALID_PARAMS, text) from None
 
 
 REPLACED = "the environment is not the one of this turn any more"
@@ -159,10 +159,10 @@ class _Place:
     index: int | None
     path: str
 
-    def failed(self, reason: object, code: int = INVALID_PARAMS) -> MCPError:
+    def failed(self, reason: object, code: int = INVALID_PARAMS) -> PeerError:
         where = self.field if self.index is None else f"{self.field}[{self.index}]"
         path = self.path[:MAX_SHOWN_CHARS]
-        return MCPError(code, f"upload of `{path}` for `{where}` failed: {reason}")
+        return PeerError(code, f"upload of `{path}` for `{where}` failed: {reason}")
 
 
 _Field: TypeAlias = tuple[str, Sequence[_Place]]
@@ -182,7 +182,7 @@ async def upload_arguments(
     own: that of the call ends it. Cancelling stops before the next step; what was uploaded stays.
 
     Raises:
-        MCPError: -32602, an argument has too many or too few files, or one that cannot be read as
+        PeerError: -32602, an argument has too many or too few files, or one that cannot be read as
             it should; -32603, it cannot be uploaded.
     """
     fields = list(_fields(arguments, file_params))
@@ -219,7 +219,7 @@ def _fields(arguments: JsonObject, file_params: Mapping[str, FileBounds]) -> Ite
 
 def _path_at(field: str, index: int, element: Json) -> str:
     if not isinstance(element, str):
-        raise MCPError(INVALID_PARAMS, f"`{field}[{index}]` must be the path of a file")
+        raise PeerError(INVALID_PARAMS, f"`{field}[{index}]` must be the path of a file")
     return element
 
 
@@ -233,11 +233,11 @@ def _check_bounds(field: str, paths: Sequence[str], bounds: FileBounds) -> None:
         for index, path in enumerate(paths):
             if (first := seen.setdefault(os.path.normpath(path), index)) != index:
                 text = f"`{field}[{index}]` is the same file as `{field}[{first}]`"
-                raise MCPError(INVALID_PARAMS, text)
+                raise PeerError(INVALID_PARAMS, text)
 
 
-def _bad_number(field: str, rule: str, count: int) -> MCPError:
-    return MCPError(INVALID_PARAMS, f"`{field}` must have {rule} files, got {count}")
+def _bad_number(field: str, rule: str, count: int) -> PeerError:
+    return PeerError(INVALID_PARAMS, f"`{field}` must have {rule} files, got {count}")
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ Source: docs/apps.md, "Local routes".
 
 from dataclasses import dataclass
 
-from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from app_server.apps.files.files import FileSupport, SandboxState, upload_arguments
@@ -13,6 +12,7 @@ from app_server.apps.files.schema import FileBounds
 from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.inventory.inventory import AppTool
 from app_server.apps.inventory.names import Route
+from app_server.apps.routes.backing import Backing
 from app_server.apps.routes.handshakes import SANDBOX_STATE, handshake_of, listed_tools
 from app_server.apps.routes.local_server import (
     CALL_ID,
@@ -24,8 +24,9 @@ from app_server.apps.routes.local_server import (
     public_part,
     text_of,
 )
-from app_server.apps.routes.session import Backing, LocalSession
+from app_server.apps.routes.session import LocalSession
 from app_server.apps.routes.sign_in import ERROR_CODE, AuthFailure, Refresh, offer_sign_in
+from app_server.mcp_wire.errors import PeerError
 from protocol.model import Json, JsonObject
 
 EFFECTIVE_INPUT = "codex/toolInput"
@@ -86,7 +87,7 @@ class ConnectorServer:
     async def _read(self, context: Context, params: JsonObject) -> JsonObject:
         uri = text_of(params, "uri")
         if not any(uri in tool.resources for tool in self._route.connector.tools):
-            raise MCPError(RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
+            raise PeerError(RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
         return await self.server.forward(context, params)
 
     async def _call(self, context: Context, params: JsonObject) -> JsonObject:
@@ -114,10 +115,10 @@ class ConnectorServer:
         name = text_of(params, "name")
         tool = self._route.tools.get(name)
         if tool is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:MAX_SHOWN_CHARS]}")
+            raise PeerError(INVALID_PARAMS, f"Unknown tool: {name[:MAX_SHOWN_CHARS]}")
         arguments = params.get("arguments", _ABSENT)
         if arguments not in (None, _ABSENT) and not isinstance(arguments, dict):
-            raise MCPError(INVALID_PARAMS, "arguments must be an object")
+            raise PeerError(INVALID_PARAMS, "arguments must be an object")
         given = meta_of(params)
         state = SandboxState.parse(given[SANDBOX_STATE]) if SANDBOX_STATE in given else None
         given_id = given.get(CALL_ID)

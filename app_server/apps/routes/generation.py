@@ -6,9 +6,10 @@ Source: docs/apps.md, "Generations".
 
 import secrets
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
@@ -18,14 +19,16 @@ from pydantic import SecretStr
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import Inventory
 from app_server.apps.inventory.names import RESOURCES, Route
-from app_server.apps.routes.connector import ConnectorServer
-from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp, OpenStreams, RouteApp
-from app_server.apps.routes.local_server import LocalServer, resource_server
+from app_server.apps.routes.backing import Backing, OpenStreams, Running
+from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp
 from app_server.apps.routes.ports import AuthGuard, UpstreamPool
-from app_server.apps.routes.session import Backing, Running
 from app_server.apps.routes.sign_in import Refresh
 from app_server.extension.registration import Lease, Owner
 from app_server.http.loopback_server import HOST, serve_on_loopback
+from app_server.runtime.loader import load
+
+if TYPE_CHECKING:
+    from app_server.apps.routes.local_server import RouteApp
 
 BEARER_BYTES = 32
 """Random ones, from the system; base64url makes 43 characters of them."""
@@ -119,9 +122,10 @@ class Generation:
                 serve_on_loopback(self._guarded) as port,
                 anyio.create_task_group() as tasks,
             ):
-                for name, make in self._servers():
-                    app = LazyRouteApp(partial(self._open_app, tasks, make))
-                    self._guarded.add(_path(name), self._bearers[name], app)
+                routes = {route.server: route for route in self.routes}
+                for name in (RESOURCES, *routes):
+                    open_app = partial(self._open_app, tasks, routes.get(name))
+                    self._guarded.add(_path(name), self._bearers[name], LazyRouteApp(open_app))
                 self._guarded.port = port
                 task_status.started()
                 await self._closing.wait()
@@ -133,20 +137,25 @@ class Generation:
             # and not by the garbage collector, which stops everything for that.
             self._guarded.clear()
 
-    def _servers(self) -> Iterator[tuple[str, Callable[[], LocalServer]]]:
-        yield RESOURCES, partial(resource_server, self._backing)
-        for route in self.routes:
-            yield route.server, partial(self._connector_server, route)
-
-    def _connector_server(self, route: Route) -> LocalServer:
-        return ConnectorServer(route, self._backing, self._ports.files, self._ports.refresh).server
-
-    async def _open_app(self, tasks: TaskGroup, make: Callable[[], LocalServer]) -> RouteApp:
-        app = RouteApp(make().sdk, self._backing.streams)
+    async def _open_app(self, tasks: TaskGroup, route: Route | None) -> "RouteApp":
+        """Make the server of a connector, or that of the resources."""
+        app = await load(partial(self._make_app, route))
         await tasks.start(self._hold_open, app)
         return app
 
-    async def _hold_open(self, app: RouteApp, *, task_status: TaskStatus[None]) -> None:
+    def _make_app(self, route: Route | None) -> "RouteApp":
+        # This brings the MCP SDK, which takes as long as a first list of tools does.
+        from app_server.apps.routes.connector import ConnectorServer
+        from app_server.apps.routes.local_server import RouteApp, resource_server
+
+        if route is None:
+            server = resource_server(self._backing)
+        else:
+            ports = self._ports
+            server = ConnectorServer(route, self._backing, ports.files, ports.refresh).server
+        return RouteApp(server.sdk, self._backing.streams)
+
+    async def _hold_open(self, app: "RouteApp", *, task_status: TaskStatus[None]) -> None:
         # Each in a task of its own: their sessions end side by side.
         async with app.sessions.run():
             task_status.started()

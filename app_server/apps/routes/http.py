@@ -7,30 +7,14 @@ Source: docs/apps.md, "Local routes".
 
 import hmac
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
-from mcp.server.lowlevel import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import SecretStr
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app_server.apps.routes.ports import AuthGuard
 from app_server.http.loopback_server import HOST
-
-MAX_SESSIONS = 1024
-"""Open MCP sessions of one route; a client above that gets 503."""
-
-IDLE_S = 600.0
-"""A session without a stream and without a request is ended after this long."""
-
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
-"""Of one request; a larger one gets 413."""
-
-_SESSION = b"mcp-session-id"
-_VERSION = b"mcp-protocol-version"
-_HANDSHAKES = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 class Application(Protocol):
@@ -38,79 +22,6 @@ class Application(Protocol):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-
-
-class OpenStreams:
-    """Which sessions have a stream open, on which they get what the server asks.
-
-    Source: MCP 2025-06-18, "Listening for Messages from the Server".
-    """
-
-    def __init__(self) -> None:
-        self._open: set[str] = set()
-        self._changed = anyio.Event()
-
-    def opened(self, session_id: str) -> None:
-        """Note that a session listens."""
-        self._open.add(session_id)
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    def closed(self, session_id: str) -> None:
-        """Note that it does not any more."""
-        self._open.discard(session_id)
-
-    async def wait_for(self, session_id: str) -> None:
-        """Wait until a session listens; without a time limit."""
-        while session_id not in self._open:
-            await self._changed.wait()
-
-
-class RouteApp:
-    """The MCP server of one path, one handler for each session; answers are plain JSON.
-
-    What the server asks travels on the stream that a session opens with GET: an answer in JSON has
-    no room for it. `json_answers=False` is the slower way, for those who cannot do without.
-    """
-
-    def __init__(
-        self, server: Server[Any], streams: OpenStreams, *, json_answers: bool = True
-    ) -> None:
-        self.sessions = StreamableHTTPSessionManager(
-            server,
-            json_response=json_answers,
-            session_idle_timeout=IDLE_S,
-            max_request_body_size=MAX_REQUEST_BYTES,
-            max_sessions=MAX_SESSIONS,
-        )
-        self._streams = streams
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; 400 to a version of MCP that knows no sessions."""
-        version = _values(scope, _VERSION)
-        if version and version[-1] not in _HANDSHAKES:
-            await _refuse(send, 400)
-        elif scope["method"] == "GET":
-            await self._listen(scope, receive, send)
-        else:
-            await self.sessions.handle_request(scope, receive, send)
-
-    async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session_id = b"".join(_values(scope, _SESSION)[:1]).decode("latin-1")
-        is_open = False
-
-        async def watch(message: Message) -> None:
-            nonlocal is_open
-            await send(message)
-            if message["type"] == "http.response.start" and message["status"] == 200:
-                is_open = True
-                self._streams.opened(session_id)
-
-        try:
-            await self.sessions.handle_request(scope, receive, watch)
-        finally:
-            if is_open:
-                self._streams.closed(session_id)
 
 
 class LazyRouteApp:
@@ -163,7 +74,7 @@ class GuardedRoutes:
         """Check a request and pass it on."""
         app = self._admit(scope)
         if isinstance(app, int):
-            await _refuse(send, app)
+            await refuse(send, app)
         elif scope["method"] == "GET":
             await app(scope, receive, send)
         else:
@@ -176,15 +87,15 @@ class GuardedRoutes:
                     self._all_answered.set()
 
     def _admit(self, scope: Scope) -> Application | int:
-        if _values(scope, b"origin"):
+        if values_of(scope, b"origin"):
             return 403
-        if _values(scope, b"host") != [f"{HOST}:{self.port}".encode()]:
+        if values_of(scope, b"host") != [f"{HOST}:{self.port}".encode()]:
             return 403
         found = self._apps.get(scope["path"])
         if found is None:
             return 404
         expected, app = found
-        given = _values(scope, b"authorization")
+        given = values_of(scope, b"authorization")
         if len(given) != 1 or not hmac.compare_digest(given[0], expected):
             return 401
         if not self._guard.holds():
@@ -192,11 +103,13 @@ class GuardedRoutes:
         return 503 if self._closed else app
 
 
-def _values(scope: Scope, name: bytes) -> list[bytes]:
+def values_of(scope: Scope, name: bytes) -> list[bytes]:
+    """Return the values of a header of a request."""
     return [value for key, value in scope["headers"] if key == name]
 
 
-async def _refuse(send: Send, status: int) -> None:
+async def refuse(send: Send, status: int) -> None:
+    """Answer a request with a status alone."""
     headers = [(b"content-length", b"0")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body"})

@@ -11,18 +11,36 @@ from typing import Any, TypeAlias
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+from starlette.types import Message, Receive, Scope, Send
 
 from app_server.apps.inventory.annotations import ENVELOPE
+from app_server.apps.routes.backing import Backing, OpenStreams
 from app_server.apps.routes.handshakes import RESOURCES_HANDSHAKE, SANDBOX_STATE, Handshake
-from app_server.apps.routes.session import Backing, LocalSession
+from app_server.apps.routes.http import refuse, values_of
+from app_server.apps.routes.session import LocalSession
 from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
+
+MAX_SESSIONS = 1024
+"""Open MCP sessions of one route; a client above that gets 503."""
+
+IDLE_S = 600.0
+"""A session without a stream and without a request is ended after this long."""
+
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+"""Of one request; a larger one gets 413."""
+
+_SESSION = b"mcp-session-id"
+_VERSION = b"mcp-protocol-version"
+_HANDSHAKES = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 RESOURCE_NOT_FOUND = -32002
 
@@ -33,6 +51,53 @@ PRIVATE = (ENVELOPE, CALL_ID, SANDBOX_STATE, "codex/sandbox-state")
 
 Context: TypeAlias = ServerRequestContext[Any]
 Method: TypeAlias = Callable[[Context, JsonObject], Awaitable[JsonObject]]
+
+
+class RouteApp:
+    """The MCP server of one path, one handler for each session; answers are plain JSON.
+
+    What the server asks travels on the stream that a session opens with GET: an answer in JSON has
+    no room for it. `json_answers=False` is the slower way, for those who cannot do without.
+    """
+
+    def __init__(
+        self, server: Server[Any], streams: OpenStreams, *, json_answers: bool = True
+    ) -> None:
+        self.sessions = StreamableHTTPSessionManager(
+            server,
+            json_response=json_answers,
+            session_idle_timeout=IDLE_S,
+            max_request_body_size=MAX_REQUEST_BYTES,
+            max_sessions=MAX_SESSIONS,
+        )
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; 400 to a version of MCP that knows no sessions."""
+        version = values_of(scope, _VERSION)
+        if version and version[-1] not in _HANDSHAKES:
+            await refuse(send, 400)
+        elif scope["method"] == "GET":
+            await self._listen(scope, receive, send)
+        else:
+            await self.sessions.handle_request(scope, receive, send)
+
+    async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session_id = b"".join(values_of(scope, _SESSION)[:1]).decode("latin-1")
+        is_open = False
+
+        async def watch(message: Message) -> None:
+            nonlocal is_open
+            await send(message)
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                is_open = True
+                self._streams.opened(session_id)
+
+        try:
+            await self.sessions.handle_request(scope, receive, watch)
+        finally:
+            if is_open:
+                self._streams.closed(session_id)
 
 
 class LocalServer:

@@ -4,9 +4,8 @@ Source: docs/apps.md, "Local routes"; MCP 2025-06-18, "Elicitation".
 """
 
 import logging
-from collections.abc import AsyncIterator, Hashable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -15,9 +14,9 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
-from app_server.apps.routes.http import OpenStreams
-from app_server.apps.routes.ports import AuthGuard, ElicitationMode, UpstreamPool, UpstreamSession
-from app_server.mcp_wire.errors import ProgressCallback
+from app_server.apps.routes.backing import Backing
+from app_server.apps.routes.ports import ElicitationMode, UpstreamSession
+from app_server.mcp_wire.errors import PeerError, ProgressCallback
 from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
@@ -41,72 +40,8 @@ Once it is sent its answer has no limit but the end of the call: a human may be 
 CLOSE_S = 2.0
 """For the end of what a session opened upstream."""
 
-ENDED = "these app servers have been shut down"
-OUTDATED = "the credentials for apps are out of date"
-
 _CANCEL: JsonObject = {"action": "cancel"}
 _STATE = "local_session"
-
-
-class Running:
-    """The pieces of work that are under way."""
-
-    def __init__(self) -> None:
-        self._scopes: set[anyio.CancelScope] = set()
-        self._ended = False
-
-    @contextmanager
-    def work(self) -> Iterator[None]:
-        """Count the context as work.
-
-        Raises:
-            MCPError: -32603, all work was ended before or meanwhile.
-        """
-        if self._ended:
-            raise MCPError(INTERNAL_ERROR, ENDED)
-        with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
-            try:
-                yield
-            finally:
-                self._scopes.discard(scope)
-        if scope.cancelled_caught:
-            raise MCPError(INTERNAL_ERROR, ENDED)
-
-    def end(self) -> None:
-        """Cancel all work, and let none begin."""
-        self._ended = True
-        for scope in self._scopes:
-            scope.cancel()
-
-
-@dataclass(frozen=True, slots=True)
-class Backing:
-    """What stands behind all routes of one generation."""
-
-    generation_id: str
-    pool: UpstreamPool
-    guard: AuthGuard
-    streams: OpenStreams
-    running: Running
-
-    def check(self) -> None:
-        """Go on only with the credentials that the generation was built with.
-
-        Raises:
-            MCPError: -32603, they have changed.
-        """
-        if not self.guard.holds():
-            raise MCPError(INTERNAL_ERROR, OUTDATED)
-
-    async def settle(self) -> None:
-        """Do the same, right before something is sent: other processes may sign out as well.
-
-        Raises:
-            MCPError: see `check`.
-        """
-        await self.guard.settle()
-        self.check()
 
 
 class LocalSession:
@@ -145,11 +80,11 @@ class LocalSession:
         Leaving cancels the questions that are open. Credentials are checked at each step.
 
         Raises:
-            MCPError: -32603, credentials have changed, or too many calls wait.
-            PeerError: there is no upstream session to be had.
+            PeerError: -32603, credentials have changed, or too many calls wait; or there is no
+                upstream session to be had.
         """
         if self._waiting > MAX_WAITING_CALLS:
-            raise MCPError(INTERNAL_ERROR, f"more than {MAX_WAITING_CALLS} calls wait")
+            raise PeerError(INTERNAL_ERROR, f"more than {MAX_WAITING_CALLS} calls wait")
         self._waiting += 1
         try:
             async with self._slot:

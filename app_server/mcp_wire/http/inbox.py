@@ -6,8 +6,9 @@ Source: docs/mcp.md, "Connections".
 import asyncio
 from typing import Self
 
-from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, RequestId
+
+from app_server.mcp_wire.messages import SessionMessage
 
 MAX_WAITING = 64
 """Messages; whoever brings another one waits."""

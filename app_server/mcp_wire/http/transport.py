@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import anyio
 import httpx2
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, RequestId
 
 from app_server.mcp_wire.http.authorized import AuthorizedSender, Tokens
@@ -26,6 +25,7 @@ from app_server.mcp_wire.http.redirects import follow, origin_of, shown
 from app_server.mcp_wire.http.refusals import stand_in
 from app_server.mcp_wire.http.remote import open_remote, trusted_certificates
 from app_server.mcp_wire.http.session import SESSION_HEADER, VERSION_HEADER, Session
+from app_server.mcp_wire.messages import SessionMessage
 
 logger = logging.getLogger(__name__)
 
@@ -83,10 +83,8 @@ class HttpTransport:
         """
         if self._is_closed:
             raise anyio.ClosedResourceError
-        message, metadata = item.message, item.metadata
-        headers: Mapping[str, str] = {}
-        if isinstance(metadata, ClientMessageMetadata) and metadata.headers is not None:
-            headers = metadata.headers
+        message, headers = item.message, item.headers or {}
+        if item.headers is not None:
             self._session.version = headers.get(VERSION_HEADER, self._session.version)
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         if isinstance(message, JSONRPCRequest):

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from app_server.apps.files.files import SandboxState
 from app_server.apps.files.schema import SENTENCE, with_paths
+from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.files.calls import FILES, SCHEMA, open_desk
 from tests.support.apps.peer import listed, serve_tools
@@ -98,7 +98,7 @@ def test_a_tool_without_properties_is_not_masked(schema: Any) -> None:
     ],
 )
 def test_a_sandbox_state_that_makes_no_sense_is_refused(state: Any) -> None:
-    with pytest.raises(MCPError) as refused:
+    with pytest.raises(PeerError) as refused:
         SandboxState.parse(state)
     assert refused.value.code == -32602
 

@@ -9,7 +9,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from app_server.apps.routes import session
-from app_server.apps.routes.http import OpenStreams
+from app_server.apps.routes.backing import OpenStreams
 from app_server.apps.routes.session import DELIVERY_S, MAX_OPEN_QUESTIONS
 from protocol.model import JsonObject
 from tests.support.apps.asker import FORM, URL, Asker

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from app_server.apps.routes import http
+from app_server.apps.routes import local_server
 from app_server.apps.routes.generation import Generation
 from protocol.model import JsonObject
 from tests.support.apps.peer import Exchange, FakePool, listed, serve_tools
@@ -148,8 +148,8 @@ async def test_a_version_without_sessions_is_refused() -> None:
 
 
 async def test_sessions_and_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_SESSIONS", 1)
-    monkeypatch.setattr(http, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(local_server, "MAX_SESSIONS", 1)
+    monkeypatch.setattr(local_server, "MAX_REQUEST_BYTES", 1000)
     async with serve_tools(TOOLS) as served, served.client():
         url, headers = served.generation.url(CAL), authorized(served.generation)
         assert (await status(url, headers))[0] == 503

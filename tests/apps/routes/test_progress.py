@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from app_server.apps.routes import session
-from app_server.apps.routes.http import OpenStreams
+from app_server.apps.routes.backing import OpenStreams
 from tests.support.harness import WAIT_S
 
 
