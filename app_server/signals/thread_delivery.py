@@ -16,6 +16,7 @@ from app_server.sessions.errors import SessionClosed
 from app_server.sessions.input.inbox import InboxMessage
 from app_server.signals.entries import Effects, Entries, run_effects
 from app_server.signals.ledger import Entry
+from app_server.signals.loading_places import LoadingPlaces
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.schedule import Schedule
@@ -30,9 +31,6 @@ from app_server.threads.log.state.thread import ThreadState
 from protocol.log.rollout import Settings, SignalMark
 
 logger = logging.getLogger(__name__)
-
-MAX_LOADING = 8
-"""Threads that are read or loaded for signals at a time."""
 
 LASTING = (
     NoRecipient,
@@ -53,7 +51,7 @@ class ThreadDelivery:
         self._ports = ports
         self._entries = entries
         self._schedule = schedule
-        self._loading = anyio.CapacityLimiter(MAX_LOADING)
+        self._places = LoadingPlaces()
         self._being_loaded = set[str]()
 
     async def advance(self, thread_id: str, effects: Effects) -> bool:
@@ -129,7 +127,7 @@ class ThreadDelivery:
             raise
 
     async def _load(self, thread_id: str) -> None:
-        async with self._loading:
+        async with self._places.place(thread_id):
             session = await self._ports.sessions.loading.load(thread_id, self._configure)
         if not session.publisher.began:
             session.publisher.status(session.status)
@@ -155,7 +153,7 @@ class ThreadDelivery:
 
         A thread that has still to take some is scheduled. Nothing else is served before.
         """
-        async with self._loading:
+        async with self._places.place(thread_id):
             try:
                 await self._follow_stored(thread_id)
             except LASTING as exc:

@@ -114,6 +114,9 @@ class Bridge:
     async def drain(self) -> bool:
         """Try to inject all that waits; False if some of it has to be tried again later."""
         await self.ledger.expire(self._now())
+        if accepted := await self.ledger.with_server():
+            await self._surface.refresh()
+            await self._surface.follow(accepted)
         due = await self.ledger.due()
         while due:
             await self._surface.refresh()
@@ -127,13 +130,15 @@ class Bridge:
             due = await self.ledger.due()
             if any(entry.envelope.id in tried for entry in due):
                 return False
-        return True
+        # Until the server says that they are in the thread, or failed.
+        return not await self.ledger.with_server()
 
     async def show(self) -> Shown:
         """Return the waiting signals for a tool result, once it is clear what the thread has."""
         await self.ledger.expire(self._now())
         for entry in await self.ledger.uncertain():
             await self._surface.settle(entry)
+        await self._surface.follow(await self.ledger.with_server())
         return await self.ledger.show(MAX_SHOWN, MAX_SHOWN_BYTES)
 
     async def show_new(self) -> Shown:

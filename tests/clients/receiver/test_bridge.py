@@ -5,13 +5,15 @@ from pathlib import Path
 import anyio
 import pytest
 
+from app_server.clients.receiver.agent.environment import THREAD_VARIABLE
 from app_server.clients.receiver.agent.history import Presence, find_in_log
 from app_server.clients.receiver.agent.strategies import PiggybackStrategy
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.ledger.ledger import DUE
-from tests.support.harness import WAIT_S, serve
+from tests.support.harness import WAIT_S, serve, write_config
 from tests.support.model import says
 from tests.support.receiver.peer import (
+    NOW,
     FakeAppServer,
     Parts,
     context,
@@ -19,6 +21,7 @@ from tests.support.receiver.peer import (
     parts,
     signal,
 )
+from tests.support.receiver.stages import unload
 
 
 async def test_waiting_grows_from_1_to_30_s_and_begins_anew_after_a_success() -> None:
@@ -202,6 +205,119 @@ async def _until_settled(made: Parts, signal_id: str) -> None:
     with anyio.fail_after(WAIT_S):
         while (entry := await made.ledger.entry(signal_id)) is None or entry.state != "injected":
             await anyio.lowlevel.checkpoint()
+
+
+async def _accepted(server: FakeAppServer, made: Parts) -> None:
+    """Deliver `s1` to a thread whose server has it in its ledger, and not in the thread yet."""
+    server.add_thread()
+    server.receipts = {"s1": "accepted"}
+    await made.surface.on_bootstrap(context(server.url))
+    await made.bridge.take(signal("s1", created_at=NOW, ttl_s=60), b"")
+    assert not await made.bridge.drain()
+    assert (await made.bridge.show()).entries == []
+    assert await made.ledger.pending() == 0
+
+
+async def _state(made: Parts) -> str:
+    entry = await made.ledger.entry("s1")
+    assert entry is not None
+    return entry.state
+
+
+@pytest.mark.parametrize("end", ["inHistory", "seen", "answered"])
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_signal_that_the_server_accepted_is_done_once_it_is_in_the_thread(
+    tmp_path: Path, end: str, is_cut: bool
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        await _accepted(server, made)
+        assert [await made.bridge.drain(), await _state(made)] == [False, "accepted"]
+        if is_cut:
+            await made.surface.on_wrap(context())
+            assert [await made.bridge.drain(), await _state(made)] == [False, "accepted"]
+            await made.surface.on_bootstrap(context(server.url))
+        server.receipts = {"s1": end}
+
+        assert [await made.bridge.drain(), await _state(made)] == [True, "injected"]
+        assert server.methods().count("signal/deliver") == 1
+
+
+@pytest.mark.parametrize("end", ["failed", "expired", "recalled"])
+@pytest.mark.parametrize("looks", ["tool", "bridge"])
+async def test_a_signal_that_the_server_accepted_and_failed_comes_in_a_tool_result(
+    tmp_path: Path, end: str, looks: str
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        await _accepted(server, made)
+        server.receipts = {"s1": end}
+
+        if looks == "bridge":
+            assert not await made.bridge.drain()
+        shown = (await made.bridge.show()).entries
+        assert [(one.envelope.id, one.is_doubtful) for one in shown] == [("s1", False)]
+        assert await made.bridge.drain()
+
+
+async def test_a_signal_that_the_server_has_lost_is_delivered_again(tmp_path: Path) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        await _accepted(server, made)
+        server.kept.clear()
+        server.receipts = {}
+
+        assert [await made.bridge.drain(), await _state(made)] == [True, "injected"]
+        assert server.methods().count("signal/deliver") == 2
+
+
+async def test_a_server_without_the_thread_says_nothing_of_a_signal_that_another_has(
+    tmp_path: Path,
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        await _accepted(server, made)
+        server.kept.clear()
+        server.threads.clear()
+
+        assert [await made.bridge.drain(), await _state(made)] == [False, "accepted"]
+        # One that has no methods for signals does not either.
+        server.receipts = None
+        await made.surface.on_wrap(context())
+        await made.surface.on_bootstrap(context(server.url))
+        assert [await made.bridge.drain(), await _state(made)] == [False, "accepted"]
+
+
+async def test_an_accepted_signal_whose_time_is_over_waits_for_no_server(tmp_path: Path) -> None:
+    times = [NOW]
+    async with (
+        FakeAppServer(tmp_path).listen() as server,
+        parts(tmp_path, now=lambda: times[0]) as made,
+    ):
+        await _accepted(server, made)
+        times[0] += 60
+
+        assert [await made.bridge.drain(), await _state(made)] == [True, "expired"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_signal_for_a_stored_thread_is_followed_until_it_is_loaded_or_fails(
+    tmp_path: Path, fails: bool
+) -> None:
+    home = tmp_path / "home"
+    async with serve(home) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "hello")
+        await unload(served, thread_id)
+        required = '[mcp_servers.must]\ncommand = "/no/such"\nrequired = true\n'
+        write_config(home, served.model.url, required if fails else "")
+        async with parts(tmp_path) as made:
+            named = context(served.urls[0], **{THREAD_VARIABLE: thread_id})
+            await made.surface.on_bootstrap(named)
+            await made.bridge.take(signal("s1"), b"")
+            assert [await made.bridge.drain(), await _state(made)] == [False, "accepted"]
+            with anyio.fail_after(WAIT_S):
+                while await _state(made) == "accepted":
+                    await made.bridge.drain()
+            shown = [one.envelope.id for one in (await made.bridge.show()).entries]
+
+            assert [await _state(made), shown] == (["shown", ["s1"]] if fails else ["injected", []])
 
 
 async def test_our_server_shows_the_model_an_injected_signal_once(tmp_path: Path) -> None:

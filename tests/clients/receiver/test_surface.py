@@ -250,7 +250,7 @@ async def test_a_server_that_takes_signals_is_given_them_whole(tmp_path: Path) -
             for name in ("s1", "s2", "s3")
         ]
 
-        # The second is in the server's ledger, the third in ours.
+        # The second is in the server's ledger, the third in ours alone.
         assert delivered == [True, False, False]
         assert [entry.envelope.id for entry in (await made.ledger.show(9, 9999)).entries] == ["s3"]
         assert server.requests[-3] == (

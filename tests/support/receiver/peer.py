@@ -75,7 +75,7 @@ class FakeAppServer:
     url: str = ""
     inject: Inject = "ok"
     receipts: dict[str, str] | None = None
-    """By signal id: the stage that `signal/deliver` answers; None: there is no such method."""
+    """By signal id: the stage of its receipt, else `inHistory`; None: there are no such methods."""
     threads: list[FakeThread] = field(default_factory=list)
     requests: list[tuple[str, Any]] = field(default_factory=list)
     on_hang: Callable[[], None] = field(default=lambda: None)
@@ -84,7 +84,7 @@ class FakeAppServer:
     """Set with every `thread/inject_items` and `signal/deliver`."""
     connections: int = 0
     kept: list[str] = field(default_factory=list)
-    """Signals that were delivered before the connection broke."""
+    """Signals that `signal/deliver` took."""
 
     def add_thread(self, thread_id: str = "t1", **members: Any) -> FakeThread:
         """Add a loaded thread with an empty log."""
@@ -132,7 +132,7 @@ class FakeAppServer:
         try:
             result = await self._result(socket, method, params)
         except FakeError as exc:
-            error = {"code": exc.code, "message": str(exc)}
+            error = {"code": exc.code, "message": str(exc), "data": exc.data}
             await socket.send(json.dumps({"id": message["id"], "error": error}))
         else:
             await socket.send(json.dumps({"id": message["id"], "result": result}))
@@ -159,14 +159,19 @@ class FakeAppServer:
                 return {"data": [], "nextCursor": None}
             case "signal/deliver" if self.receipts is not None:
                 self.asked.set()
+                self.kept.append(params["signal"]["id"])
                 if self.inject == "keep and close":
-                    self.kept.append(params["signal"]["id"])
                     await socket.close()
-                stage = self.receipts.get(params["signal"]["id"], "inHistory")
-                return {"receipt": {"stage": stage}}
-            case "signal/read" if params["id"] in self.kept:
-                return {"receipt": {"stage": "accepted"}}
+                return self._receipt(params["signal"]["id"])
+            case "signal/read" if self.receipts is not None:
+                if params["id"] not in self.kept:
+                    raise FakeError(-32600, "no such signal", {"code": "signalNotFound"})
+                return self._receipt(params["id"])
         raise FakeError(-32601, f"Method not found: {method}")
+
+    def _receipt(self, signal_id: str) -> Any:
+        assert self.receipts is not None
+        return {"receipt": {"stage": self.receipts.get(signal_id, "inHistory")}}
 
     async def _inject(self, socket: ServerConnection, params: Any) -> None:
         thread = self._thread(params, loaded=True)
@@ -202,9 +207,10 @@ def _append(log: Path, items: list[Any]) -> None:
 class FakeError(Exception):
     """An error on the wire."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
         self.code = code
+        self.data = data
 
 
 def context(url: str | None = None, cwd: str = "/work", **environ: str) -> SurfaceContext:

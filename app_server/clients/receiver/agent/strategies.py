@@ -14,6 +14,9 @@ import anyio
 from app_server.clients.app_connection import ConnectionLost
 from app_server.clients.receiver.agent.history import Presence, find_in_log, log_exists
 from app_server.clients.receiver.agent.thread_link import (
+    ACCEPTED,
+    IN_THREAD,
+    LOST,
     Recipient,
     SignalRefused,
     ThreadLink,
@@ -122,8 +125,10 @@ class AppServerInjectStrategy:
             entry.envelope, route.payload_tool, thread_id, lambda: reached("sent")
         )
         reached("answered")
-        # The server keeps what it has accepted: nobody else has to.
-        await self._ledger.injected(signal_id)
+        if is_in_history:
+            await self._ledger.injected(signal_id)
+        else:
+            await self._ledger.accepted(signal_id)
         reached("recorded")
         return is_in_history
 
@@ -141,3 +146,23 @@ async def settle(ledger: Ledger, entry: Entry) -> Presence:
     if presence is not Presence.UNKNOWN:
         await ledger.resolve(entry.envelope.id, is_in_thread=presence is Presence.PRESENT)
     return presence
+
+
+async def follow(ledger: Ledger, entry: Entry, link: ThreadLink) -> None:
+    """Ask a server what has become of a signal that it has, or may have, and write it down.
+
+    Raises:
+        ConnectionLost
+    """
+    signal_id = entry.envelope.id
+    stage = await link.stage(signal_id, entry.thread_id)
+    if stage == ACCEPTED:
+        await ledger.accepted(signal_id)
+    elif stage in IN_THREAD:
+        await ledger.resolve(signal_id, is_in_thread=True)
+    elif entry.state == "accepted" and stage is not None:
+        logger.warning("a signal waits: for the app-server it is %s", stage)
+        if stage == LOST:
+            await ledger.resolve(signal_id, is_in_thread=False)
+        else:
+            await ledger.give_back(signal_id)

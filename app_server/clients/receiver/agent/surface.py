@@ -4,7 +4,7 @@ Source: docs/receiver.md, "The app-server".
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from app_server.clients.receiver.agent.strategies import (
     PiggybackStrategy,
     Route,
     Strategy,
+    follow,
     settle,
 )
 from app_server.clients.receiver.agent.thread_link import Recipient, ThreadLink
@@ -51,7 +52,7 @@ CONNECT_S = 5.0
 """For the connection, the handshake and the search for the thread."""
 
 SETTLE_S = 2.0
-"""For a server to say whether it has a signal, while the agent waits for a tool result."""
+"""For a server to say what has become of signals; the agent may be waiting for a tool result."""
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 CLOSE_S = 1.0
@@ -146,11 +147,17 @@ class CodexSurface:
 
     async def settle(self, entry: Entry) -> None:
         """Find out how an injection ended that nobody saw the end of, if that is possible."""
-        presence = await settle(self._ledger, entry)
-        if presence is Presence.UNKNOWN and self._link is not None:
-            with suppress(ConnectionLost), anyio.move_on_after(SETTLE_S):
-                if await self._link.holds(entry.envelope.id):
-                    await self._ledger.resolve(entry.envelope.id, is_in_thread=True)
+        if await settle(self._ledger, entry) is Presence.UNKNOWN:
+            await self.follow([entry])
+
+    async def follow(self, entries: Sequence[Entry]) -> None:
+        """Ask the server what has become of signals that it has, or may have; for at most 2 s."""
+        link = self._link
+        if link is None:
+            return
+        with suppress(ConnectionLost), anyio.move_on_after(SETTLE_S):
+            for entry in entries:
+                await follow(self._ledger, entry, link)
 
     async def on_wrap(self, context: SurfaceContext) -> None:
         """End a session: close the connection, forget the thread. Twice is harmless.

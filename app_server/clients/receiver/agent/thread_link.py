@@ -19,8 +19,14 @@ from protocol.model import Json, JsonObject
 MAX_LOADED = 200
 """Loaded threads that are looked at, the last ones of the server's list."""
 
-_KEPT = ("accepted", "inHistory", "seen", "answered")
-"""Stages of a signal that the server has."""
+ACCEPTED = "accepted"
+"""The stage of a signal that the server has, and that is not in the thread yet."""
+
+IN_THREAD = ("inHistory", "seen", "answered")
+"""Stages of a signal that is in the thread."""
+
+LOST = "lost"
+"""Stands for the stage of a signal that a server no longer has."""
 
 
 class SignalRefused(Exception):
@@ -105,20 +111,25 @@ class ThreadLink:
         # Requests of one thread are answered in their order, whoever makes them.
         await self._read(thread_id)
 
-    async def holds(self, signal_id: str) -> bool:
-        """Whether a server that takes signals says that it has this one.
+    async def stage(self, signal_id: str, thread_id: str | None) -> str | None:
+        """Ask a server how far a signal has come that went to a thread of it.
+
+        LOST: the server has the thread, and no such signal. None: it does not say.
 
         Raises:
             ConnectionLost
         """
         if not self.takes_signals:
-            return False
+            return None
         try:
             asked = {"source": SOURCE, "id": signal_id}
             result = await self._connection.call("signal/read", asked)
-        except RpcError:
-            return False
-        return _member(_member(result, "receipt"), "stage") in _KEPT
+        except RpcError as exc:
+            if _member(exc.data, "code") != "signalNotFound" or thread_id is None:
+                return None
+            # A server of another home may answer here now.
+            return None if await self._read(thread_id) is None else LOST
+        return _stage(result)
 
     async def put(
         self,
@@ -130,8 +141,8 @@ class ThreadLink:
         """Put a signal into a thread; one that is not loaded is resumed, once.
 
         Returns whether it is in the history; if not, the server has it in a ledger of its own, and
-        puts it into the thread later. `payload_tool` is the tool of the agent that gives the whole
-        signal, if it has one.
+        `stage` says what becomes of it. `payload_tool` is the tool of the agent that gives the
+        whole signal, if it has one.
 
         Raises:
             SignalRefused, Unclear, ConnectionLost
@@ -185,10 +196,15 @@ class ThreadLink:
 
 
 def _is_in_history(result: Json) -> bool:
-    stage = _member(_member(result, "receipt"), "stage")
-    if stage not in _KEPT:
+    stage = _stage(result)
+    if stage != ACCEPTED and stage not in IN_THREAD:
         raise SignalRefused(f"the signal is {stage}")
-    return bool(stage != "accepted")
+    return stage in IN_THREAD
+
+
+def _stage(result: Json) -> str | None:
+    stage = _member(_member(result, "receipt"), "stage")
+    return stage if isinstance(stage, str) else None
 
 
 def _says_unknown_thread(exc: RpcError) -> bool:

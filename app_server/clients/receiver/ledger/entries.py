@@ -10,13 +10,14 @@ from typing import Literal, TypeAlias
 from app_server.clients.receiver.router.envelope import Envelope
 
 State: TypeAlias = Literal[
-    "waiting", "injecting", "uncertain", "shown", "injected", "acked", "expired"
+    "waiting", "injecting", "uncertain", "accepted", "shown", "injected", "acked", "expired"
 ]
-"""The first four are open, the others are ends.
+"""The first five are open, the others are ends.
 
 `waiting`: nobody has seen it. `injecting`: a request that may put it into the thread is under way.
-`uncertain`: how that ended is not known. `shown`: a tool result has shown it, so it is never
-injected any more.
+`uncertain`: how that ended is not known. `accepted`: the server has it in a ledger of its own, and
+puts it into the thread later, or says that it failed. `shown`: a tool result has shown it, so it is
+never injected any more.
 """
 
 

@@ -33,10 +33,11 @@ DUE = 100
 PRUNE_EVERY = 64
 """Signals settled between two looks at the bounds of what is settled."""
 
-_OPEN = "('waiting', 'injecting', 'uncertain', 'shown')"
+_OPEN = "('waiting', 'injecting', 'uncertain', 'accepted', 'shown')"
 _SHOWABLE = "('waiting', 'uncertain', 'shown')"
 _INJECTABLE = "('waiting', 'uncertain')"
 _INJECTING = "('injecting')"
+_UNSETTLED = "('injecting', 'uncertain', 'accepted')"
 
 _SCHEMA = """
 CREATE TABLE signals (
@@ -106,13 +107,21 @@ class Ledger:
     async def give_back(self, signal_id: str) -> None:
         """Note that the server refused a signal: it is surely not in the thread."""
         changed = "state = 'waiting', doubtful = 0, attempts = attempts + 1"
-        await self._change(signal_id, _INJECTING, changed)
+        await self._change(signal_id, _UNSETTLED, changed)
+
+    async def accepted(self, signal_id: str) -> None:
+        """Note that the server has a signal in its own ledger: nobody else may deliver it."""
+        await self._change(signal_id, _UNSETTLED, "state = 'accepted', doubtful = 0")
+
+    async def with_server(self) -> Sequence[Entry]:
+        """Return signals that a server has accepted, the oldest first."""
+        return await self._file.run(lambda sql: _entries(sql, "state = 'accepted' ORDER BY place"))
 
     async def resolve(self, signal_id: str, *, is_in_thread: bool) -> None:
         """Note what has become of an injection whose end was not known."""
         state = "injected" if is_in_thread else "waiting"
         changed = f"state = '{state}', doubtful = 0"
-        await self._change(signal_id, "('uncertain')", changed)
+        await self._change(signal_id, "('uncertain', 'accepted')", changed)
 
     async def doubt(self, signal_id: str) -> None:
         """Note that nobody knows how the injection ended."""
@@ -154,10 +163,10 @@ class Ledger:
         return acked
 
     async def expire(self, now: int) -> None:
-        """Settle waiting signals whose time is over. `now` in Unix seconds."""
+        """Settle signals that are in no thread and whose time is over. `now` in Unix seconds."""
         statement = (
             "UPDATE signals SET state = 'expired'"
-            " WHERE state = 'waiting' AND expires_at IS NOT NULL AND expires_at <= ?"
+            " WHERE state IN ('waiting', 'accepted') AND expires_at IS NOT NULL AND expires_at <= ?"
         )
         await self._file.run(lambda sql: sql.execute(statement, (now,)))
 
