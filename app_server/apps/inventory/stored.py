@@ -5,6 +5,7 @@ Source: docs/apps.md, "Cache".
 """
 
 import contextlib
+import hashlib
 import logging
 import os
 import secrets
@@ -31,7 +32,10 @@ class _OtherVersion(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StoredList:
-    """One file, `{"schema_version": 1, MEMBER: […]}`."""
+    """One file, `{"schema_version": 1, "checksum": …, MEMBER: […]}`.
+
+    The checksum is the SHA-256 of the bytes of the list. The reference writes none.
+    """
 
     file: Path
     member: str
@@ -92,16 +96,25 @@ class StoredList:
             raise ValueError("not JSON") from None
         if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
             raise _OtherVersion(f"not of version {SCHEMA_VERSION}")
+        # A member that is not known may be a known one whose name was damaged.
+        if document.keys() - {"schema_version", "checksum", self.member}:
+            raise ValueError("damaged: it has other members")
         objects = document.get(self.member)
         if not isinstance(objects, list) or not all(isinstance(one, dict) for one in objects):
             raise ValueError(f"no list of {self.member}")
+        if "checksum" in document:
+            _, _, body = content.partition(b'"%s":' % self.member.encode())
+            if document["checksum"] != _sum_of(body.removesuffix(b"}")):
+                raise ValueError("damaged: its checksum is another one")
         self._check_count(objects)
         return [self.cleaned(one) for one in objects]
 
     def _write(self, objects: Sequence[JsonObject]) -> None:
         self._check_count(objects)
         kept = [self.cleaned(one) for one in objects]
-        content = to_json({"schema_version": SCHEMA_VERSION, self.member: kept})
+        body = to_json(kept)
+        start = to_json({"schema_version": SCHEMA_VERSION, "checksum": _sum_of(body)})
+        content = b'%s,"%s":%s}' % (start.removesuffix(b"}"), self.member.encode(), body)
         _check_size(content)
         folder = self.file.parent
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -120,6 +133,10 @@ class StoredList:
     def _check_count(self, objects: Sequence[JsonObject]) -> None:
         if len(objects) > self.max_objects:
             raise ValueError(f"more than {self.max_objects} {self.member}")
+
+
+def _sum_of(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
 
 
 def _check_size(content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 import stat
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ def put(home: Path, content: bytes) -> None:
     file_of(home).write_bytes(content)
 
 
+def sum_of(objects: list[dict[str, Any]]) -> str:
+    body = json.dumps(objects, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.name == "app_server.apps.inventory.stored"]
 
@@ -54,7 +60,11 @@ async def test_what_was_written_is_read_and_nobody_else_may_read_it(tmp_path: Pa
     await cache(tmp_path).write(TOOLS)
     assert await cache(tmp_path).read() == TOOLS
     file = file_of(tmp_path)
-    assert json.loads(file.read_text()) == {"schema_version": 1, "tools": TOOLS}
+    assert json.loads(file.read_text()) == {
+        "schema_version": 1,
+        "checksum": sum_of(TOOLS),
+        "tools": TOOLS,
+    }
     assert list(file.parent.iterdir()) == [file]
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)]
     assert modes == [0o600, 0o700]
@@ -146,6 +156,15 @@ async def test_what_shows_the_account_is_not_read_either(tmp_path: Path) -> None
         (b'{"schema_version":1,"tools":{}}', "no list of tools"),
         (b'{"schema_version":1,"tools":["a"]}', "no list of tools"),
         (
+            b'{"schema_version":1,"checksum":"%064d","tools":[]}' % 0,
+            "damaged: its checksum is another one",
+        ),
+        (
+            b'{"schema_version":1,"checksum":null,"tools":[]}',
+            "damaged: its checksum is another one",
+        ),
+        (b'{"schema_version":1,"chEcksum":"","tools":[]}', "damaged: it has other members"),
+        (
             b'{"schema_version":1,"tools":[' + b",".join([b"{}"] * (MAX_TOOLS + 1)) + b"]}",
             "more than 4096 tools",
         ),
@@ -182,10 +201,72 @@ async def test_a_file_at_its_bounds_is_read(tmp_path: Path) -> None:
     assert await cache(tmp_path).read() == [{}] * MAX_TOOLS
 
 
+def damage(file: Path, how: random.Random) -> str:
+    """Damage a file at random; returns what was done."""
+    content, kind = bytearray(file.read_bytes()), how.choice(DAMAGES)
+    start = how.randrange(len(content))
+    end = min(len(content), start + how.randint(1, 64))
+    match kind:
+        case "insert":
+            content[start:start] = how.randbytes(how.randint(1, 9))
+        case "zero":
+            content[start:end] = bytes(end - start)
+        case "cut":
+            del content[start:]
+        case "remove":
+            del content[start:end]
+        case "swap":
+            other = how.randrange(len(content))
+            content[start], content[other] = content[other], content[start]
+        case "letter":
+            content[start] = how.choice(b'abcxyz019"{}[],: ')
+        case "garbage":
+            content = bytearray(how.randbytes(len(content)))
+        case "version":
+            content = bytearray(content.replace(b'_version":1', b'_version":7', 1))
+        case "folder":
+            file.unlink()
+            file.mkdir()
+            return kind
+    file.write_bytes(content)
+    return f"{kind} at {start}"
+
+
+DAMAGES = ["insert", "zero", "cut", "remove", "swap", "letter", "garbage", "version", "folder"]
+MANY = [
+    {"name": f"tool_{number}", "inputSchema": {"properties": {"a": {"maximum": number}}}}
+    for number in range(40)
+]
+
+
+@claim("apps:damaged-cache")
+@pytest.mark.parametrize(
+    "seeds", [range(60), pytest.param(range(60, 360), marks=pytest.mark.slow)], ids=["60", "300"]
+)
+async def test_a_damaged_file_gives_what_was_written_or_nothing_and_harms_no_other(
+    tmp_path: Path, seeds: range
+) -> None:
+    for seed in seeds:
+        home = tmp_path / str(seed)
+        await cache(home).write(MANY)
+        await directory(home).write(MANY)
+        beside = home / "config.toml"
+        beside.write_text("kept")
+        for file, kept in ((file_of(home), cache(home)), (directory_file(home), directory(home))):
+            done = damage(file, random.Random(seed))
+            assert await kept.read() in (None, MANY), (seed, file, done)
+            if not file.is_dir():
+                await kept.write(TOOLS)
+                assert await kept.read() == TOOLS
+        files = {path for path in home.rglob("*") if path.is_file()}
+        assert files <= {beside, file_of(home), directory_file(home)}
+        assert beside.read_text() == "kept"
+
+
 async def test_an_inventory_at_its_bounds_is_written_and_one_above_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    empty = len(b'{"schema_version":1,"tools":[{"name":""}]}')
+    empty = len(b'{"schema_version":1,"checksum":"%064d","tools":[{"name":""}]}' % 0)
     full = [{"name": "x" * (MAX_FILE_BYTES - empty)}]
     await cache(tmp_path).write(full)
     assert await cache(tmp_path).read() == full
@@ -234,6 +315,10 @@ DIRECTORY_KEY = hashlib.sha1(
 ).hexdigest()
 
 
+def directory_file(home: Path) -> Path:
+    return home / "cache" / "codex_app_directory" / f"{DIRECTORY_KEY}.json"
+
+
 def directory(home: Path, identity: CacheIdentity = ME, base_url: str = BASE) -> DirectoryCache:
     return DirectoryCache(home, identity, base_url)
 
@@ -241,8 +326,12 @@ def directory(home: Path, identity: CacheIdentity = ME, base_url: str = BASE) ->
 async def test_the_directory_is_kept_by_account_and_address(tmp_path: Path) -> None:
     await directory(tmp_path).write(ENTRIES)
     assert await directory(tmp_path).read() == ENTRIES
-    file = tmp_path / "cache" / "codex_app_directory" / f"{DIRECTORY_KEY}.json"
-    assert json.loads(file.read_text()) == {"schema_version": 1, "connectors": ENTRIES}
+    file = directory_file(tmp_path)
+    assert json.loads(file.read_text()) == {
+        "schema_version": 1,
+        "checksum": sum_of(ENTRIES),
+        "connectors": ENTRIES,
+    }
     others = [
         directory(tmp_path, CacheIdentity("acct-1", "user-1", True)),
         directory(tmp_path, CacheIdentity("acct-2", "user-1", False)),
@@ -258,7 +347,7 @@ async def test_the_directory_is_kept_by_account_and_address(tmp_path: Path) -> N
 async def test_a_directory_of_another_version_is_deleted_and_a_broken_one_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = tmp_path / "cache" / "codex_app_directory" / f"{DIRECTORY_KEY}.json"
+    file = directory_file(tmp_path)
     file.parent.mkdir(parents=True)
     file.write_text('{"schema_version":2,"connectors":[]}')
     assert await directory(tmp_path).read() is None
