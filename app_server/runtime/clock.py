@@ -12,6 +12,9 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Return Unix milliseconds."""
 
+    def monotonic_ms(self) -> int:
+        """Return milliseconds since some moment, however the machine's clock is set meanwhile."""
+
     def new_id(self) -> str:
         """Return a UUID, version 7, later ones sorting behind earlier ones."""
 
@@ -22,6 +25,10 @@ class SystemClock:
     def now_ms(self) -> int:
         """Return Unix milliseconds."""
         return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds since some moment of this machine."""
+        return time.monotonic_ns() // 1_000_000
 
     def new_id(self) -> str:
         """Return a UUID, version 7."""

@@ -188,6 +188,33 @@ def test_a_home_that_cannot_be_written_is_reported_at_the_start(tmp_path: Path) 
     assert not list(home.iterdir())
 
 
+@claim("errors:home")
+def test_a_home_that_has_become_read_only_is_reported_and_stays_as_it_is(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    lines = [
+        {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "p", "version": "1"}}},
+        {"id": 2, "method": "thread/start", "params": {}},
+    ]
+    stdin = "".join(json.dumps(line) + "\n" for line in lines)
+    assert run_without_rights("--home", str(home), stdin=stdin).returncode == 0
+    folders = [home, *(path for path in home.rglob("*") if path.is_dir())]
+    files = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    for path in files:
+        path.chmod(0o400)
+    with read_only(*folders):
+        result = run_without_rights("--home", str(home), stdin=stdin)
+        doctor = run_without_rights("doctor", "--home", str(home), "--only", "disk")
+        assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == files
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1] == (
+        f"app-server: the home folder cannot be used: Permission denied ({home}/index/users.lock); "
+        f"app-server doctor --home {home} says more"
+    )
+    assert doctor.returncode == 1
+    assert "what to do: give this user the right to write there" in doctor.stdout
+
+
 @claim("errors:read-only")
 @pytest.mark.slow
 def test_folders_that_cannot_be_written_leave_reading_and_lists(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ class Goals:
         self._thread = thread
         self._clients = clients
         self._clock = clock
-        self._counted_to_ms = clock.now_ms()
-        """Time of turns before this is in the goal."""
+        self._counted_to_ms = clock.monotonic_ms()
+        """Time of turns before this is in the goal; in monotonic milliseconds."""
         self._held = False
         """The user stopped a turn: nothing goes on by itself before they start one."""
         self._began_alone = False
@@ -83,7 +83,7 @@ class Goals:
 
         added = await self._thread.change(decide)
         if added:
-            self._counted_to_ms = at_ms
+            self._counted_to_ms = self._clock.monotonic_ms()
             self.user_changed()
             self.publish(turn_id, added)
         return bool(added)
@@ -109,7 +109,7 @@ class Goals:
 
     def turn_begins(self) -> None:
         """Count time from here on."""
-        self._counted_to_ms = self._clock.now_ms()
+        self._counted_to_ms = self._clock.monotonic_ms()
 
     async def spend(self, turn_id: str, usage: TokenUsageBreakdown | None) -> None:
         """Add what a response has cost, and stop when the budget is spent.
@@ -121,7 +121,7 @@ class Goals:
             return
         tokens = max(usage.input_tokens - usage.cached_input_tokens + usage.output_tokens, 0)
         at_ms = self._clock.now_ms()
-        seconds = self._seconds(at_ms)
+        seconds = self._seconds()
 
         def decide(state: ThreadState) -> Sequence[Record]:
             goal = state.metadata.goal
@@ -131,9 +131,9 @@ class Goals:
 
         self.publish(turn_id, await self._thread.change(decide, sync=False))
 
-    def _seconds(self, at_ms: int) -> int:
+    def _seconds(self) -> int:
         """Take whole seconds out of the time that is not counted yet."""
-        seconds = max(at_ms - self._counted_to_ms, 0) // 1000
+        seconds = (self._clock.monotonic_ms() - self._counted_to_ms) // 1000
         self._counted_to_ms += seconds * 1000
         return seconds
 
@@ -153,7 +153,7 @@ class Goals:
         marks: list[MetadataRecord] = []
         goal = state.metadata.goal
         if goal is not None and _is_active(goal):
-            changed = _ended(_after(goal, 0, self._seconds(at_ms), at_ms), end, error)
+            changed = _ended(_after(goal, 0, self._seconds(), at_ms), end, error)
             if end != "completed":
                 marks.append(GoalChanged(at_ms=at_ms, goal=changed))
             goal = changed

@@ -353,14 +353,21 @@ class HandClock(SystemClock):
     """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
-        self.at_ms = 1_000_000
+        self.at_ms = 10_000_000
+        self.set_by_ms = 0
 
     def now_ms(self) -> int:
+        return self.at_ms + self.set_by_ms
+
+    def monotonic_ms(self) -> int:
         return self.at_ms
 
 
 @claim("goals:time")
-async def test_the_time_of_turns_is_counted_in_whole_seconds_and_none_is_lost() -> None:
+@pytest.mark.parametrize("set_by_ms", [0, 3_600_000, -3_600_000])
+async def test_the_time_of_turns_is_counted_in_whole_seconds_however_the_clock_is_set(
+    set_by_ms: int,
+) -> None:
     clock, hub = HandClock(), Hub()
     thread = LiveThread(begin(created(clock.at_ms)), None, lambda _: None)
     goal = ThreadGoal(
@@ -376,6 +383,7 @@ async def test_the_time_of_turns_is_counted_in_whole_seconds_and_none_is_lost() 
     goals = Goals(thread, hub, clock)
     clock.at_ms += 60_000
     goals.turn_begins()
+    clock.set_by_ms = set_by_ms
     counted = []
     for step_ms in (2_500, 700, 100):
         clock.at_ms += step_ms
@@ -386,5 +394,5 @@ async def test_the_time_of_turns_is_counted_in_whole_seconds_and_none_is_lost() 
     clock.at_ms += 700
     await thread.change(lambda state: goals.marks_of_end(state, "t", "interrupted", None))
     assert goals.goal == goal.model_copy(
-        update={"tokens_used": 9, "time_used_seconds": 4, "updated_at": clock.at_ms // 1000}
+        update={"tokens_used": 9, "time_used_seconds": 4, "updated_at": clock.now_ms() // 1000}
     )
