@@ -11,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from app_server.cli.signal import main
+from app_server.runtime.clock import SystemClock
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.signals.loading_places import MAX_LOADING, MAX_RECENT, SLOW_S, LoadingPlaces
 from app_server.threads.store import ThreadStore
@@ -190,6 +191,27 @@ async def test_threads_have_places_to_load_in_their_order_and_up_to_a_bound(
         await until_inside(MAX_LOADING + 1)
         leave.set()
     assert inside == names
+
+
+@pytest.mark.parametrize(
+    ("set_by_s", "wanted"), [(3600, "expired"), (-3600, "inHistory"), (0, "inHistory")]
+)
+async def test_a_signal_expires_by_the_clock_of_the_machine_however_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by_s: int, wanted: str
+) -> None:
+    ahead_ms = 0
+    read = SystemClock.now_ms
+    monkeypatch.setattr(SystemClock, "now_ms", lambda clock: read(clock) + ahead_ms)
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "hello")
+        await unload(served, thread_id)
+        gated = Gated(monkeypatch, ThreadServers, "start", thread_id)
+        await deliver(client, thread_id, "s1", signal={"ttlSeconds": 1800})
+        await gated.until_begun(1)
+        ahead_ms = set_by_s * 1000
+        gated.opened.set()
+        await stage(client, "s1", wanted)
 
 
 async def test_a_signal_can_be_recalled_while_its_thread_is_loaded(

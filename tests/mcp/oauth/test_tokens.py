@@ -21,6 +21,7 @@ from app_server.mcp.loading import load_sdk
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
+from app_server.runtime.clock import SystemClock
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.mcp_peers.calls import settled
 from tests.support.mcp_peers.oauth_peer import MARK, OAuthPeer
@@ -263,3 +264,29 @@ async def test_a_header_of_its_own_wins_over_a_stored_token(tmp_path: Path) -> N
             assert await settled(client, "web") == ("ready", None)
             assert set(peer.mcp_tokens) == {"Bearer configured"}
             assert await auth_status(client, threadId=thread_id) == "bearerToken"
+
+
+@claim("oauth:refresh")
+@pytest.mark.parametrize("set_by_s", [7200, -7200])
+async def test_a_clock_that_is_set_costs_a_token_and_no_sign_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by_s: int
+) -> None:
+    ahead_ms, read = 0, SystemClock.now_ms
+    monkeypatch.setattr(SystemClock, "now_ms", lambda clock: read(clock) + ahead_ms)
+    async with OAuthPeer().serve() as peer:
+        first = peer.give()
+        keep(tmp_path, peer, first, expires_at=SystemClock().now_ms() + 3_600_000)
+        source = token_source(tmp_path, peer)
+        assert await source.current() == first["access_token"]
+        ahead_ms = set_by_s * 1000
+        # Set back, it seems good for longer than it is: the server refuses it.
+        now = await source.current()
+        assert (now == first["access_token"]) == (set_by_s < 0)
+        if set_by_s < 0:
+            now = await source.replace(now)
+        assert now not in (None, first["access_token"])
+        assert await source.current() == now
+        ahead_ms = 0
+        assert await source.current() is not None
+        # What was renewed while the clock was behind seems to have expired since.
+        assert len(peer.posts("/as/token")) == (2 if set_by_s < 0 else 1)
