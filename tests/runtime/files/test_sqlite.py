@@ -14,6 +14,7 @@ from app_server.runtime.files.sqlite import (
     as_disk_failures,
     connect,
     connect_to_read,
+    is_damage,
     open_rebuildable,
     version_of,
 )
@@ -167,3 +168,25 @@ def test_failures_have_the_errno_of_a_disk(tmp_path: Path) -> None:
         with pytest.raises(OSError) as busy, as_disk_failures(OSError):  # noqa: PT011
             other.execute("BEGIN IMMEDIATE")
     assert busy.value.errno == errno.EBUSY
+
+
+@pytest.mark.parametrize("name", ["READ", "WRITE", "FSYNC", "LOCK", "SHMMAP", "DELETE"])
+def test_a_disk_that_fails_is_no_damage_and_the_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / "one.sqlite3"
+    open_rebuildable(path, TABLES, 1).close()
+    before = path.read_bytes()
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = getattr(sqlite3, f"SQLITE_IOERR_{name}")
+
+    def failing(_: object) -> int:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app_server.runtime.files.sqlite.version_of", failing)
+        with pytest.raises(OSError, match="disk I/O error") as caught, as_disk_failures(OSError):
+            open_rebuildable(path, TABLES, 1)
+    assert caught.value.errno == errno.EIO
+    assert not is_damage(failure, path)
+    assert path.read_bytes() == before
