@@ -117,7 +117,7 @@ async def test_a_line_of_the_servers_log_may_be_of_any_length(
 ) -> None:
     long = f"import sys; sys.stderr.write('x' * 300_000 + '\\n'); {READY}"
     started_by(monkeypatch, long)
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "app_server")
     async with server_at(tmp_path, free_port()):
         pass
     lines = {record.getMessage() for record in caplog.records}

@@ -29,7 +29,6 @@ from app_server.signals.service import (
     SignalUnknown,
     TooManyWaiting,
 )
-from app_server.signals.thread_delivery import MAX_LOADING
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState, begin
 from protocol.log.rollout import (
@@ -427,21 +426,6 @@ async def test_a_thread_takes_nothing_twice_while_it_is_loaded(home: Home) -> No
         # Later ones are taken as in any loaded thread.
         assert (await home.deliver("s3")).entry.stage == "inHistory"
 
-
-async def test_eight_threads_are_loaded_at_a_time(home: Home) -> None:
-    home.threads.gate = anyio.Event()
-    names = [f"t{number}" for number in range(MAX_LOADING + 1)]
-    async with running(home):
-        for name in names:
-            home.threads.stored[name] = None
-            run_effects((await home.deliver(name, name)).effects)
-        await anyio.wait_all_tasks_blocked()
-        assert (MAX_LOADING, len(home.threads.loads)) == (8, 8)
-        home.threads.gate.set()
-        with anyio.fail_after(WAIT_S):
-            while len(home.announced) < 2 * len(names):
-                await anyio.lowlevel.checkpoint()
-        assert sorted(home.threads.loads) == names
 
 
 async def test_what_was_accepted_is_answered_also_where_the_ledger_has_lost_it(

@@ -63,6 +63,7 @@ class Placeholder:
         return found.st_dev, found.st_ino
 
     def _claim(self, folder: int) -> int:
+        reason = f"{self.name} cannot be held"
         for _ in range(TRIES):
             with suppress(FileExistsError):
                 os.mkdir(self.name, MODE, dir_fd=folder)
@@ -75,13 +76,14 @@ class Placeholder:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(fd)
+                reason = "another program has locked it"
                 time.sleep(LOCKED_S)
                 continue
             # It may have been removed before it was locked.
             if _is_there(fd, self.name, folder):
                 return fd
             os.close(fd)
-        raise OSError("another program has locked it")
+        raise OSError(reason)
 
     def release(self) -> None:
         """Give the claim up, and remove the folder if it is empty and nobody else has one."""

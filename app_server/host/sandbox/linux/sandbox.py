@@ -183,7 +183,10 @@ class _Places:
         return mounted
 
     def _is_mounted(self, mount: Mount) -> bool:
-        if mount.show in ("none", "empty") or mount.path in self._seal.entries:
+        if mount.show in ("none", "empty"):
+            return True
+        if mount.show == "read" and mount.path in self._seal.entries:
+            # It may be gone by now.
             return True
         if mount.kind == "missing":
             return self._has_placeholder(mount.path)
