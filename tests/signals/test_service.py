@@ -427,7 +427,6 @@ async def test_a_thread_takes_nothing_twice_while_it_is_loaded(home: Home) -> No
         assert (await home.deliver("s3")).entry.stage == "inHistory"
 
 
-
 async def test_what_was_accepted_is_answered_also_where_the_ledger_has_lost_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ class DerivedFile:
         self._autocommit = autocommit
         self._lock = threading.Lock()
         self._begun_at = float("-inf")
+        self._is_closed = False
         self.generation = 0
         """Another number for each file: what was read before may be in none of the later ones."""
         self._open()
@@ -144,12 +145,14 @@ class DerivedFile:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
+            self._is_closed = True
             self._database.close()
 
     @contextmanager
     def _held(self) -> Iterator[sqlite3.Connection]:
         """Hold the connection to the file that is there now."""
         with self._lock:
+            self._require_open()
             if identity(self._path) != self._file:
                 self._reopen()
             try:
@@ -159,7 +162,13 @@ class DerivedFile:
                 self._begin_anew(exc)
                 raise
 
+    def _require_open(self) -> None:
+        """Raise IndexUnusable once it is closed: work that goes on then begins no other file."""
+        if self._is_closed:
+            raise IndexUnusable(errno.EBADF, "it is closed", str(self._path))
+
     def _begin_anew(self, damage: IndexDamaged) -> None:
+        self._require_open()
         now_s = time.monotonic()
         if now_s - self._begun_at < AGAIN_S:
             # Whatever spoils it would spoil the next one too.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app_server.threads.index.derived import IndexUnusable
 from app_server.threads.index.index import ThreadIndex
 from protocol.cursors import InvalidCursor
 from tests.support.harness import claim
@@ -117,3 +118,19 @@ def test_an_index_that_cannot_be_used_is_made_anew(tmp_path: Path, damage: str) 
     assert third.is_new
     assert ids(third) == []
     third.close()
+
+
+def test_a_closed_index_begins_no_other_file(tmp_path: Path) -> None:
+    """A worker thread may go on with an index for a moment after it was closed."""
+    path = tmp_path / "index" / "threads"
+    index = ThreadIndex(path)
+    index.close()
+    for file in path.parent.iterdir():
+        file.unlink()
+    for use in (index.open_ids, index.check):
+        with pytest.raises(IndexUnusable):
+            use()
+    assert list(path.parent.iterdir()) == []
+    other = ThreadIndex(path)
+    assert (other.is_new, other.is_made_elsewhere) == (True, False)
+    other.close()
