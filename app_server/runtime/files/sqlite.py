@@ -153,13 +153,10 @@ def connect(
         isolation_level=None if autocommit else "DEFERRED",
         check_same_thread=False,
     )
-    try:
+    with _closed_on_failure(database):
         # First, as a new file is written when it becomes one in WAL mode.
         database.execute(f"PRAGMA synchronous = {synchronous}")
         database.execute("PRAGMA journal_mode = WAL")
-    except BaseException:
-        database.close()
-        raise
     return database
 
 
@@ -211,11 +208,12 @@ def open_rebuildable(
     """
     try:
         database = connect(path, synchronous="OFF", autocommit=autocommit)
-        if abs(version_of(database)) == version:
-            database.execute("PRAGMA synchronous = NORMAL")
-            return database
-        if _is_new(database):
-            return _filled(database, schema, version)
+        with _closed_on_failure(database):
+            if abs(version_of(database)) == version:
+                database.execute("PRAGMA synchronous = NORMAL")
+                return database
+            if _is_new(database):
+                return _filled(database, schema, version)
         database.close()
         before_replacing()
     except (sqlite3.Error, UnicodeDecodeError) as exc:
@@ -223,7 +221,9 @@ def open_rebuildable(
             # Nothing is wrong with what is in it.
             raise
     remove_database(path)
-    return _filled(connect(path, synchronous="OFF", autocommit=autocommit), schema, version)
+    database = connect(path, synchronous="OFF", autocommit=autocommit)
+    with _closed_on_failure(database):
+        return _filled(database, schema, version)
 
 
 def remove_database(path: Path) -> None:
@@ -261,6 +261,15 @@ def _filled(database: sqlite3.Connection, schema: str, version: int) -> sqlite3.
     database.executescript(f"BEGIN; {schema} PRAGMA user_version = {-version}; COMMIT;")
     database.execute("PRAGMA synchronous = NORMAL")
     return database
+
+
+@contextmanager
+def _closed_on_failure(database: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        database.close()
+        raise
 
 
 @contextmanager

@@ -190,3 +190,20 @@ def test_a_disk_that_fails_is_no_damage_and_the_file_stays(
     assert caught.value.errno == errno.EIO
     assert not is_damage(failure, path)
     assert path.read_bytes() == before
+    assert not is_open_here(path)
+
+
+def is_open_here(path: Path) -> bool:
+    return str(path) in [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
+
+
+@pytest.mark.parametrize("content", [b"no database" * 1000, None])
+def test_a_file_that_cannot_be_made_again_leaves_no_connection(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "one.sqlite3"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(sqlite3.OperationalError, match="syntax error"):
+        open_rebuildable(path, "CREATE NONSENSE;", 1)
+    assert not is_open_here(path)
