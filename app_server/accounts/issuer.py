@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from app_server.accounts.errors import AccountError
-from app_server.http.loopback_address import is_this_machine
+from app_server.runtime.http.loopback_address import is_this_machine
 
 ISSUER = "https://auth.openai.com"
 CLIENT_ID = "app_EMoamEEZ73f0CkXaXp7hrann"

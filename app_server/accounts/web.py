@@ -20,9 +20,9 @@ from pydantic_core import from_json, to_json
 
 from app_server.accounts.errors import AccountError, BackendUnavailable, IssuerUnavailable
 from app_server.accounts.issuer import require_private_channel
-from app_server.http.bounded_body import read_bounded
-from app_server.http.loopback_address import LOOPBACK_PATTERNS
-from app_server.http.trusted import trusted_certificates
+from app_server.runtime.http.bounded_body import read_bounded
+from app_server.runtime.http.loopback_address import LOOPBACK_PATTERNS
+from app_server.runtime.http.trusted import trusted_certificates
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 

@@ -17,8 +17,8 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.plugins import PluginPort
 from app_server.apps.settings import AppsSettings
 from app_server.config.values import ConfigError
-from app_server.extension.hooks import Presentation, ToolCall, TurnHooks
-from app_server.extension.registration import ContributionContext, Registration
+from app_server.extensions.contract.hooks import Presentation, ToolCall, TurnHooks
+from app_server.extensions.contract.registration import ContributionContext, Registration
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
 
 if TYPE_CHECKING:

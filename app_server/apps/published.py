@@ -12,7 +12,7 @@ from app_server.apps.policy import Use, registrations
 from app_server.apps.presentation import ApprovalTemplates, PresentedTools, present_tools
 from app_server.apps.routes.generation import Generation
 from app_server.apps.routes.handshakes import Manifests, make_manifests
-from app_server.extension.registration import Registration
+from app_server.extensions.contract.registration import Registration
 from protocol.model import JsonObject
 
 MAX_USES = 8

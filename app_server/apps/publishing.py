@@ -16,7 +16,7 @@ from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.published import MAX_USES, Prepared, Published, prepare
 from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
-from app_server.extension.registration import Lease
+from app_server.extensions.contract.registration import Lease
 from app_server.runtime.loop_share import free_in_pieces
 from protocol.model import JsonObject
 

@@ -33,7 +33,7 @@ from app_server.apps.snapshot import Snapshot
 from app_server.apps.turn_hooks import AppsHooks
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.config.values import ConfigError
-from app_server.extension.registration import ContributionContext, Registration
+from app_server.extensions.contract.registration import ContributionContext, Registration
 
 logger = logging.getLogger(__name__)
 

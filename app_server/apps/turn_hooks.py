@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 from app_server.apps.presentation import app_context
 from app_server.apps.published import Published
 from app_server.apps.settings import AppsSettings
-from app_server.extension.hooks import Presentation, ToolCall, TurnHooks
-from app_server.extension.registration import ContributionContext
+from app_server.extensions.contract.hooks import Presentation, ToolCall, TurnHooks
+from app_server.extensions.contract.registration import ContributionContext
 
 INSTRUCTIONS = """\
 <apps_instructions>

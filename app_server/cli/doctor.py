@@ -21,7 +21,7 @@ NAMES = (
     "threads", "filing", "signals", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox",
     "ports", "clock", "limits",
 )  # fmt: skip
-"""Of the checks in `app_server.doctor.catalogue`."""
+"""Of the checks in `app_server.cli.checks.catalogue`."""
 
 DESCRIPTION = """\
 Check a home folder and this machine, and say for each problem what to do about it. Nothing is
@@ -72,11 +72,11 @@ def main(arguments: Sequence[str]) -> int:
     chosen = _chosen(parser, options)
     # The help does without all that is checked.
     from app_server import VERSION
+    from app_server.cli.checks.catalogue import CHECKS
+    from app_server.cli.checks.machine import Machine
+    from app_server.cli.checks.running import run_checks
     from app_server.config.reading import parse_override
     from app_server.config.values import ConfigError
-    from app_server.doctor.catalogue import CHECKS
-    from app_server.doctor.machine import Machine
-    from app_server.doctor.running import run_checks
     from app_server.threads.repair.doctor import (
         Check,
         check_home,
@@ -194,7 +194,7 @@ def render(checks: Sequence["Check"]) -> list[str]:
 
 def _redact(checks: Sequence["Check"]) -> None:
     """Take out what providers, servers and the system may have repeated of secrets."""
-    from app_server.logs.redaction import Redactor
+    from app_server.observability.logs.redaction import Redactor
 
     redactor = Redactor(os.environ)
     for check in checks:

@@ -21,8 +21,9 @@ from app_server.config.effective import ConfigSources, Configuration, lets_other
 from app_server.config.home import resolve_home
 from app_server.config.reading import parse_override, profile_file
 from app_server.config.values import Config, ConfigError
-from app_server.extension.registry import ExtensionRegistry
-from app_server.http.peer_user.own_user import others_are_let_in
+from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.plugins.store import PluginStore
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (
     LOCAL,
@@ -35,8 +36,7 @@ from app_server.mcp.catalog.config import (
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings, without_servers
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import CredentialStore
-from app_server.plugins.contributor import Plugins
-from app_server.plugins.store import PluginStore
+from app_server.runtime.http.peer_user.own_user import others_are_let_in
 from app_server.runtime.loader import LoadFailed, load
 from app_server.runtime.standard_streams import one_line
 

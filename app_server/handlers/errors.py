@@ -13,6 +13,7 @@ from app_server.mcp.errors import (
     UnknownServer,
 )
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
+from app_server.models.catalogue.providers import ProviderNotFound
 from app_server.rpc.dispatch import storage_failed
 from app_server.sessions.errors import (
     MAX_META_BYTES,
@@ -41,7 +42,6 @@ from app_server.threads.failures import (
 from app_server.threads.log.live import LogClosed
 from app_server.threads.organization.filing import FilingState
 from app_server.threads.organization.organization import Organization
-from app_server.turns.model.catalogue.providers import ProviderNotFound
 from protocol.cursors import InvalidCursor
 from protocol.jsonrpc.errors import (
     INVALID_REQUEST,

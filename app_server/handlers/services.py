@@ -10,31 +10,31 @@ import anyio.abc
 from app_server.accounts.accounts import Accounts
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
-from app_server.memory.budget import MemoryBudget
+from app_server.models.catalogue.lists import ModelLists
+from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules.book import RuleBook
-from app_server.plugins.contributor import Plugins
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.runtime.loader import Lazy
+from app_server.sessions.memory.budget import MemoryBudget
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier
-from app_server.skills.catalog import SkillCatalog
-from app_server.telemetry.metrics import ServerMetrics
 from app_server.threads.store import ThreadStore
-from app_server.turns.model.catalogue.lists import ModelLists
 
 if TYPE_CHECKING:
-    from app_server.analytics.counts import UseCounts
     from app_server.handlers.apps.port import AppsPort
     from app_server.handlers.settings.problems import ConfigProblems
+    from app_server.observability.analytics.counts import UseCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

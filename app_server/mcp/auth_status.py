@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from app_server.http.ttl_cache import TtlCache
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import McpServer
+from app_server.runtime.http.ttl_cache import TtlCache
 from app_server.runtime.loader import load
 
 AuthStatus: TypeAlias = Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]

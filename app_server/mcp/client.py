@@ -38,7 +38,7 @@ from app_server.mcp_wire.errors import (
 )
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
-from app_server.telemetry.spans import trace_context
+from app_server.observability.telemetry.spans import trace_context
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 

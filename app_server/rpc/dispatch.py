@@ -18,7 +18,9 @@ from jsonrpcserver.request import Request as Call
 from jsonrpcserver.result import ErrorResult, SuccessResult
 from pydantic import TypeAdapter, ValidationError
 
-from app_server.logs.context import THREAD
+from app_server.observability.logs.context import THREAD
+from app_server.observability.telemetry.metrics import ServerMetrics
+from app_server.observability.telemetry.spans import is_on, span
 from app_server.rpc.context import (
     ClientSession,
     Handler,
@@ -28,8 +30,6 @@ from app_server.rpc.context import (
 )
 from app_server.runtime.files.disk import FULL_OR_READ_ONLY
 from app_server.runtime.loader import LoadFailed, load
-from app_server.telemetry.metrics import ServerMetrics
-from app_server.telemetry.spans import is_on, span
 from protocol.contract.gate import used_experimental
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import MethodSpec, ParamsMissing, type_adapter

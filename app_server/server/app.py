@@ -16,7 +16,7 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.config.effective import lets_others_in
-from app_server.http.peer_user.own_user import others_are_let_in
+from app_server.runtime.http.peer_user.own_user import others_are_let_in
 from app_server.runtime.loader import load
 from app_server.server.listeners import Listeners, accept_failures_logged_once
 from app_server.server.settings import Settings, Substitutes
@@ -24,7 +24,7 @@ from app_server.server.start.home import prepare_home
 from app_server.transport.stdio import open_stdio
 
 if TYPE_CHECKING:
-    from app_server.extension.registry import ExtensionRegistry
+    from app_server.extensions.contract.registry import ExtensionRegistry
     from app_server.handlers.apps.port import AppsPort
     from app_server.handlers.services import Services
     from app_server.rpc.message_stream import MessageStream
@@ -180,7 +180,7 @@ def _open_core() -> "Callable[..., Awaitable[Core]]":
     gc.disable()
     try:
         # Before anything imports httpx.
-        from app_server.http.absent_modules import note_absent
+        from app_server.runtime.http.absent_modules import note_absent
 
         note_absent()
         from app_server.server.core import Core

@@ -12,11 +12,11 @@ from app_server.rpc.message_stream import MessageStream
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:
-    from app_server.older_interface.stream import OlderInterface
+    from app_server.rpc.older_interface.stream import OlderInterface
 
 
 def _older_interface() -> "type[OlderInterface]":
-    from app_server.older_interface.stream import OlderInterface
+    from app_server.rpc.older_interface.stream import OlderInterface
 
     return OlderInterface
 

@@ -16,6 +16,7 @@ from app_server import VERSION
 from app_server.handlers.lazy import LazyHandlers
 from app_server.handlers.services import Services
 from app_server.handlers.table import TABLE
+from app_server.observability.telemetry.sending import sending
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.message_stream import MessageStream
@@ -32,7 +33,6 @@ from app_server.server.settings import Settings, Substitutes
 from app_server.server.start.home import home_errors
 from app_server.server.start.warm_up import build_first_types, load_sdk_if_used, warm_up
 from app_server.sessions.registry import Sessions
-from app_server.telemetry.sending import sending
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.store import ThreadStore
 

@@ -10,16 +10,16 @@ import anyio.abc
 
 from app_server.apps.lazy import LazyApps
 from app_server.config.editing.file import ConfigFile
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.plugins.store import PluginStore
+from app_server.extensions.plugins.turns import PluginHooks
+from app_server.extensions.skills.catalog import SkillCatalog
+from app_server.extensions.skills.folders import Found
 from app_server.host.environments import Environments
-from app_server.plugins.contributor import Plugins
-from app_server.plugins.store import PluginStore
-from app_server.plugins.turns import PluginHooks
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.server.settings import Settings, Substitutes
-from app_server.skills.catalog import SkillCatalog
-from app_server.skills.folders import Found
 
 if TYPE_CHECKING:
     from app_server.handlers.apps.port import AppsPort

@@ -24,7 +24,7 @@ def offline_model_url(tasks: anyio.abc.TaskGroup) -> Callable[[], Awaitable[str]
 
 
 def _serve_offline_model() -> Callable[[], AbstractAsyncContextManager[str]]:
-    from app_server.turns.model.offline import serve_offline_model
+    from app_server.models.offline import serve_offline_model
 
     return serve_offline_model
 

@@ -16,21 +16,24 @@ from app_server.apps.upstream.endpoint import DEBUG_TOKEN_VARIABLE
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
 from app_server.config.values import Config
+from app_server.extensions.hooks.running import HookRunner
+from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.plugins.hooks import hooked_plugins
+from app_server.extensions.plugins.offers import Offers
+from app_server.extensions.plugins.turns import PluginHooks
 from app_server.handlers.services import Services
-from app_server.hooks.running import HookRunner
+from app_server.handlers.views.rules import rules_warning
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
-from app_server.memory.budget import MemoryBudget
+from app_server.models.catalogue.lists import ModelLists
+from app_server.models.lazy import LazyModel
+from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
-from app_server.plugins.contributor import Plugins
-from app_server.plugins.hooks import hooked_plugins
-from app_server.plugins.offers import Offers
-from app_server.plugins.turns import PluginHooks
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
@@ -39,21 +42,18 @@ from app_server.server.extensions import join_extensions, join_skills
 from app_server.server.offline_model import offline_model_url
 from app_server.server.settings import Settings, Substitutes
 from app_server.server.start.first_settings import read_first_settings
+from app_server.sessions.memory.budget import MemoryBudget
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts, settings_as_stored
-from app_server.telemetry.metrics import ServerMetrics
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
-from app_server.turns.model.catalogue.lists import ModelLists
-from app_server.turns.model.lazy import LazyModel
-from app_server.views.rules import rules_warning
 
 if TYPE_CHECKING:
-    from app_server.analytics.counts import UseCounts
     from app_server.handlers.settings.problems import ConfigProblems
+    from app_server.observability.analytics.counts import UseCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ async def _config_problems(configuration: Configuration) -> "ConfigProblems":
 
 def _use_counts() -> "type[UseCounts]":
     # Off unless it is configured.
-    from app_server.analytics.counts import UseCounts
+    from app_server.observability.analytics.counts import UseCounts
 
     return UseCounts
 

@@ -10,10 +10,9 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.config.values import Config, ConfigError
-from app_server.extension.metadata import NO_METADATA, RuntimeMetadata
-from app_server.extension.registration import ContributionContext
-from app_server.extension.registry import ExtensionRegistry
-from app_server.logs.context import start_apart
+from app_server.extensions.contract.metadata import NO_METADATA, RuntimeMetadata
+from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_variables
@@ -31,6 +30,7 @@ from app_server.mcp.servers.waits import (
 )
 from app_server.mcp.tools.declare import declare, declared_functions, is_declared
 from app_server.mcp.tools.table import SMALL_TABLE
+from app_server.observability.logs.context import start_apart
 from app_server.runtime.loop_share import free_in_pieces
 from app_server.sessions.publisher import Publisher
 from app_server.threads.log.live import LiveThread

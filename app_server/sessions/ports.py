@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from app_server.config.requirements import Requirements
-from app_server.extension.plugins import PluginMentions, PluginOffers, PluginSwitches
-from app_server.extension.registry import ExtensionRegistry
-from app_server.hooks.plugins import HookedPlugin
-from app_server.hooks.running import HookRunner
+from app_server.extensions.contract.plugins import PluginMentions, PluginOffers, PluginSwitches
+from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.extensions.hooks.plugins import HookedPlugin
+from app_server.extensions.hooks.running import HookRunner
+from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
+from app_server.models.catalogue.lists import ModelLists
+from app_server.models.interface import Model
+from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.runtime.clock import Clock
-from app_server.skills.catalog import SkillCatalog
-from app_server.telemetry.metrics import ServerMetrics
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
-from app_server.turns.model.catalogue.lists import ModelLists
-from app_server.turns.model.interface import Model
 from app_server.turns.ports import ClientPort
 
 Install: TypeAlias = Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]]

@@ -11,7 +11,7 @@ import anyio.abc
 import anyio.lowlevel
 
 from app_server.config.values import Config
-from app_server.extension.registration import ContributionContext
+from app_server.extensions.contract.registration import ContributionContext
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.loaded.loading import ThreadLoading
 from app_server.sessions.loaded.threads import LoadedThreads

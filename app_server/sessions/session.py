@@ -12,10 +12,12 @@ from typing import Any
 import anyio.abc
 
 from app_server.config.values import Config
-from app_server.hooks.plugins import HookedPlugin
-from app_server.hooks.source import HookSource
+from app_server.extensions.hooks.plugins import HookedPlugin
+from app_server.extensions.hooks.source import HookSource
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.servers.server_set import ServerSet
+from app_server.models.catalogue.providers import credential_variables as model_credentials
+from app_server.models.catalogue.thread_model import ThreadModel
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.sessions.goals.turns import GoalTurns
 from app_server.sessions.input.client import ClientInput
@@ -43,8 +45,6 @@ from app_server.turns.approval.approvals import thread_approvals
 from app_server.turns.approval.asking import ThreadQuestions
 from app_server.turns.approval.elicitations import Elicitations
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.catalogue.providers import credential_variables as model_credentials
-from app_server.turns.model.catalogue.thread_model import ThreadModel
 from app_server.turns.review.asking import VerdictCalls
 from app_server.turns.review.reviewer import Reviewer
 from app_server.turns.session_settings import SessionSettings

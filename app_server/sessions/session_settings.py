@@ -9,13 +9,13 @@ import anyio.to_thread
 
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
+from app_server.models.catalogue.thread_model import read_model_settings
+from app_server.models.web_search_settings import read_web_search
 from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network.settings import read_network_feature
 from app_server.runtime.user_paths import expand_user
 from app_server.sessions.surroundings.agents_files import read_agents_settings
-from app_server.turns.model.catalogue.thread_model import read_model_settings
-from app_server.turns.model.web_search_settings import read_web_search
 from app_server.turns.session_settings import SessionSettings
 
 REQUESTS_PERMISSIONS = "request_permissions_tool"

@@ -9,16 +9,16 @@ from typing import Literal, cast
 
 from app_server.config.default_provider import default_provider_id
 from app_server.config.values import Config, ConfigError, ConfigView
+from app_server.models.catalogue.providers import (
+    ProviderNotFound,
+    default_model,
+    read_providers,
+)
 from app_server.permissions.confinement.confining import has_network
 from app_server.permissions.confinement.profile_places import read_only as without_writing
 from app_server.permissions.profiles import read_profile
 from app_server.runtime.user_paths import expand_user
 from app_server.turns.code_review.texts import INSTRUCTIONS as REVIEW_INSTRUCTIONS
-from app_server.turns.model.catalogue.providers import (
-    ProviderNotFound,
-    default_model,
-    read_providers,
-)
 from protocol.log.rollout import LOCAL, Settings, StoredEnvironment, StoredProfile
 from protocol.turns.policy import (
     ApprovalsReviewer,

@@ -12,7 +12,8 @@ from functools import partial
 import anyio
 import anyio.abc
 
-from app_server.logs.context import start_apart
+from app_server.models.interface import ModelFailure
+from app_server.observability.logs.context import start_apart
 from app_server.sessions.errors import SessionClosed, SessionUnloading
 from app_server.sessions.input.client import ClientInput
 from app_server.sessions.turn.context import ThreadContext
@@ -20,7 +21,6 @@ from app_server.sessions.turn.turn import CommandWork, ThreadTurns
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.user_shell import UserCommand, UserShell
 from app_server.tools.environments import NoEnvironment
-from app_server.turns.model.interface import ModelFailure
 from app_server.turns.running_turn import RunningTurn
 from protocol.model import JsonObject
 from protocol.turns.notifications import ErrorNotification

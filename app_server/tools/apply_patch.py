@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 import anyio
 import anyio.to_thread
 
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
 from app_server.patch.grammar import BEGIN
 from app_server.patch.in_command import find_patch
@@ -28,7 +29,6 @@ from app_server.tools.patches.texts import Written, reason_to_ask
 from app_server.tools.patches.turn_changes import TurnChanges
 from app_server.turns.approval.approvals import ThreadApprovals
 from app_server.turns.approval.files import FileRequest
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject

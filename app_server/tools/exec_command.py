@@ -15,6 +15,7 @@ import anyio.to_thread
 from app_server.host.commands.shell import UnknownShell, find_shell, shown_line
 from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.decision import Ask, CommandFacts, Refuse, Run, Verdict
@@ -34,7 +35,6 @@ from app_server.tools.environments import (
 from app_server.turns.approval.approvals import ThreadApprovals
 from app_server.turns.approval.asking import Decision
 from app_server.turns.approval.commands import CommandRequest
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from app_server.hooks.definition import Event
-from app_server.hooks.outcome import Outcome
+from app_server.extensions.hooks.definition import Event
+from app_server.extensions.hooks.outcome import Outcome
+from app_server.models.prompt.request import message
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.prompt.request import message
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from app_server.config.editing.errors import NotRecorded
-from app_server.extension.plugins import PluginOffers
-from app_server.extension.registration import ContributionContext
+from app_server.extensions.contract.plugins import PluginOffers
+from app_server.extensions.contract.registration import ContributionContext
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.turns.approval.tools import ELICITATION
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, text
 from app_server.turns.tools.turn import TurnContext

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app_server.extension.hooks import Hooks
-from app_server.extension.plugins import PluginOffers
-from app_server.extension.registration import ContributionContext
+from app_server.extensions.contract.hooks import Hooks
+from app_server.extensions.contract.plugins import PluginOffers
+from app_server.extensions.contract.registration import ContributionContext
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.declare import deferred_lines, deferred_note
 from app_server.permissions.shell.grammar import ShellGrammar

@@ -13,10 +13,10 @@ import anyio.to_thread
 from pydantic import Field
 from pydantic_core import to_json
 
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.commands.arguments import environment_member
 from app_server.tools.environments import EnvironmentNotKnown, NoEnvironment, TurnEnvironments
 from app_server.turns.approval.permissions import PermissionApprovals, PermissionRequest
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
 from app_server.turns.tools.turn import TurnContext

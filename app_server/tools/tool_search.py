@@ -12,8 +12,8 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.declare import SEARCH_FUNCTION, declare_found
 from app_server.mcp.tools.search import DEFAULT_LIMIT, MAX_LIMIT, best, text_of
 from app_server.mcp.tools.table import Tool
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.dynamic.specs import DynamicTools
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from protocol.model import Json, JsonObject
 

@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 
 import anyio.to_thread
 
+from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.permissions.confinement.confinement import Confinement, Ruling
 from app_server.permissions.confinement.held import PlaceChanged
 from app_server.permissions.confinement.resolving import resolved
@@ -15,8 +17,6 @@ from app_server.runtime.files.reaching import NotReached, open_file
 from app_server.tools.commands.arguments import environment_member
 from app_server.tools.elsewhere import read_elsewhere
 from app_server.tools.environments import FoundEnvironment, NoEnvironment, TurnEnvironments
-from app_server.turns.model.catalogue.features import ModelFeatures
-from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, text
 from app_server.turns.tools.turn import TurnContext

@@ -1,13 +1,13 @@
 """The web search of whoever serves the model: declared, and made by the server itself.
 
-Its calls are no calls of ours; what clients see of them is in turns/model/response/web_search.py.
+Its calls are no calls of ours; what clients see of them is in turns/response/web_search.py.
 Source: docs/tools.md, "Web search".
 """
 
 from collections.abc import Callable, Sequence
 
-from app_server.turns.model.catalogue.features import IMAGE, TEXT, ModelFeatures
-from app_server.turns.model.web_search_settings import WebSearchMode, WebSearchSettings
+from app_server.models.catalogue.features import IMAGE, TEXT, ModelFeatures
+from app_server.models.web_search_settings import WebSearchMode, WebSearchSettings
 from app_server.turns.tools.call import RequestedCall
 from protocol.model import Json, JsonObject
 

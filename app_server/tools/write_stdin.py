@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import anyio
 
 from app_server.host.commands.command import InputClosed
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.commands.arguments import STDIN_DECLARATION, WRITE_STDIN, StdinArguments
 from app_server.tools.commands.run import CommandRun
 from app_server.tools.commands.terminals import Terminals
 from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject

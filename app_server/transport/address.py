@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from app_server.http.loopback_address import is_loopback_address
+from app_server.runtime.http.loopback_address import is_loopback_address
 
 
 @dataclass(frozen=True, slots=True)

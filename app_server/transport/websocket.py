@@ -21,10 +21,10 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from app_server.http.backlog import ASKED_BACKLOG, lengthen_backlogs
-from app_server.http.loopback_address import is_loopback_address
 from app_server.rpc.message_stream import MessageStream
 from app_server.runtime.counted_warnings import warn_counted
+from app_server.runtime.http.backlog import ASKED_BACKLOG, lengthen_backlogs
+from app_server.runtime.http.loopback_address import is_loopback_address
 from app_server.runtime.loader import load
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
 from app_server.transport.admission import Admission
@@ -156,7 +156,7 @@ async def listen_tcp(
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on an IP address while the context lasts.
 
-    Other users of this machine are refused (app_server/http/peer_user), with `tokens` clients that
+    Other users of this machine are refused (runtime/http/peer_user), with `tokens` clients that
     show none; pages of `origins` may show one. Leaving closes what is open with 1001.
 
     Raises:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app_server.turns.model.calls import ModelCalls
-from app_server.turns.model.interface import (
+from app_server.models.interface import (
     ItemDone,
     LimitsReported,
     ModelEvent,
@@ -18,7 +17,7 @@ from app_server.turns.model.interface import (
     ModelRequest,
     ResponseCompleted,
 )
-from app_server.turns.model.prompt.context import (
+from app_server.models.prompt.context import (
     compacted,
     estimated_tokens,
     kept_tokens,
@@ -26,10 +25,11 @@ from app_server.turns.model.prompt.context import (
     without_oldest,
     worth_compacting,
 )
-from app_server.turns.model.prompt.request import message, request_body
-from app_server.turns.model.provider import Provider
-from app_server.turns.model.response.reader import texts_of
+from app_server.models.prompt.request import message, request_body
+from app_server.models.provider import Provider
+from app_server.turns.model_calls import ModelCalls
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.response.reader import texts_of
 from protocol.log.rollout import HistoryCompacted, ItemCompleted, TokensUsed
 from protocol.model import Json, JsonObject
 from protocol.server.account import RateLimitSnapshot

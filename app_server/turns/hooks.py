@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import anyio
 
-from app_server.hooks.definition import WIRE, Event, Hook
-from app_server.hooks.outcome import Outcome, together
-from app_server.hooks.running import HookRunner
-from app_server.hooks.source import HookSource
+from app_server.extensions.hooks.definition import WIRE, Event, Hook
+from app_server.extensions.hooks.outcome import Outcome, together
+from app_server.extensions.hooks.running import HookRunner
+from app_server.extensions.hooks.source import HookSource
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.ports import ClientPort

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from app_server.telemetry.spans import span
+from app_server.models.catalogue.thread_model import ThreadModel
+from app_server.models.interface import EventBatches, Model, ModelFailure, ModelRequest
+from app_server.models.prompt.context import tokens_in_context
+from app_server.models.prompt.request import request_body
+from app_server.models.provider import Provider
+from app_server.observability.telemetry.spans import span
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
-from app_server.turns.model.calls import ModelCalls
-from app_server.turns.model.catalogue.thread_model import ThreadModel
-from app_server.turns.model.interface import EventBatches, Model, ModelFailure, ModelRequest
-from app_server.turns.model.prompt.context import tokens_in_context
-from app_server.turns.model.prompt.request import request_body
-from app_server.turns.model.provider import Provider
-from app_server.turns.model.response.patch_progress import PatchProgress
-from app_server.turns.model.response.plan_messages import TurnPlans
-from app_server.turns.model.response.reader import ResponseReader
+from app_server.turns.model_calls import ModelCalls
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.response.patch_progress import PatchProgress
+from app_server.turns.response.plan_messages import TurnPlans
+from app_server.turns.response.reader import ResponseReader
 from app_server.turns.session_settings import SessionSettings
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls

@@ -6,9 +6,9 @@ Source: docs/mcp.md, "Connections"; docs/plugins.md, "In turns".
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app_server.extension.plugins import NamedPlugin
+from app_server.extensions.contract.plugins import NamedPlugin
+from app_server.extensions.skills.instructions import SkillNames
 from app_server.mcp.catalog.config import ServerConfig
-from app_server.skills.instructions import SkillNames
 
 
 @dataclass(frozen=True, slots=True)

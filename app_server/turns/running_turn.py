@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from app_server.turns.model.prompt.request import INTERRUPTED
+from app_server.models.prompt.request import INTERRUPTED
 from app_server.turns.model_loop import ModelLoop, TurnOptions
 
 TurnKind: TypeAlias = Literal["compact", "review"]

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from app_server.models.catalogue.thread_model import ModelSettings
+from app_server.models.web_search_settings import WebSearchSettings
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import CommandSettings
 from app_server.permissions.network.settings import NetworkTable
-from app_server.turns.model.catalogue.thread_model import ModelSettings
-from app_server.turns.model.web_search_settings import WebSearchSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

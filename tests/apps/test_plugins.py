@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app_server.apps.upstream.backend import KnownDirectory
-from app_server.plugins.contributor import Plugins
-from app_server.plugins.roots import Root
-from app_server.plugins.store import PluginStore
+from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.plugins.roots import Root
+from app_server.extensions.plugins.store import PluginStore
 from protocol.integrations.apps import AppInfo
 from tests.support.apps.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
 from tests.support.apps.hosted import connector, serve_hosted, sign_in

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from app_server.extension.metadata import (
+from app_server.extensions.contract.metadata import (
     ApprovalIdentity,
     ApprovalPersistence,
     ApprovalSource,
@@ -12,7 +12,7 @@ from app_server.extension.metadata import (
     Telemetry,
     ToolMetadata,
 )
-from app_server.extension.registration import Registration
+from app_server.extensions.contract.registration import Registration
 from app_server.mcp.catalog.catalog import resolve_servers
 from tests.support.apps.inventories import listed
 from tests.support.apps.policies import ORIGIN, SEND, Served, project

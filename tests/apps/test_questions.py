@@ -14,7 +14,7 @@ from app_server.apps.presentation import (
     app_context,
     present_tools,
 )
-from app_server.extension.metadata import (
+from app_server.extensions.contract.metadata import (
     ApprovalPresentation,
     ParameterLabel,
 )

@@ -14,7 +14,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.routes.generation import Generation, open_generation
 from app_server.apps.service import AppsService
 from app_server.apps.turn_hooks import INSTRUCTIONS
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registry import ExtensionRegistry
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import BOTH, LIST, NoPlugins, Who, open_apps, runs, served
 from tests.support.harness import WAIT_S, claim, serve

@@ -15,8 +15,8 @@ from app_server.clients.demo.hosted.tool import (
     WRITES,
     HostedConnector,
 )
-from app_server.extension.registration import Contributor
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registration import Contributor
+from app_server.extensions.contract.registry import ExtensionRegistry
 from tests.support.apps.hosted import connector
 from tests.support.apps.service import LIST, Who, nothing, open_apps, runs
 from tests.support.apps.threads import CAL, CALL, STARTED, app, open_desk

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
+from app_server.handlers.views import mcp_servers as mcp_rows
 from app_server.mcp import bounds
 from app_server.mcp.bounds import MAX_DECLARED_BYTES, MAX_LIST_BYTES, MAX_LISTED, left_out
 from app_server.mcp.servers.status import NOT_SHOWN
-from app_server.views import mcp_servers as mcp_rows
 from tests.support.harness import Served, WireClient, claim, serve, stdio_server
 from tests.support.large import Case, made
 

@@ -12,7 +12,7 @@ from tests.planted.errors import errors_in, planted
 from tests.planted.importing import ROOT
 
 LIVED = (
-    "app_server/http/bounded_body.py:21: comparison: "
+    "app_server/runtime/http/bounded_body.py:21: comparison: "
     "len(body) > limit_bytes -> len(body) >= limit_bytes (by no test)"
 )
 
@@ -78,7 +78,7 @@ def test_what_no_test_should_find_is_left_out(source: str) -> None:
 @pytest.mark.process
 def test_errors_of_a_room_are_met_by_its_tests(tmp_path: Path) -> None:
     """With real tests: both errors are caught, and one in a line that no test runs lives."""
-    room, tests = "http/loopback_address", "tests/http/test_loopback_address.py"
+    room, tests = "http/loopback_address", "tests/runtime/http/test_loopback_address.py"
     command = [sys.executable, "-m", "tests.planted", room, "--tests", tests]
     ran = run([*command, "--count", "2"])
     assert ran.returncode == 0, ran.stderr

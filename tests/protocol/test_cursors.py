@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app_server.views.pages import page_size
+from app_server.handlers.views.pages import page_size
 from protocol.cursors import (
     InvalidCursor,
     parse_cursor,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app_server.config.home import resolve_home
-from app_server.plugins.marketplace import configured_roots
+from app_server.extensions.plugins.marketplace import configured_roots
 from app_server.runtime.user_paths import expand_user
 
 NOBODY = "~a-user-that-does-not-exist/x"

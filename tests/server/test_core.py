@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.plugins.contributor import Plugins
+from app_server.extensions.plugins.contributor import Plugins
 from app_server.server import core
 from app_server.threads.store import ThreadStore
 from tests.support.files.descriptors import open_below

@@ -3,8 +3,8 @@
 from dataclasses import fields
 
 from app_server.config.values import Config
+from app_server.models.catalogue.providers import OFFLINE_MODEL
 from app_server.sessions.settings import Overrides, initial_settings, with_overrides
-from app_server.turns.model.catalogue.providers import OFFLINE_MODEL
 from protocol.log.rollout import Settings
 
 OTHERWISE = {"sandbox_mode", "approvals_reviewer", "sandbox_policy", "profile", "mode"}

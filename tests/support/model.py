@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from app_server.turns.model.prompt.surroundings import kind_of
+from app_server.models.prompt.surroundings import kind_of
 from tests.support.http_peer import HttpRequest, answering
 
 REACH_S = 60.0

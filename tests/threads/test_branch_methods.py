@@ -8,12 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.models.prompt.request import INTERRUPTED
 from app_server.threads.log.forking import (
     ForkPoint,
 )
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState
-from app_server.turns.model.prompt.request import INTERRUPTED
 from protocol.log.rollout import (
     HistoryAppended,
     SignalMark,

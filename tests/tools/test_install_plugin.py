@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app_server.extension.registration import ContributionContext
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.tools.install_plugin import LIST, REQUEST, UNKNOWN
 from tests.support.files.plugins import server, write, write_marketplace, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve

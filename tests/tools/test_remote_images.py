@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
+from app_server.models.prompt.images import MAX_IMAGE_BYTES
 from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import claim
 from tests.support.host.elsewhere import add, desk_there, entry

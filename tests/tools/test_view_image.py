@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app_server.turns.model.prompt.images import MAX_IMAGE_BYTES
+from app_server.models.prompt.images import MAX_IMAGE_BYTES
 from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
 from tests.support.model import ScriptedModel, calls, says
@@ -125,7 +125,7 @@ async def test_a_model_without_images_gets_an_error(
 ) -> None:
     model = ScriptedModel()
     model.models = {"data": [{"id": "scripted", "input_modalities": ["text"]}]}
-    monkeypatch.setattr("app_server.turns.model.catalogue.lists.FETCH_S", WAIT_S)
+    monkeypatch.setattr("app_server.models.catalogue.lists.FETCH_S", WAIT_S)
     async with serve(tmp_path, model=model) as served, served.client() as client:
         assert await turn(served, client, path="a.png") == []
         assert output(served) == "view_image is not available: this model takes no images"

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from app_server.config.values import Config, ConfigError
+from app_server.models.catalogue.built_in import features_of
+from app_server.models.provider import Provider
+from app_server.models.web_search_settings import read_web_search
 from app_server.tools.web_search import WebSearch
-from app_server.turns.model.catalogue.built_in import features_of
-from app_server.turns.model.provider import Provider
-from app_server.turns.model.web_search_settings import read_web_search
 from tests.support.harness import claim, serve
 from tests.support.model import COMPLETED, says
 

@@ -15,11 +15,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app_server.http.peer_user import own_user, tables
-from app_server.http.peer_user.diag import asked_owner
-from app_server.http.peer_user.errors import OtherUser, UserUnknown
-from app_server.http.peer_user.own_user import OVERFLOW_UID, check_tcp, refusal_of_stranger
-from app_server.http.peer_user.tables import Tables, owner_in
+from app_server.runtime.http.peer_user import own_user, tables
+from app_server.runtime.http.peer_user.diag import asked_owner
+from app_server.runtime.http.peer_user.errors import OtherUser, UserUnknown
+from app_server.runtime.http.peer_user.own_user import OVERFLOW_UID, check_tcp, refusal_of_stranger
+from app_server.runtime.http.peer_user.tables import Tables, owner_in
 from app_server.transport.address import TcpAddress
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.other_user import done_as, exchanged, other_user
@@ -366,5 +366,5 @@ async def test_the_tables_decide_where_the_kernel_cannot_be_asked(
     def refused(*_: object) -> socket.socket:
         raise PermissionError
 
-    monkeypatch.setattr("app_server.http.peer_user.diag.socket.socket", refused)
+    monkeypatch.setattr("app_server.runtime.http.peer_user.diag.socket.socket", refused)
     await check_tcp(CLIENT, SERVER, write(HEAD + row(THERE, HERE, uid=os.geteuid())))

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.http.loopback_server import serve_on_loopback
+from app_server.runtime.http.loopback_server import serve_on_loopback
 from app_server.transport.address import TcpAddress, UnixAddress
 from app_server.transport.websocket import WebSocketLimits, listen_tcp, listen_unix
 from tests.support.files.descriptors import no_descriptor_left

@@ -9,7 +9,7 @@ from typing import IO, Any
 import anyio
 import pytest
 
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.rpc.limits import ConnectionLimits
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings

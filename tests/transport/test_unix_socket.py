@@ -15,11 +15,11 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from app_server.doctor.machine import Machine
-from app_server.doctor.ports import check_ports
-from app_server.http.peer_user import own_user
-from app_server.http.peer_user.errors import OtherUser, UserUnknown
-from app_server.http.peer_user.own_user import OVERFLOW_UID, check_unix
+from app_server.cli.checks.machine import Machine
+from app_server.cli.checks.ports import check_ports
+from app_server.runtime.http.peer_user import own_user
+from app_server.runtime.http.peer_user.errors import OtherUser, UserUnknown
+from app_server.runtime.http.peer_user.own_user import OVERFLOW_UID, check_unix
 from app_server.transport import socket_file
 from app_server.transport.address import UnixAddress
 from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, NO_FOLDER, TOO_LONG

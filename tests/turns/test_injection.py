@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.turns.model.prompt.response_items import first_problem
+from app_server.models.prompt.response_items import first_problem
 from tests.support.harness import WireClient, claim, serve
 from tests.support.model import Gate, says
 from tests.support.turns import raw, start_turn

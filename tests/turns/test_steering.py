@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app_server.turns.model.prompt.request import INTERRUPTED
+from app_server.models.prompt.request import INTERRUPTED
 from tests.support.harness import claim, serve
 from tests.support.model import BREAK, Gate, calls, says
 from tests.support.turns import raw, start_turn, text_input

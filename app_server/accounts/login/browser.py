@@ -20,7 +20,7 @@ from app_server.accounts.issuer import Issuer
 from app_server.accounts.login.attempt import BrowserWishes, Keep
 from app_server.accounts.record import Tokens
 from app_server.accounts.web import open_issuer_web
-from app_server.http.callback_port import LoopbackListener, Page, Visit
+from app_server.runtime.http.callback_port import LoopbackListener, Page, Visit
 from protocol.jsonrpc.errors import internal_error
 from protocol.server.account import (
     SIGN_IN_SCOPE,

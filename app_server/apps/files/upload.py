@@ -16,10 +16,10 @@ from pydantic_core import from_json
 
 from app_server.apps.upstream.bearer import send_signed
 from app_server.apps.upstream.outbound import open_web
-from app_server.http.bounded_body import read_bounded
-from app_server.http.loopback_address import is_loopback_address
 from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.authorized import Tokens
+from app_server.runtime.http.bounded_body import read_bounded
+from app_server.runtime.http.loopback_address import is_loopback_address
 from protocol.model import JsonObject
 
 REQUEST_S = 60.0

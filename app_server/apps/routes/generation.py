@@ -23,8 +23,8 @@ from app_server.apps.routes.backing import Backing, OpenStreams, Running
 from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp
 from app_server.apps.routes.ports import AuthGuard, UpstreamPool
 from app_server.apps.routes.sign_in import Refresh
-from app_server.extension.registration import Lease, Owner
-from app_server.http.loopback_server import HOST, serve_on_loopback
+from app_server.extensions.contract.registration import Lease, Owner
+from app_server.runtime.http.loopback_server import HOST, serve_on_loopback
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from app_server.apps.upstream.outbound import (
     Conversation,
     Owner,
 )
-from app_server.http.ttl_cache import TtlCache
+from app_server.runtime.http.ttl_cache import TtlCache
 from protocol.integrations.apps import AppInfo
 from protocol.model import Json, JsonObject
 

@@ -23,11 +23,11 @@ from app_server.apps.account import AuthPort
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.cache import CacheIdentity
 from app_server.apps.upstream.bearer import Bearer, send_signed
-from app_server.http.bounded_body import read_bounded
-from app_server.http.loopback_address import is_this_machine
-from app_server.http.trusted import trusted_certificates
 from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.authorized import Tokens
+from app_server.runtime.http.bounded_body import read_bounded
+from app_server.runtime.http.loopback_address import is_this_machine
+from app_server.runtime.http.trusted import trusted_certificates
 from protocol.model import Json, JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 

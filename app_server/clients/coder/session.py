@@ -17,7 +17,7 @@ from app_server.clients.coder.agent import CannotStart, run_agent
 from app_server.clients.coder.plan import TOKEN_VARIABLE, Plan
 from app_server.clients.coder.session_server import NoServer, session_server
 from app_server.clients.token_file import read_token
-from app_server.logs.lines import LineFormatter, LineWriter
+from app_server.observability.logs.lines import LineFormatter, LineWriter
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import anyio
 import anyio.abc
 from pydantic_core import from_json, to_json
 
-from app_server.older_interface.requests import TRANSLATIONS
-from app_server.older_interface.stream import OWN
 from app_server.rpc.message_stream import MessageStream
+from app_server.rpc.older_interface.requests import TRANSLATIONS
+from app_server.rpc.older_interface.stream import OWN
 from protocol.contract.methods import METHODS
 from protocol.model import Json, JsonObject
 

@@ -11,9 +11,9 @@ from app_server.accounts.errors import AccountError
 from app_server.config.default_provider import OPENAI, chooses_no_provider, default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
+from app_server.models.catalogue.providers import read_providers, spare_key_is_set
+from app_server.models.provider import Provider
 from app_server.rpc.context import RequestContext, Routes
-from app_server.turns.model.catalogue.providers import read_providers, spare_key_is_set
-from app_server.turns.model.provider import Provider
 from protocol.older_interface.queries import GetAuthStatusParams, GetAuthStatusResponse
 from protocol.server.account import (
     Account,

@@ -8,7 +8,6 @@ import anyio.abc
 
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
-from app_server.logs.context import bind_request
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig, ServerUnavailable
 from app_server.mcp.catalog.tables import read_mcp_settings
@@ -17,6 +16,7 @@ from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
+from app_server.observability.logs.context import bind_request
 from app_server.rpc.context import RequestContext, Routes
 from protocol.integrations.mcp import (
     McpServerOauthLoginCompletedNotification,

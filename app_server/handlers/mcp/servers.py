@@ -17,6 +17,8 @@ from app_server.handlers.errors import (
     settings_failures,
 )
 from app_server.handlers.services import Services
+from app_server.handlers.views.mcp_servers import page_of, row
+from app_server.handlers.views.pages import offset, page
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, ServerConfig
@@ -33,8 +35,6 @@ from app_server.mcp.tools.calls import (
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
 from app_server.rpc.context import RequestContext, Routes
-from app_server.views.mcp_servers import page_of, row
-from app_server.views.pages import offset, page
 from protocol.contract.specs import NoParams
 from protocol.integrations.mcp import (
     ListMcpServerStatusParams,

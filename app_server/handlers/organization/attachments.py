@@ -9,10 +9,10 @@ from pydantic_core import to_json
 
 from app_server.handlers.errors import cursor_failures, thread_failures, unknown_thread
 from app_server.handlers.services import Services
+from app_server.handlers.views.pages import fitting, page_size
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
-from app_server.views.pages import fitting, page_size
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.log.metadata import AttachmentAdded, AttachmentRemoved

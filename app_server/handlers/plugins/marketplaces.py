@@ -7,6 +7,20 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config.values import Config
+from app_server.extensions.plugins.files import NAME
+from app_server.extensions.plugins.git_source import (
+    BadSource,
+    GitSource,
+    git_source_of,
+    is_local,
+    parse_git_source,
+)
+from app_server.extensions.plugins.marketplace import (
+    Marketplace,
+    marketplace_file,
+    read_marketplace,
+)
+from app_server.extensions.plugins.reading import install_again
 from app_server.handlers.plugins.repositories import (
     FAILURES,
     Repositories,
@@ -15,16 +29,6 @@ from app_server.handlers.plugins.repositories import (
 )
 from app_server.handlers.plugins.sources import PluginSources, plugin_failures
 from app_server.handlers.services import Services
-from app_server.plugins.files import NAME
-from app_server.plugins.git_source import (
-    BadSource,
-    GitSource,
-    git_source_of,
-    is_local,
-    parse_git_source,
-)
-from app_server.plugins.marketplace import Marketplace, marketplace_file, read_marketplace
-from app_server.plugins.reading import install_again
 from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.files.contained import BrokenFiles
 from app_server.runtime.user_paths import expand_user

@@ -6,15 +6,15 @@ from pathlib import Path, PurePosixPath
 
 import anyio.to_thread
 
+from app_server.extensions.plugins.git_source import BadSource, GitSource, parse_git_source, pinned
+from app_server.extensions.plugins.manifest import Plugin, read_plugin
+from app_server.extensions.plugins.marketplace import Entry, Marketplace
+from app_server.extensions.plugins.store import PluginId, PluginStore
 from app_server.handlers.plugins.apps import apps_needing_auth, declared_apps
 from app_server.handlers.plugins.repositories import Repositories
 from app_server.handlers.plugins.sources import PluginSources, hosted, plugin_failures
 from app_server.handlers.plugins.views import PluginViews
 from app_server.handlers.services import Services
-from app_server.plugins.git_source import BadSource, GitSource, parse_git_source, pinned
-from app_server.plugins.manifest import Plugin, read_plugin
-from app_server.plugins.marketplace import Entry, Marketplace
-from app_server.plugins.store import PluginId, PluginStore
 from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.files.contained import BrokenFiles, inside
 from protocol.integrations.plugins import (

@@ -16,11 +16,11 @@ import anyio.to_thread
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.values import Config, ConfigError
+from app_server.extensions.plugins.clones import ClonedMarketplaces
+from app_server.extensions.plugins.git_source import GitSource
+from app_server.extensions.plugins.marketplace import marketplace_file, read_marketplace
 from app_server.handlers.services import Services
 from app_server.host.git_fetch import GitFetchFailed
-from app_server.plugins.clones import ClonedMarketplaces
-from app_server.plugins.git_source import GitSource
-from app_server.plugins.marketplace import marketplace_file, read_marketplace
 from app_server.runtime.files.contained import BrokenFiles
 
 

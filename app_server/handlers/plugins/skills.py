@@ -9,13 +9,13 @@ from typing import Any
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.values import Config
+from app_server.extensions.skills.catalog import MAX_EXTRA_ROOTS
+from app_server.extensions.skills.folders import Found, Skills
+from app_server.extensions.skills.switches import MAX_ENTRIES, switched
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.handlers.settings.file_changes import change_config
 from app_server.rpc.context import RequestContext, Routes
-from app_server.skills.catalog import MAX_EXTRA_ROOTS
-from app_server.skills.folders import Found, Skills
-from app_server.skills.switches import MAX_ENTRIES, switched
 from protocol.integrations.skills import (
     SkillErrorInfo,
     SkillMetadata,

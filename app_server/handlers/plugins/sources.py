@@ -9,16 +9,16 @@ import anyio.to_thread
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.values import Config, ConfigError
-from app_server.handlers.errors import config_failures
-from app_server.handlers.services import Services
-from app_server.handlers.settings.file_changes import reload_threads
-from app_server.host.git_fetch import GitFetchFailed
-from app_server.plugins.marketplace import (
+from app_server.extensions.plugins.marketplace import (
     Marketplace,
     configured_roots,
     find_marketplaces,
     read_marketplace,
 )
+from app_server.handlers.errors import config_failures
+from app_server.handlers.services import Services
+from app_server.handlers.settings.file_changes import reload_threads
+from app_server.host.git_fetch import GitFetchFailed
 from app_server.rpc.context import RequestContext
 from app_server.runtime.files.contained import BrokenFiles
 from app_server.runtime.user_paths import expand_user

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from app_server.extensions.hooks.definition import WIRE
+from app_server.extensions.hooks.files import HookList, Place, add_hooks
+from app_server.extensions.hooks.plugins import Origin
+from app_server.extensions.plugins.hooks import read_declarations
+from app_server.extensions.plugins.manifest import Plugin, read_plugin
+from app_server.extensions.plugins.marketplace import Entry, Marketplace
+from app_server.extensions.plugins.store import PluginId
 from app_server.handlers.plugins.sources import is_enabled
-from app_server.hooks.definition import WIRE
-from app_server.hooks.files import HookList, Place, add_hooks
-from app_server.hooks.plugins import Origin
-from app_server.plugins.hooks import read_declarations
-from app_server.plugins.manifest import Plugin, read_plugin
-from app_server.plugins.marketplace import Entry, Marketplace
-from app_server.plugins.store import PluginId
 from app_server.runtime.files.contained import BrokenFiles
 from protocol.integrations.plugins import (
     AppSummary,

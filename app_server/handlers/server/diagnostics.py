@@ -12,14 +12,14 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from app_server.analytics.counts import UseCounts
 from app_server.handlers.server.queue_fill import queue_fill
 from app_server.handlers.services import Services
+from app_server.observability.analytics.counts import UseCounts
+from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.open_files import open_files
 from app_server.sessions.session import ThreadSession
-from app_server.telemetry.metrics import ServerMetrics
 from protocol.server.diagnostics import (
     ServerDiagnosticsBucket,
     ServerDiagnosticsConnection,

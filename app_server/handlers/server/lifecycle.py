@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 
 from app_server.handlers.services import Services
+from app_server.handlers.views.rules import rules_warning
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext, Routes
 from app_server.runtime.loader import LoadFailed
-from app_server.views.rules import rules_warning
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.server.lifecycle import (
     PROTOCOL_VERSION,

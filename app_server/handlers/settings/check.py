@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from app_server.accounts.settings import read_account_settings
-from app_server.analytics.settings import counts_use
 from app_server.apps.settings import AppsSettings, read_apps
 from app_server.config.default_provider import OFFLINE
 from app_server.config.editing.keys import Step, take, value_at
@@ -19,16 +18,17 @@ from app_server.handlers.apps.servers import AppViews
 from app_server.handlers.settings.feature_table import FEATURES
 from app_server.handlers.settings.layers import effective_config
 from app_server.mcp.catalog.tables import read_mcp_settings
-from app_server.memory.settings import read_memory_settings
+from app_server.models.catalogue.thread_model import read_model_settings
+from app_server.models.web_search_settings import read_web_search
+from app_server.observability.analytics.settings import counts_use
+from app_server.observability.telemetry.settings import read_telemetry_settings
 from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.profiles import profile_names, read_profile
+from app_server.sessions.memory.settings import read_memory_settings
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
 from app_server.sessions.surroundings.agents_files import read_agents_settings
-from app_server.telemetry.settings import read_telemetry_settings
-from app_server.turns.model.catalogue.thread_model import read_model_settings
-from app_server.turns.model.web_search_settings import read_web_search
 
 REFUSED = "requests that need it are refused"
 AT_START = "a server that starts with it uses its default"

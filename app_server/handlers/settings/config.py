@@ -18,11 +18,11 @@ from app_server.handlers.settings.layers import (
     origins_of,
     shown_layer,
 )
+from app_server.handlers.views.pages import page
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.permissions.project_config import read_project_layers, with_projects
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.settings import PERMISSION_PROFILES
-from app_server.views.pages import page
 from protocol.contract.specs import NoParams
 from protocol.log.rollout import StoredProfile
 from protocol.server.config import (

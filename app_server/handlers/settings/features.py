@@ -10,8 +10,8 @@ from app_server.config.values import ConfigView
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
 from app_server.handlers.settings.feature_table import FEATURES
+from app_server.handlers.views.pages import page
 from app_server.rpc.context import RequestContext, Routes
-from app_server.views.pages import page
 from protocol.server.models import (
     CollaborationModeListParams,
     CollaborationModeListResponse,

@@ -9,12 +9,12 @@ from pathlib import Path
 import anyio.to_thread
 
 from app_server.config.values import Config
+from app_server.extensions.hooks.definition import WIRE, Hook
+from app_server.extensions.hooks.plugins import HookedPlugin
+from app_server.extensions.hooks.source import hooks_of
+from app_server.extensions.plugins.hooks import hooked_plugins
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.services import Services
-from app_server.hooks.definition import WIRE, Hook
-from app_server.hooks.plugins import HookedPlugin
-from app_server.hooks.source import hooks_of
-from app_server.plugins.hooks import hooked_plugins
 from app_server.rpc.context import RequestContext, Routes
 from protocol.integrations.skills import (
     CommandHookMetadata,

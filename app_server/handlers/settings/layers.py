@@ -23,11 +23,11 @@ from app_server.config.places import KeyPath
 from app_server.config.trust import read_trust
 from app_server.config.values import Config, Document
 from app_server.handlers.settings.feature_table import FEATURES
+from app_server.models.catalogue.providers import default_model
 from app_server.permissions.environment import CommandSettings, EnvironmentPolicy
 from app_server.permissions.project_config import ProjectLayer
 from app_server.sessions.settings import configured_approval_policy
 from app_server.sessions.surroundings.agents_files import AgentsSettings
-from app_server.turns.model.catalogue.providers import default_model
 from protocol.server.config import Config as EffectiveConfig
 from protocol.server.config import (
     ConfigLayer,

@@ -3,10 +3,10 @@
 from app_server.config.default_provider import default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
+from app_server.handlers.views.model_entries import shown_models
+from app_server.handlers.views.pages import page
+from app_server.models.catalogue.providers import default_model, read_providers
 from app_server.rpc.context import RequestContext, Routes
-from app_server.turns.model.catalogue.providers import default_model, read_providers
-from app_server.views.model_entries import shown_models
-from app_server.views.pages import page
 from protocol.jsonrpc.errors import invalid_request
 from protocol.server.models import ModelListParams, ModelListResponse
 

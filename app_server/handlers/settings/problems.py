@@ -23,7 +23,7 @@ from app_server.config.key_check.unknown_keys import (
 from app_server.config.places import Place
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.settings.check import wrong_values
-from app_server.turns.model.catalogue.providers import chosen_provider
+from app_server.models.catalogue.providers import chosen_provider
 from protocol.server.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
 logger = logging.getLogger(__name__)

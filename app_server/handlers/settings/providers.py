@@ -15,9 +15,9 @@ from app_server.config.values import Config
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.handlers.settings.file_changes import change_config, config_refusal
+from app_server.models.catalogue.providers import read_providers
+from app_server.models.provider import Provider
 from app_server.rpc.context import RequestContext, Routes
-from app_server.turns.model.catalogue.providers import read_providers
-from app_server.turns.model.provider import Provider
 from protocol.server.models import (
     CustomGatewayProviderSettings,
     CustomGatewayProviderSettingsPatch,

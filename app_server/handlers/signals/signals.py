@@ -7,6 +7,7 @@ from pydantic_core import to_json
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
+from app_server.handlers.views.pages import page_size
 from app_server.rpc.context import RequestContext, Routes
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
@@ -16,7 +17,6 @@ from app_server.signals.service import (
     SignalUnknown,
     TooManyWaiting,
 )
-from app_server.views.pages import page_size
 from protocol.cursors import InvalidCursor
 from protocol.jsonrpc.errors import (
     internal_error,

@@ -19,12 +19,12 @@ from app_server.handlers.threads.shown import (
     thread_response,
     warn_of_config,
 )
+from app_server.handlers.views.first_pages import first_pages
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.session import ThreadSession
 from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
 from app_server.threads.log.state.thread import ThreadState
-from app_server.views.first_pages import first_pages
 from protocol.jsonrpc.errors import RpcError, invalid_request
 from protocol.log.rollout import ThreadCreated
 from protocol.server.lifecycle import PROTOCOL_VERSION

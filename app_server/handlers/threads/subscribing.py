@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app_server.rpc.context import ConnectionId
-from app_server.rpc.hub.hub import Hub
-from app_server.rpc.hub.replay_buffer import Position
-from app_server.sessions.session import ThreadSession
-from app_server.views.turns import (
+from app_server.handlers.views.turns import (
     turn_of_state,
     turns_of_state,
     turns_with_items,
     turns_with_log,
 )
+from app_server.rpc.context import ConnectionId
+from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub.replay_buffer import Position
+from app_server.sessions.session import ThreadSession
 from protocol.jsonrpc.errors import invalid_params
 from protocol.threads.start import ThreadResumeParams, TurnsPage
 from protocol.turns.items import ThreadItem

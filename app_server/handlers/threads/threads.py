@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
+from app_server.extensions.plugins.roots import roots_of
 from app_server.handlers.errors import config_failures, known_filing, no_rollout, thread_failures
 from app_server.handlers.idempotency import chosen_id
 from app_server.handlers.services import Services
@@ -23,8 +24,8 @@ from app_server.handlers.threads.shown import (
     warn_of_config,
 )
 from app_server.handlers.threads.subscribing import Joining, join, known_position
+from app_server.handlers.views.first_pages import first_pages
 from app_server.permissions.trust import project_trust, says_something
-from app_server.plugins.roots import roots_of
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.loaded.loading import Start
 from app_server.sessions.managed_policy import with_required
@@ -34,7 +35,6 @@ from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.state.accepted_inputs import digest_of
 from app_server.threads.log.state.thread import ThreadState
 from app_server.tools.dynamic.specs import BadSpec, checked_specs
-from app_server.views.first_pages import first_pages
 from protocol.jsonrpc.errors import invalid_member, invalid_request
 from protocol.log.rollout import Settings, ThreadCreated
 from protocol.model import JsonObject

@@ -6,10 +6,10 @@ from app_server.handlers.errors import no_rollout, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.handlers.threads.shown import announce_unloaded
+from app_server.models.prompt.response_items import first_problem
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
-from app_server.turns.model.prompt.response_items import first_problem
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.log.rollout import ArchivedChanged, NameChanged, Record
 from protocol.threads.changes import (

@@ -6,9 +6,9 @@ import anyio.to_thread
 
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
+from app_server.models.prompt.request import message
 from app_server.rpc.context import RequestContext, Routes
 from app_server.runtime.files.opening import open_regular
-from app_server.turns.model.prompt.request import message
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.threads.context import (
     ThreadPrepareApprovedPlanParams,

@@ -8,6 +8,8 @@ from app_server.handlers.errors import config_failures, no_rollout, thread_failu
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import not_for_ephemeral
 from app_server.handlers.turns.turns import check_length
+from app_server.handlers.views.pages import fitting
+from app_server.handlers.views.turns import started_turn
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.session import ThreadSession
 from app_server.threads.failures import ThreadArchived
@@ -22,8 +24,6 @@ from app_server.threads.log.state.queue import (
     removing,
     reordering,
 )
-from app_server.views.pages import fitting
-from app_server.views.turns import started_turn
 from protocol.cursors import InvalidCursor, parse_offset
 from protocol.jsonrpc.errors import invalid_request
 from protocol.log.rollout import (

@@ -5,12 +5,12 @@ Source: docs/compaction.md; docs/tools.md, "Reviews", "Commands of the user".
 
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
+from app_server.handlers.views.turns import started_turn
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.errors import TurnActive
 from app_server.tools.commands.arguments import MAX_LINE_CHARS
 from app_server.tools.commands.user_shell import DEFAULT_S, UserCommand
 from app_server.turns.code_review.texts import hint
-from app_server.views.turns import started_turn
 from protocol.host.terminals import ThreadShellCommandParams, ThreadShellCommandResponse
 from protocol.jsonrpc.errors import invalid_member, invalid_request
 from protocol.threads.context import ThreadCompactStartParams, ThreadCompactStartResponse

@@ -17,9 +17,14 @@ import anyio.to_thread
 
 from app_server.config.requirements import ServerIdentity, requirements_of
 from app_server.config.values import Config, ConfigError
-from app_server.extension.manifest import Manifest
-from app_server.extension.registration import ContributionContext, Mode, Registration, Tier
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.manifest import Manifest
+from app_server.extensions.contract.registration import (
+    ContributionContext,
+    Mode,
+    Registration,
+    Tier,
+)
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.mcp.bounds import ListTooLarge, check_bytes, check_count
 from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig
 from app_server.mcp.catalog.tables import parse_server

@@ -8,7 +8,7 @@ Source: docs/mcp.md, "Reload".
 import os
 from dataclasses import dataclass, field
 
-from app_server.extension.registration import Owner
+from app_server.extensions.contract.registration import Owner
 from app_server.mcp.catalog.config import (
     LOCAL,
     ServerConfig,

@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 import anyio
 
-from app_server.http.callback_port import LoopbackListener, Page, Visit
 from app_server.mcp.errors import OAuthFailed
+from app_server.runtime.http.callback_port import LoopbackListener, Page, Visit
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import httpcore2  # noqa: F401
 import httpx2
 
-from app_server.http.bounded_body import read_bounded
-from app_server.http.loopback_address import is_this_machine
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp_wire.http.redirects import origin_of, shown
 from app_server.mcp_wire.http.remote import ambient_proxy, trusted_certificates
+from app_server.runtime.http.bounded_body import read_bounded
+from app_server.runtime.http.loopback_address import is_this_machine
 from protocol.server.lifecycle import PROTOCOL_VERSION
 
 MAX_BODY_BYTES = 256 * 1024

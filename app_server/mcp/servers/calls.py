@@ -10,7 +10,7 @@ from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError, ProgressCallback, RequestTimedOut
-from app_server.telemetry.spans import span
+from app_server.observability.telemetry.spans import span
 from protocol.model import Json, JsonObject
 
 

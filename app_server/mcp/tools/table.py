@@ -10,7 +10,7 @@ from functools import cached_property
 
 import anyio.to_thread
 
-from app_server.extension.metadata import ToolMetadata
+from app_server.extensions.contract.metadata import ToolMetadata
 from app_server.mcp.bounds import json_bytes, left_out
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.tools.listing import Listing, described, is_for_model

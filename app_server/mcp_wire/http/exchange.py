@@ -10,7 +10,7 @@ from typing import Protocol
 
 import httpx2
 
-from app_server.http.bounded_body import TooManyBytes, read_bounded
+from app_server.runtime.http.bounded_body import TooManyBytes, read_bounded
 
 LINGER_S = 0.2
 """For the rest of a response that nobody reads; then its connection is closed."""

@@ -17,7 +17,6 @@ from mcp_types import (
     RequestId,
 )
 
-from app_server.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.mcp_wire.http.exchange import (
     BodyBroken,
@@ -34,6 +33,7 @@ from app_server.mcp_wire.http.redirects import follow, redirect_of, shown
 from app_server.mcp_wire.http.refusals import encoding, not_followed, refusal, stand_in
 from app_server.mcp_wire.http.session import SESSION_HEADER, Session
 from app_server.mcp_wire.messages import NoMessage, read_message
+from app_server.runtime.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.runtime.loop_share import LoopShare
 
 logger = logging.getLogger(__name__)

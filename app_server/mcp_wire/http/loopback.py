@@ -17,13 +17,13 @@ from typing import TypeAlias
 
 import httpx2
 
-from app_server.http.loopback_address import is_loopback_address
 from app_server.mcp_wire.http.connection import (
     ConnectionReset,
     LoopbackConnection,
     LoopbackResponse,
 )
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
+from app_server.runtime.http.loopback_address import is_loopback_address
 
 CONNECT_S = 15.0
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import httpx2
 
-from app_server.http.loopback_address import is_this_machine
 from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSender, leave
+from app_server.runtime.http.loopback_address import is_this_machine
 
 MAX_REDIRECTS = 5
 """Of one request."""

@@ -15,8 +15,8 @@ import anyio.to_thread
 import httpcore2  # noqa: F401
 import httpx2
 
-from app_server.http.loopback_address import is_this_machine
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
+from app_server.runtime.http.loopback_address import is_this_machine
 
 CONNECT_S = 15.0
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pydantic import Field
 from pydantic_core import to_json
 
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.sessions.goals.goals import MAX_OBJECTIVE_CHARS, Goals
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration
 from protocol.model import Json, JsonObject

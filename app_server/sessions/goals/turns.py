@@ -4,11 +4,11 @@ import logging
 from dataclasses import dataclass
 
 from app_server.config.values import ConfigError
+from app_server.models.prompt.request import message
+from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.turn.context import ThreadContext
 from app_server.sessions.turn.turn import InputWork, ThreadTurns
-from app_server.turns.model.prompt.request import message
-from app_server.turns.model.prompt.user_input import TurnInput
 
 logger = logging.getLogger(__name__)
 

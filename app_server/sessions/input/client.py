@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pydantic_core import to_json
 
+from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.errors import (
     MAX_META_BYTES,
     InputIdTaken,
@@ -21,7 +22,6 @@ from app_server.sessions.turn.context import ThreadContext
 from app_server.sessions.turn.records import name_records, user_message_item
 from app_server.sessions.turn.turn import InputWork, ThreadTurns, already_begun
 from app_server.threads.log.state.thread import ThreadState
-from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.model_loop import TurnOptions
 from app_server.turns.running_turn import RunningTurn
 from protocol.log.rollout import HistoryAppended, InputQueued, Record, Settings

@@ -8,9 +8,9 @@ Source: docs/signals.md, "Order".
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.turn.context import ThreadContext
 from app_server.sessions.turn.turn import InputWork, ThreadTurns, already_begun
-from app_server.turns.model.prompt.user_input import TurnInput
 from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from app_server.config.values import ConfigError
+from app_server.models.prompt.user_input import TurnInput, user_message
 from app_server.sessions.errors import SessionClosed
 from app_server.sessions.turn.context import ThreadContext
 from app_server.sessions.turn.turn import InputWork, ThreadTurns, Turn
 from app_server.threads.log.state.accepted_inputs import digest_of_words
 from app_server.threads.log.state.queue import Plan, QueueRefusal, QueueState, Result
-from app_server.turns.model.prompt.user_input import TurnInput, user_message
 from app_server.turns.model_loop import TurnOptions
 from protocol.log.rollout import SubmissionQueued
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app_server.config.values import Config
-from app_server.host.folder_reads import FolderReads
-from app_server.skills.catalog import SkillCatalog
-from app_server.skills.dependencies import NeededServer, needed_servers
-from app_server.skills.instructions import (
+from app_server.extensions.skills.catalog import SkillCatalog
+from app_server.extensions.skills.dependencies import NeededServer, needed_servers
+from app_server.extensions.skills.instructions import (
     MAX_NAMED,
     SCHEME,
     SkillNames,
@@ -20,12 +19,13 @@ from app_server.skills.instructions import (
     skill_names,
     skills_text,
 )
-from app_server.turns.model.prompt.user_input import TurnInput, user_message
+from app_server.host.folder_reads import FolderReads
+from app_server.models.prompt.user_input import TurnInput, user_message
 from protocol.log.rollout import Settings
 from protocol.turns.items import MentionUserInput, SkillUserInput, text_of_input
 
 if TYPE_CHECKING:
-    from app_server.skills.folders import Found
+    from app_server.extensions.skills.folders import Found
 
 
 @dataclass(slots=True)

@@ -12,12 +12,12 @@ import anyio
 
 from app_server.config.values import Config
 from app_server.host.environments import Environments, UnknownEnvironment
+from app_server.models.prompt.surroundings import KnownSurroundings, Surroundings, news
 from app_server.permissions.network.settings import read_network_feature
 from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.machine import date_of, shell_name
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.turn.context import ThreadContext
-from app_server.turns.model.prompt.surroundings import KnownSurroundings, Surroundings, news
 from protocol.log.rollout import LOCAL, HistoryAppended, Settings
 from protocol.model import JsonObject
 

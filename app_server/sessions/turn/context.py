@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from app_server.config.requirements import Requirements
-from app_server.extension.hooks import Hooks
+from app_server.extensions.contract.hooks import Hooks
 from app_server.runtime.clock import Clock
 from app_server.sessions.goals.goals import Goals
 from app_server.sessions.managed_policy import with_required

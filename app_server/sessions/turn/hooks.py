@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 
+from app_server.models.prompt.request import message
 from app_server.sessions.turn.context import ThreadContext
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.model.prompt.request import message
 from protocol.log.rollout import HistoryCompacted
 from protocol.model import JsonObject
 from protocol.turns.items import (

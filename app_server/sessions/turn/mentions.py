@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import anyio
 
-from app_server.extension.metadata import RuntimeMetadata
-from app_server.extension.plugins import NamedPlugin, PluginMentions
+from app_server.extensions.contract.metadata import RuntimeMetadata
+from app_server.extensions.contract.plugins import NamedPlugin, PluginMentions
+from app_server.extensions.skills.instructions import MAX_NAMED, SkillNames
 from app_server.mcp.servers import skills as server_skills
 from app_server.mcp.tools.skill_resources import ServerSkill
 from app_server.mcp_wire.errors import McpError
+from app_server.models.prompt.plugins import plugin_text
+from app_server.models.prompt.request import message
+from app_server.models.prompt.user_input import TurnInput, skill_message
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.surroundings.skills import ThreadSkills
 from app_server.sessions.turn.context import ThreadContext
-from app_server.skills.instructions import MAX_NAMED, SkillNames
-from app_server.turns.model.prompt.plugins import plugin_text
-from app_server.turns.model.prompt.request import message
-from app_server.turns.model.prompt.user_input import TurnInput, skill_message
 from app_server.turns.named_by_input import NamedByInput
 from protocol.model import JsonObject
 from protocol.turns.items import MentionUserInput

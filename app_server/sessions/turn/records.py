@@ -5,11 +5,11 @@ Source: docs/wire.md, "Rollout lines".
 
 from collections.abc import Sequence
 
+from app_server.models.prompt.request import message, outputs_for_open_calls
+from app_server.models.prompt.user_input import TurnInput
 from app_server.runtime.clock import Clock
 from app_server.sessions.publisher import TurnEnd
 from app_server.threads.log.state.thread import ThreadState
-from app_server.turns.model.prompt.request import message, outputs_for_open_calls
-from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.running_turn import RunningTurn
 from protocol.log.rollout import (
     HistoryAppended,

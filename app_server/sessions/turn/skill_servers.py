@@ -12,12 +12,12 @@ import anyio
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.requirements import requirements_of
 from app_server.config.values import ConfigError
+from app_server.extensions.skills.dependencies import NeededServer
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport
 from app_server.mcp.catalog.tables import parse_server
 from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.ports import Install
 from app_server.sessions.turn.context import ThreadContext
-from app_server.skills.dependencies import NeededServer
 from app_server.turns.approval.tools import writes_freely
 from protocol.turns.approvals import (
     ToolRequestUserInputOption,

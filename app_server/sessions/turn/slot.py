@@ -9,13 +9,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
 
+from app_server.models.prompt.request import STOPPED_BY_REVIEWER
 from app_server.sessions.errors import (
     NoActiveTurn,
     SessionClosed,
     SessionUnloading,
     TurnIdMismatch,
 )
-from app_server.turns.model.prompt.request import STOPPED_BY_REVIEWER
 from app_server.turns.running_turn import RunningTurn
 
 

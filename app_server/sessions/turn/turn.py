@@ -15,8 +15,14 @@ from typing import TypeAlias
 import anyio
 import anyio.abc
 
-from app_server.extension.plugins import PluginSwitches
-from app_server.logs.context import REQUEST, THREAD, TURN
+from app_server.extensions.contract.plugins import PluginSwitches
+from app_server.extensions.skills.dependencies import NeededServer
+from app_server.models.catalogue.thread_model import ThreadModel
+from app_server.models.interface import Model, ModelFailure, kind_of
+from app_server.models.prompt.user_input import TurnInput
+from app_server.observability.logs.context import REQUEST, THREAD, TURN
+from app_server.observability.telemetry.metrics import ServerMetrics
+from app_server.observability.telemetry.spans import span, without_span
 from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.sessions.goals.tool import GoalTool
 from app_server.sessions.mcp_servers import ThreadServers
@@ -28,16 +34,10 @@ from app_server.sessions.turn.hooks import UserHooks
 from app_server.sessions.turn.mentions import InputMentions
 from app_server.sessions.turn.records import end_of_turn, start_of_turn, user_message_item
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.skills.dependencies import NeededServer
-from app_server.telemetry.metrics import ServerMetrics
-from app_server.telemetry.spans import span, without_span
 from app_server.tools.registry import ThreadTools, review_table, tool_table
 from app_server.turns.approval.asking import ThreadQuestions
 from app_server.turns.code_review.recorder import ReviewRecorder
 from app_server.turns.code_review.run import CodeReview
-from app_server.turns.model.catalogue.thread_model import ThreadModel
-from app_server.turns.model.interface import Model, ModelFailure, kind_of
-from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.model_loop import ModelLoop, TurnOptions
 from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
 from app_server.turns.recorder import TurnRecorder

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pydantic_core import to_json
 
 from app_server.mcp.tools.calls import cut_middle
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.dynamic.specs import DynamicTools
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject

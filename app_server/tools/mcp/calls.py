@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pydantic_core import to_json
 
-from app_server.extension.hooks import Hooks, ToolCall
+from app_server.extensions.contract.hooks import Hooks, ToolCall
 from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import BadArguments
 from app_server.mcp.servers.calls import call_tool
@@ -31,12 +31,12 @@ from app_server.mcp.tools.listing import read_only_hint
 from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.permissions.decision import Ask, Refuse
 from app_server.tools.environments import TurnEnvironments
 from app_server.tools.mcp.progress import ProgressRate, shortened
 from app_server.turns.approval.approvals import ThreadApprovals
 from app_server.turns.approval.tools import ToolRequest
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from app_server.turns.tools.turn import TurnContext

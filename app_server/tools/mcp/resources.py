@@ -11,7 +11,7 @@ from app_server.mcp.tools.calls import bounded_result, cut_middle
 from app_server.mcp.tools.declare import RESOURCE_FUNCTIONS
 from app_server.mcp.tools.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
 from app_server.mcp_wire.errors import McpError
-from app_server.turns.model.catalogue.features import ModelFeatures
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.turn import TurnContext
 from protocol.model import Json, JsonObject

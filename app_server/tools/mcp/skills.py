@@ -14,7 +14,7 @@ from app_server.mcp.servers import skills
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.skill_resources import ServerSkill, belongs_to
 from app_server.mcp_wire.errors import McpError
-from app_server.turns.model.catalogue.features import ModelFeatures
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
 from protocol.model import Json, JsonObject

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
-from app_server.extension.metadata import ApprovalPersistence
-from app_server.extension.registry import ExtensionRegistry, UnknownTarget
+from app_server.extensions.contract.metadata import ApprovalPersistence
+from app_server.extensions.contract.registry import ExtensionRegistry, UnknownTarget
 from app_server.mcp.tools.naming import RawName
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from pydantic_core import to_json
 
 from app_server.config.editing.errors import NotRecorded
-from app_server.extension.metadata import ApprovalPresentation
+from app_server.extensions.contract.metadata import ApprovalPresentation
 from app_server.mcp.tools.table import Tool
 from app_server.permissions.decision import Ask, Refuse, Run, Verdict
 from app_server.turns.approval.asking import Decision, Question, ThreadQuestions

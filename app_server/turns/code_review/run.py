@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import anyio
 
+from app_server.models.interface import ModelFailure
+from app_server.models.prompt.request import message
 from app_server.turns.code_review.recorder import ReviewRecorder
 from app_server.turns.code_review.texts import (
     FAILED,
@@ -19,8 +21,6 @@ from app_server.turns.code_review.texts import (
     review_for_model,
     shown_review,
 )
-from app_server.turns.model.interface import ModelFailure
-from app_server.turns.model.prompt.request import message
 from app_server.turns.model_loop import ModelLoop
 from app_server.turns.recorder import TurnRecorder
 from protocol.model import JsonObject

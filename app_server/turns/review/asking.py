@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import anyio
 
+from app_server.models.interface import ItemDone, Model, ModelFailure, ModelRequest
+from app_server.models.provider import Provider
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.interface import ItemDone, Model, ModelFailure, ModelRequest
-from app_server.turns.model.provider import Provider
-from app_server.turns.model.response.reader import texts_of
+from app_server.turns.response.reader import texts_of
 from app_server.turns.review.verdict import (
     MAX_ANSWER_BYTES,
     Assessment,

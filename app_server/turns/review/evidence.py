@@ -9,8 +9,8 @@ from pydantic_core import to_json
 
 from app_server.mcp.tools.calls import cut_middle
 from app_server.mcp.tools.table import Tool
-from app_server.turns.model.prompt.surroundings import kind_of
-from app_server.turns.model.response.reader import texts_of
+from app_server.models.prompt.surroundings import kind_of
+from app_server.turns.response.reader import texts_of
 from protocol.log.rollout import LOCAL
 from protocol.model import Json, JsonObject
 

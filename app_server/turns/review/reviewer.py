@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 
 import anyio
 
+from app_server.models.interface import ModelFailure
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.turns.model.interface import ModelFailure
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.review.asking import VerdictCalls

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from pydantic_core import to_json
 
 from app_server.mcp.tools.calls import cut_middle
+from app_server.models.prompt.request import message
 from app_server.threads.log.state.thread import ThreadState
-from app_server.turns.model.prompt.request import message
 from protocol.model import JsonObject
 
 SCHEMA_NAME = "approval_review"

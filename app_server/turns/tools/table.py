@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.prompt.request import call_output, custom_output, search_output
+from app_server.observability.telemetry.spans import span
 from app_server.runtime.loader import LoadFailed
-from app_server.telemetry.spans import span
-from app_server.turns.model.catalogue.features import ModelFeatures
-from app_server.turns.model.prompt.request import call_output, custom_output, search_output
 from app_server.turns.tools.call import BadCall, RequestedCall
 from protocol.model import Json, JsonObject
 

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import anyio.lowlevel
 
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.runtime.pausable_timeouts import PausableTimeouts
-from app_server.turns.model.catalogue.features import ModelFeatures
 from app_server.turns.ports import ClientPort
 from app_server.turns.recorder import TurnRecorder
 from protocol.log.rollout import Settings

@@ -18,9 +18,9 @@ from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import RESOURCES, allocate_routes
 from app_server.apps.routes import session
 from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
-from app_server.extension.metadata import RuntimeMetadata
-from app_server.extension.registration import Registration
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.metadata import RuntimeMetadata
+from app_server.extensions.contract.registration import Registration
+from app_server.extensions.contract.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.support.apps.files.peer import FileStore, FolderEnvironment
 from tests.support.apps.peer import Exchange, FakePool, Guard, Hold, listed, returns, serve_tools
@@ -173,7 +173,7 @@ async def test_without_a_port_there_is_no_generation(monkeypatch: pytest.MonkeyP
     def refuse(*args: Any) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("app_server.http.loopback_server.socket.socket.bind", refuse)
+    monkeypatch.setattr("app_server.runtime.http.loopback_server.socket.socket.bind", refuse)
     async with anyio.create_task_group() as tasks:
         with pytest.raises(OSError, match="Too many open files"):
             await opened(tasks)

@@ -10,14 +10,14 @@ import pytest
 from pydantic import SecretStr
 
 from app_server.apps.inventory.names import RESOURCES
-from app_server.extension.metadata import (
+from app_server.extensions.contract.metadata import (
     ApprovalIdentity,
     RuntimeMetadata,
     Telemetry,
     ToolMetadata,
 )
-from app_server.extension.registration import Registration
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registration import Registration
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.handlers.apps import servers as app_views
 from tests.support.apps.fake_apps import FakeApps, as_port
 from tests.support.harness import Served, WireClient, claim, serve

@@ -6,7 +6,7 @@ import pytest
 from starlette.responses import Response
 
 from app_server.apps.errors import AppsUnavailable
-from app_server.extension.registration import ContributionContext
+from app_server.extensions.contract.registration import ContributionContext
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import BOTH, LIST, open_apps, runs
 from tests.support.harness import claim

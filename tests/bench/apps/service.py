@@ -41,7 +41,7 @@ from app_server.clients.demo.hosted.tool import (
     HostedConnector,
     text_result,
 )
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.bench.apps.size import SIZE, measure_size
 from tests.bench.server import p50_ms

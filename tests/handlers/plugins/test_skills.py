@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app_server.skills.folders import Found
-from app_server.skills.instructions import INTRODUCTION, MAX_BYTES, skills_text
-from app_server.skills.reading import Skill
+from app_server.extensions.skills.folders import Found
+from app_server.extensions.skills.instructions import INTRODUCTION, MAX_BYTES, skills_text
+from app_server.extensions.skills.reading import Skill
 from tests.support.harness import claim, serve
 
 

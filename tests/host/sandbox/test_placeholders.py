@@ -16,6 +16,7 @@ import anyio.to_thread
 import pytest
 
 from app_server.config.values import Config
+from app_server.extensions.plugins.marketplace import find_marketplaces
 from app_server.host.commands.machine import RECORDS, MachineCommands
 from app_server.host.repository import RepositoryState, read_repository
 from app_server.host.sandbox.errors import SandboxUnavailable
@@ -23,7 +24,6 @@ from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderR
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.placeholder import MODE, is_there
 from app_server.permissions.trust import project_trust
-from app_server.plugins.marketplace import find_marketplaces
 from app_server.runtime.files.repository import repository_of
 from app_server.sessions.surroundings.agents_files import project_folders
 from tests.support.harness import WAIT_S, claim

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from app_server.config.values import Config
-from app_server.extension.registration import ContributionContext, Registration, Tier
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registration import ContributionContext, Registration, Tier
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.mcp.catalog.catalog import ServerCatalog, resolve_servers
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
 from app_server.mcp.catalog.tables import read_mcp_settings

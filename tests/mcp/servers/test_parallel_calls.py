@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.turns.model.prompt.request import ABORTED_OUTPUT
+from app_server.models.prompt.request import ABORTED_OUTPUT
 from app_server.turns.tools.scheduling import run_calls
 from tests.support.harness import claim
 from tests.support.mcp_peers.calls import (

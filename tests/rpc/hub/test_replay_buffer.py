@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app_server.handlers.views.settings import thread_settings
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
 from app_server.rpc.hub.hub import MAX_AT_ONCE, Hub
 from app_server.rpc.hub.replay_buffer import Position, ReplayBuffer, ReplayLimits
 from app_server.rpc.outgoing import Delta, Outgoing
-from app_server.views.settings import thread_settings
 from protocol.contract.methods import METHOD_OF
 from protocol.jsonrpc.envelope import Answer
 from protocol.model import WireModel

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.turns.model.prompt.context import (
+from app_server.models.prompt.context import (
     CUT,
     KEPT_USER_TOKENS,
     MAX_SUMMARY_BYTES,
@@ -20,7 +20,7 @@ from app_server.turns.model.prompt.context import (
     without_oldest,
     worth_compacting,
 )
-from app_server.turns.model.prompt.request import message
+from app_server.models.prompt.request import message
 from tests.support.threads.compaction import (
     items,
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.turns.model.prompt.context import SUMMARY_PREFIX
-from app_server.turns.model.prompt.request import INTERRUPTED
+from app_server.models.prompt.context import SUMMARY_PREFIX
+from app_server.models.prompt.request import INTERRUPTED
 from tests.support.harness import claim, write_config
 from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running

@@ -6,16 +6,16 @@ import pytest
 
 from app_server.config.reading import read_config
 from app_server.config.values import ConfigError
+from app_server.models import offline
+from app_server.models.prompt.context import (
+    SUMMARY_PREFIX,
+)
+from app_server.models.prompt.request import message
+from app_server.models.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from app_server.sessions.session_settings import (
     MAX_PROMPT_BYTES,
     read_compact_prompt,
 )
-from app_server.turns.model import offline
-from app_server.turns.model.prompt.context import (
-    SUMMARY_PREFIX,
-)
-from app_server.turns.model.prompt.request import message
-from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from tests.support.harness import (
     claim,
     serve,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from app_server.models.prompt.request import INTERRUPTED, message
 from app_server.sessions.session import ThreadSession
 from app_server.turns.compaction import MAX_TRIMS, PROMPT
-from app_server.turns.model.prompt.request import INTERRUPTED, message
 from tests.support.harness import claim, methods_of, serve
 from tests.support.model import BREAK, Gate, Refusal, ScriptedModel, says
 from tests.support.threads.compaction import (

@@ -9,10 +9,8 @@ import anyio
 import pytest
 
 from app_server.host import folder_reads
-from app_server.sessions.surroundings import instructions as instructions_module
-from app_server.sessions.surroundings import machine
-from app_server.turns.model.prompt.request import message
-from app_server.turns.model.prompt.surroundings import (
+from app_server.models.prompt.request import message
+from app_server.models.prompt.surroundings import (
     FACTS,
     INSTRUCTIONS,
     NO_LONGER,
@@ -21,6 +19,8 @@ from app_server.turns.model.prompt.surroundings import (
     KnownSurroundings,
     kind_of,
 )
+from app_server.sessions.surroundings import instructions as instructions_module
+from app_server.sessions.surroundings import machine
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
 
 FULL = {"type": "dangerFullAccess"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.hooks import running
+from app_server.extensions.hooks import running
 from tests.support.files.fifos import write_fifo
 from tests.support.files.plugins import write, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve

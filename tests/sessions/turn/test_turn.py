@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from app_server.config.values import Config
+from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import of_review
 from app_server.sessions.turn.turn import (
@@ -18,7 +19,6 @@ from app_server.sessions.turn.turn import (
     TurnWork,
 )
 from app_server.threads.store import ThreadStore
-from app_server.turns.model.prompt.user_input import TurnInput
 from app_server.turns.model_loop import TurnOptions
 from app_server.turns.running_turn import RunningTurn
 from protocol.log.rollout import Record

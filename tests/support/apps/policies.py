@@ -14,7 +14,7 @@ from app_server.apps.presentation import (
     ApprovalTemplates,
     present_tools,
 )
-from app_server.extension.registration import Owner, Registration
+from app_server.extensions.contract.registration import Owner, Registration
 from tests.support.apps.inventories import listed
 from tests.support.mcp_peers.shelf import Generation as CountingOwner
 

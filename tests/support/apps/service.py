@@ -15,7 +15,7 @@ from app_server.apps.plugins import PluginPort
 from app_server.apps.service import AppsService
 from app_server.apps.snapshot import Snapshot
 from app_server.clients.demo.hosted.tool import Call, Run
-from app_server.extension.registration import ContributionContext, Registration
+from app_server.extensions.contract.registration import ContributionContext, Registration
 from tests.support.apps.hosted import Hosted, connector, serve_hosted
 from tests.support.harness import WAIT_S
 

@@ -13,7 +13,7 @@ from app_server.clients.demo.hosted.tool import (
     HostedConnector,
     HostedTool,
 )
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import Apps, nothing, open_apps, runs

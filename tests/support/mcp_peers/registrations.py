@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from app_server.extension.metadata import (
+from app_server.extensions.contract.metadata import (
     RuntimeMetadata,
 )
-from app_server.extension.registration import Registration
-from app_server.extension.registry import ExtensionRegistry, PersistApproval
+from app_server.extensions.contract.registration import Registration
+from app_server.extensions.contract.registry import ExtensionRegistry, PersistApproval
 from tests.support.harness import Served, WireClient, serve
 from tests.support.mcp_peers.shelf import Generation, Shelf
 from tests.support.mcp_peers.web_peer import WebPeer

@@ -2,7 +2,12 @@
 
 from collections.abc import Sequence
 
-from app_server.extension.registration import ContributionContext, Lease, Owner, Registration
+from app_server.extensions.contract.registration import (
+    ContributionContext,
+    Lease,
+    Owner,
+    Registration,
+)
 
 
 class Shelf:

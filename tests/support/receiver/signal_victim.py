@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from app_server.signals.ledger import Ledger

@@ -6,13 +6,13 @@ from typing import Any
 import anyio.to_thread
 from hypothesis import strategies as st
 
+from app_server.models.prompt.context import (
+    SUMMARY_PREFIX,
+)
+from app_server.models.prompt.request import message
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
-from app_server.turns.model.prompt.context import (
-    SUMMARY_PREFIX,
-)
-from app_server.turns.model.prompt.request import message
 from tests.support.harness import (
     Served,
     WireClient,

@@ -13,28 +13,28 @@ from hypothesis import strategies as st
 from app_server.config.editing.file import ConfigFile
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
-from app_server.extension.registry import ExtensionRegistry
-from app_server.hooks.running import HookRunner
+from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.extensions.hooks.running import HookRunner
+from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.plugins.offers import Offers
+from app_server.extensions.plugins.store import PluginStore
+from app_server.extensions.plugins.turns import PluginHooks
+from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
+from app_server.models.catalogue.lists import ModelLists
+from app_server.models.interface import ModelRequest
+from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.rules.book import RuleBook
-from app_server.plugins.contributor import Plugins
-from app_server.plugins.offers import Offers
-from app_server.plugins.store import PluginStore
-from app_server.plugins.turns import PluginHooks
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
-from app_server.skills.catalog import SkillCatalog
-from app_server.telemetry.metrics import ServerMetrics
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state.thread import begin
 from app_server.threads.store import ThreadStore
-from app_server.turns.model.catalogue.lists import ModelLists
-from app_server.turns.model.interface import ModelRequest
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app_server.handlers.views.threads import thread_of_row, thread_of_state
+from app_server.handlers.views.turns import turns_of_state
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
 from app_server.threads.codex.values import settings_of
 from app_server.threads.index.index import ThreadIndex
@@ -16,8 +18,6 @@ from app_server.threads.index.query import ThreadQuery
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.organization.filing import FilingState
-from app_server.views.threads import thread_of_row, thread_of_state
-from app_server.views.turns import turns_of_state
 from protocol.log.rollout import parse_record, render_record
 from protocol.threads.thread import NotLoadedThreadStatus
 from protocol.turns.policy import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from app_server.models.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from app_server.threads.codex.importing import import_thread
 from app_server.threads.codex.threads import CodexThreads
 from app_server.threads.log.faults import LogFaults
-from app_server.turns.model.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from tests.support.harness import claim, serve
 from tests.support.threads.codex_homes import (
     CONDENSED,

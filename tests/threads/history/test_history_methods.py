@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from app_server.handlers.views.history import item_entry, listed_entry
 from app_server.threads.history.pages import (
     MAX_PAGE_BYTES,
     PagedItem,
 )
 from app_server.threads.log.outline import TurnOutline
-from app_server.views.history import item_entry, listed_entry
 from protocol.threads.history import ThreadItemOutputDeferral
 from protocol.turns.items import AgentMessageThreadItem, McpToolCallResult, McpToolCallThreadItem
 from tests.support.harness import claim, serve

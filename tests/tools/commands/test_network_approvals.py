@@ -15,11 +15,11 @@ from app_server.clients.mcp_front.questions import command_params
 from app_server.host.proxy import http, socks
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.upstream import Streams
-from app_server.older_interface.approvals import command_approval
+from app_server.models.prompt.surroundings import PROXIED
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
+from app_server.rpc.older_interface.approvals import command_approval
 from app_server.turns.approval.asking import NOT_OFFERED
-from app_server.turns.model.prompt.surroundings import PROXIED
 from protocol.older_interface.approvals import ExecCommandApprovalParams
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import REQUIREMENTS, claim

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app_server.models.prompt.surroundings import PERMISSIONS, newest_of_each
 from app_server.turns.code_review.texts import (
     INSTRUCTIONS,
     SILENT,
@@ -17,7 +18,6 @@ from app_server.turns.code_review.texts import (
     review_for_model,
     shown_review,
 )
-from app_server.turns.model.prompt.surroundings import PERMISSIONS, newest_of_each
 from protocol.turns.code_review import BaseBranchReviewTarget
 from tests.support.harness import Served, WireClient, claim, methods_of, serve
 from tests.support.model import Gate, Refusal, calls, says

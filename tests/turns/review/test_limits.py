@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.turns.model.prompt.request import STOPPED_BY_REVIEWER
-from app_server.turns.model.prompt.surroundings import kind_of
+from app_server.models.prompt.request import STOPPED_BY_REVIEWER
+from app_server.models.prompt.surroundings import kind_of
 from app_server.turns.review.limits import MAX_REVIEWS, TurnReviews
 from tests.support.harness import claim
 from tests.support.model import calls, says

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app_server.extension.metadata import ApprovalSource, RuntimeMetadata, ToolMetadata
-from app_server.extension.registration import Registration
-from app_server.extension.registry import ExtensionRegistry
+from app_server.extensions.contract.metadata import ApprovalSource, RuntimeMetadata, ToolMetadata
+from app_server.extensions.contract.registration import Registration
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.turns.approval.elicitations import planned_by_server
 from protocol.turns.auto_review import McpToolCallGuardianApprovalReviewAction
 from protocol.turns.elicitation import FormElicitation

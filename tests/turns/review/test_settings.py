@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from app_server.turns.model import offline
+from app_server.models import offline
 from app_server.turns.review.verdict import (
     SCHEMA_NAME,
     parse_assessment,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app_server.turns.model.prompt.request import INTERRUPTED
+from app_server.models.prompt.request import INTERRUPTED
 from app_server.turns.review import asking, reviewer
 from app_server.turns.review.reviewer import ADVICE, TIMED_OUT
 from app_server.turns.review.verdict import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from app_server.turns.model.catalogue.features import ModelFeatures
+from app_server.models.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import RequestedCall, ToolArguments
 from app_server.turns.tools.table import ToolTable
 from protocol.model import Json, JsonObject

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app_server.http.bounded_body import TooManyBytes, read_bounded
+from app_server.runtime.http.bounded_body import TooManyBytes, read_bounded
 
 MAX_FILES = 100
 """That are known; the oldest ones are forgotten."""

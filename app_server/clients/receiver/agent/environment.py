@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from app_server.http.loopback_address import is_this_machine
+from app_server.runtime.http.loopback_address import is_this_machine
 
 SURFACE_VARIABLE = "PRISM_AGENT_SURFACE"
 MODE_VARIABLE = "PRISM_CODEX_APP_SERVER_MODE"

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from pydantic_core import from_json, to_json
 
-from app_server.http.loopback_address import is_this_machine
+from app_server.runtime.http.loopback_address import is_this_machine
 from protocol.model import Json, JsonObject
 
 MAX_SENT_FRAME_BYTES = 1024 * 1024

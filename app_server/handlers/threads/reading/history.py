@@ -9,6 +9,9 @@ from typing import TypeVar
 
 from app_server.handlers.errors import cursor_failures, not_loaded, thread_failures
 from app_server.handlers.services import Services
+from app_server.handlers.views.first_pages import wire_page
+from app_server.handlers.views.history import item_entry, listed_entry, timeline_entry
+from app_server.handlers.views.pages import page_size
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.registry import Sessions
 from app_server.threads.history.pages import (
@@ -21,9 +24,6 @@ from app_server.threads.history.pages import (
     items_page,
 )
 from app_server.threads.history.timeline import timeline_page
-from app_server.views.first_pages import wire_page
-from app_server.views.history import item_entry, listed_entry, timeline_entry
-from app_server.views.pages import page_size
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.threads.history import (
     ItemThreadItemsListAnchor,

@@ -4,9 +4,9 @@ from app_server.handlers.errors import cursor_failures, known_filing, not_loaded
 from app_server.handlers.services import Services
 from app_server.handlers.threads.reading.list_query import list_query
 from app_server.handlers.threads.shown import shown_thread, shown_turns, status_of
+from app_server.handlers.views.shown_rows import ShownRows
+from app_server.handlers.views.threads import read_state_of
 from app_server.rpc.context import RequestContext, Routes
-from app_server.views.shown_rows import ShownRows
-from app_server.views.threads import read_state_of
 from protocol.jsonrpc.errors import invalid_request
 from protocol.threads.lists import (
     ThreadListParams,

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from app_server.http.loopback_address import is_this_machine
+from app_server.runtime.http.loopback_address import is_this_machine
 
 DEFAULT_CONNECT_S = 10.0
 MAX_CONNECT_S = 300.0

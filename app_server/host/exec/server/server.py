@@ -44,9 +44,9 @@ from app_server.host.exec.server.relay import Child, Relay
 from app_server.host.exec.server.served import ServedChild
 from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
-from app_server.http.peer_user.own_user import refusal_of_stranger
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.runtime.counted_warnings import warn_counted
+from app_server.runtime.http.peer_user.own_user import refusal_of_stranger
 from protocol.exec.processes import (
     ExecEnvironmentInfoResponse,
     ExecInitializeParams,

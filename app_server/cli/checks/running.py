@@ -1,0 +1,91 @@
+"""Runs checks at the same time, each within its bound.
+
+A check that blocks has a thread of its own, which nobody waits for beyond the bound: a folder of a
+network that does not answer holds up neither the others nor the end of the program.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import anyio
+
+from app_server.cli.checks.machine import Machine
+from app_server.threads.repair.doctor import Check
+
+logger = logging.getLogger(__name__)
+
+BOUND_S = 20.0
+
+Found: TypeAlias = Check | Sequence[Check]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSpec:
+    """One row of the table of checks."""
+
+    name: str
+    blocking: Callable[[Machine], Found] | None = None
+    waiting: Callable[[Machine], Awaitable[Found]] | None = None
+    """One of both: a function that blocks, or one that waits on the event loop."""
+    bound_s: float = BOUND_S
+    when_overdue: str = "look at what it waits for, and run doctor again"
+    """What to do when it does not end in time."""
+
+
+async def run_checks(specs: Sequence[CheckSpec], machine: Machine) -> list[Check]:
+    """Run all checks at the same time; the results are in the order of the table."""
+    results: list[Sequence[Check]] = [() for _ in specs]
+
+    async def run(position: int, spec: CheckSpec) -> None:
+        found = await _run_one(spec, machine)
+        results[position] = [found] if isinstance(found, Check) else found
+
+    async with anyio.create_task_group() as tasks:
+        for position, spec in enumerate(specs):
+            tasks.start_soon(run, position, spec)
+    return [check for result in results for check in result]
+
+
+async def _run_one(spec: CheckSpec, machine: Machine) -> Found:
+    try:
+        with anyio.fail_after(spec.bound_s):
+            if spec.waiting is not None:
+                return await spec.waiting(machine)
+            assert spec.blocking is not None, f"{spec.name} has no function"
+            return await _in_own_thread(partial(spec.blocking, machine))
+    except TimeoutError:
+        overdue = Check(spec.name, todo=spec.when_overdue)
+        overdue.add("error", f"it did not end within {spec.bound_s:g} s")
+        return overdue
+    except Exception as exc:
+        # The others are wanted all the more.
+        failed = Check(spec.name)
+        if isinstance(exc, OSError) and exc.filename is not None:
+            failed.add("error", f"{exc.filename}: {exc.strerror}")
+            failed.todo = "let this user look at it"
+        else:
+            logger.exception("check %s failed", spec.name)
+            failed.add("error", f"the check itself failed: {type(exc).__name__}")
+            failed.todo = "report this, with the output of app-server doctor --json"
+        return failed
+
+
+async def _in_own_thread(work: Callable[[], Found]) -> Found:
+    future: Future[Found] = Future()
+    # Whoever waits may give up; the result then comes to nobody.
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as exc:  # noqa: BLE001
+            future.set_exception(exc)
+
+    threading.Thread(target=run, name="check", daemon=True).start()
+    return await asyncio.wrap_future(future)

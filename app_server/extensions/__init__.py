@@ -1,0 +1,1 @@
+"""Extensions of threads: hooks, skills, plugins; the contract of parts that register servers."""

@@ -1,0 +1,168 @@
+"""The contributors of a process: made once, asked whenever a thread resolves its servers.
+
+A contributor that fails contributes nothing and hurts nobody else.
+Source: docs/extensions.md, "Contributors".
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+import anyio
+
+from app_server.extensions.contract.hooks import Hooks, TurnHooks
+from app_server.extensions.contract.metadata import ApprovalPersistence
+from app_server.extensions.contract.plugins import InstallCheck
+from app_server.extensions.contract.registration import (
+    ContributionContext,
+    Contributor,
+    Registration,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_REGISTRATIONS = 1024
+"""Of one contributor; those behind them are dropped."""
+
+REFRESH_S = 45.0
+"""For all contributors to look anew; what they have then is what counts."""
+
+PersistApproval: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
+"""Writes down that the tool at a path may run without asking; raises OSError if it cannot."""
+
+
+class UnknownTarget(Exception):
+    """Nobody writes down approvals there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """What all contributors said, and of which revisions."""
+
+    revisions: tuple[int, ...]
+    registrations: Sequence[Registration]
+    """In the order of the contributors; of two in one tier with one name the later one counts."""
+
+
+class ExtensionRegistry:
+    """What extensions have registered, in their order: contributors, hooks, checks of installs.
+
+    Who writes down lasting approvals is known by target.
+    """
+
+    def __init__(
+        self,
+        contributors: Sequence[Contributor] = (),
+        persisters: Mapping[str, PersistApproval] = MappingProxyType({}),
+        hooks: Sequence[TurnHooks] = (),
+        install_checks: Sequence[InstallCheck] = (),
+    ) -> None:
+        """Freeze all of them; ids must differ."""
+        if len({contributor.id for contributor in contributors}) != len(contributors):
+            raise ValueError("two contributors have one id")
+        self._contributors = tuple(contributors)
+        self._persisters = dict(persisters)
+        self._install_checks = tuple(install_checks)
+        self.hooks = Hooks(hooks)
+        """What extensions add to turns."""
+
+    def revisions(self) -> tuple[int, ...]:
+        """Return the revision of each contributor."""
+        return tuple(map(_revision, self._contributors))
+
+    def contributions(self, context: ContributionContext) -> Contributions:
+        """Ask every contributor; never waits.
+
+        Revisions are taken first: whoever publishes meanwhile is asked again the next time.
+        """
+        revisions = self.revisions()
+        registrations: list[Registration] = []
+        for contributor in self._contributors:
+            try:
+                contributed = list(contributor.contribute(context))
+            except Exception:
+                logger.exception("contributor %s failed", contributor.id)
+                continue
+            if len(contributed) > MAX_REGISTRATIONS:
+                dropped = len(contributed) - MAX_REGISTRATIONS
+                logger.warning("contributor %s: %d servers too many", contributor.id, dropped)
+            registrations += contributed[:MAX_REGISTRATIONS]
+        return Contributions(revisions, registrations)
+
+    async def discovered(self, context: ContributionContext) -> None:
+        """Wait until every contributor knows what it has for a thread; the caller bounds it."""
+        async with anyio.create_task_group() as tasks:
+            for contributor in self._contributors:
+                tasks.start_soon(_discovered, contributor, context)
+
+    def looking_since(self, context: ContributionContext) -> float | None:
+        """Return when the last look began of those that contributors make now; None: of nobody."""
+        began = (_looking_since(contributor, context) for contributor in self._contributors)
+        return max((since for since in began if since is not None), default=None)
+
+    async def refresh(self, context: ContributionContext) -> None:
+        """Let every contributor look anew, side by side, for at most `REFRESH_S`."""
+        with anyio.move_on_after(REFRESH_S) as limit:
+            async with anyio.create_task_group() as tasks:
+                for contributor in self._contributors:
+                    tasks.start_soon(_refresh, contributor, context)
+        if limit.cancelled_caught:
+            logger.warning("contributors did not look anew within %g s", REFRESH_S)
+
+    async def verify_install(self, app_ids: Sequence[str], context: ContributionContext) -> bool:
+        """Whether nobody misses one of the apps that a plugin declares.
+
+        A check that fails counts as one that misses something.
+        """
+        for check in self._install_checks:
+            try:
+                if await check.verify_install(app_ids, context) is False:
+                    return False
+            except Exception:
+                logger.exception("an install could not be verified")
+                return False
+        return True
+
+    async def persist_approval(self, where: ApprovalPersistence) -> None:
+        """Write down that a tool may run without asking.
+
+        Raises:
+            UnknownTarget: nobody has registered for it.
+            OSError: it cannot be written.
+        """
+        persist = self._persisters.get(where.target)
+        if persist is None:
+            raise UnknownTarget(where.target)
+        await persist(where.path)
+
+
+def _revision(contributor: Contributor) -> int:
+    try:
+        return contributor.revision()
+    except Exception:
+        logger.exception("contributor %s does not know its revision", contributor.id)
+        return 0
+
+
+async def _discovered(contributor: Contributor, context: ContributionContext) -> None:
+    try:
+        await contributor.discovered(context)
+    except Exception:
+        logger.exception("contributor %s failed", contributor.id)
+
+
+def _looking_since(contributor: Contributor, context: ContributionContext) -> float | None:
+    try:
+        return contributor.looking_since(context)
+    except Exception:
+        logger.exception("contributor %s does not know since when it looks", contributor.id)
+        return None
+
+
+async def _refresh(contributor: Contributor, context: ContributionContext) -> None:
+    try:
+        await contributor.refresh(context)
+    except Exception:
+        logger.exception("contributor %s could not look anew", contributor.id)

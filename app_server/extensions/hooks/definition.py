@@ -1,0 +1,97 @@
+"""One hook, as a file declares it.
+
+Source: docs/hooks.md.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from app_server.extensions.hooks.plugins import Origin
+
+Event: TypeAlias = Literal[
+    "PreToolUse",
+    "PermissionRequest",
+    "PostToolUse",
+    "SessionStart",
+    "UserPromptSubmit",
+    "Stop",
+]
+"""What runs hooks, in the order in which hooks are listed."""
+
+EVENTS: Sequence[Event] = get_args(Event)
+
+SNAKE = {event: re.sub(r"(?<=.)(?=[A-Z])", "_", event).lower() for event in EVENTS}
+"""Their names in keys."""
+
+WIRE = {event: f"{event[0].lower()}{event[1:]}" for event in EVENTS}
+"""Their names on the wire."""
+
+WITHOUT_MATCHER = frozenset({"UserPromptSubmit", "Stop"})
+
+Source: TypeAlias = Literal["user", "project", "plugin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A command that runs on an event."""
+
+    event: Event
+    matcher: str | None
+    command: str
+    timeout_s: int
+    status_message: str | None
+    file: Path
+    source: Source
+    group: int
+    """Which group of its event in its file, from 0."""
+    number: int
+    """Which hook of its group, from 0."""
+    order: int = 0
+    """Which of all hooks of a thread, from 0."""
+    is_enabled: bool = True
+    trusted_hash: str | None = None
+    """What the user trusted; None: nothing."""
+    origin: Origin | None = None
+    """Where in which plugin it was declared, if a plugin brought it."""
+
+    @property
+    def key(self) -> str:
+        """What settings name it by."""
+        place = self.file if self.origin is None else f"{self.origin.plugin_id}:{self.origin.name}"
+        return f"{place}:{SNAKE[self.event]}:{self.group}:{self.number}"
+
+    @property
+    def hash(self) -> str:
+        """Of all that a user has to see before trusting it; the same that Codex computes."""
+        handler: dict[str, Any] = {
+            "type": "command",
+            "command": self.command,
+            "timeout": self.timeout_s,
+            "async": False,
+        }
+        if self.status_message is not None:
+            handler["statusMessage"] = self.status_message
+        identity: dict[str, Any] = {"event_name": SNAKE[self.event], "hooks": [handler]}
+        if self.matcher is not None:
+            identity["matcher"] = self.matcher
+        text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        own = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        # What a hook of a plugin does may be in any file beside it.
+        return own if self.origin is None else f"{own}/sha256:{self.origin.fingerprint}"
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is on, and trusted as it is now."""
+        return self.is_enabled and self.trusted_hash == self.hash
+
+    def matches(self, subject: str) -> bool:
+        """Whether it runs for what an event is about: a tool, or why a thread began."""
+        if self.event in WITHOUT_MATCHER or self.matcher in (None, "", "*"):
+            return True
+        assert self.matcher is not None
+        return re.fullmatch(self.matcher, subject) is not None

@@ -1,0 +1,114 @@
+"""Which plugins the model may suggest: those that the settings name. Light: reads nothing itself.
+
+Source: docs/plugins.md, "Suggestions of the model".
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio.to_thread
+
+from app_server.config.editing.errors import NotRecorded
+from app_server.config.editing.file import ConfigFile
+from app_server.config.values import Config, ConfigError
+from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.plugins.contributor import Plugins, feature_is_on
+from app_server.extensions.plugins.store import PluginId
+from app_server.runtime.loader import load
+
+if TYPE_CHECKING:
+    from protocol.integrations.suggestions import SuggestedPlugin
+
+MAX_NAMED = 256
+"""Plugins that `discoverables` may name; those behind them are not suggested."""
+
+MAX_DISABLED = 1_000
+"""Entries of `disabled_tools`; above, none is added."""
+
+Verify: TypeAlias = Callable[[Sequence[str], ContributionContext], Awaitable[bool]]
+"""Says whether the apps that a plugin declares are there."""
+
+
+class Offers:
+    """The PluginOffers of a process."""
+
+    def __init__(self, plugins: Plugins, user_home: Path, file: ConfigFile, verify: Verify) -> None:
+        """`file` is where it is written that a plugin is not to be suggested."""
+        self._plugins = plugins
+        self._user_home = user_home
+        self._file = file
+        self._verify = verify
+        self._declined: set[str] = set()
+        """Since the start: settings of loaded threads are older. At most MAX_NAMED of a thread."""
+
+    def has_any(self, config: Mapping[str, Any]) -> bool:
+        """Whether the settings name plugins that are neither declined nor installed."""
+        return bool(self._wanted(config))
+
+    async def offered(self, config: Mapping[str, Any]) -> "Sequence[SuggestedPlugin]":
+        """Return those of them that a marketplace has."""
+        read, wanted = await load(_read_candidates), self._wanted(config)
+        store, home = self._plugins.store, self._user_home
+        return await anyio.to_thread.run_sync(read, store, config, wanted, home)
+
+    async def is_complete(self, plugin: "SuggestedPlugin", context: ContributionContext) -> bool:
+        """Whether a plugin is in the home folder, and the apps that it declares are there."""
+        installed = await anyio.to_thread.run_sync(self._plugins.store.installed)
+        if PluginId.parse(plugin.id) not in installed:
+            return False
+        app_ids = plugin.app_connector_ids
+        return not app_ids or await self._verify(app_ids, context)
+
+    async def decline(self, plugin_id: str) -> None:
+        """Add a plugin to `disabled_tools` in config.toml; see PluginOffers."""
+        self._declined.add(plugin_id)
+        try:
+            await self._file.change(partial(_with_disabled, plugin_id))
+        except ConfigError as exc:
+            raise NotRecorded(str(exc)) from exc
+
+    def _wanted(self, config: Mapping[str, Any]) -> Sequence[str]:
+        if not (feature_is_on(config, "plugins") and feature_is_on(config, "tool_suggest")):
+            return []
+        declined = self._declined.union(_ids(_entries(config, "disabled_tools")))
+        named = dict.fromkeys(_ids(_entries(config, "discoverables")))
+        return [
+            id_
+            for id_ in list(named)[:MAX_NAMED]
+            if id_ not in declined and not self._plugins.is_installed(id_)
+        ]
+
+
+def _read_candidates() -> "Callable[..., list[SuggestedPlugin]]":
+    from app_server.extensions.plugins.candidates import read_candidates
+
+    return read_candidates
+
+
+def _with_disabled(plugin_id: str, edit: Any, found: Config) -> str:
+    entries = _entries(found.document, "disabled_tools")
+    if plugin_id in _ids(entries):
+        return found.text
+    if len(entries) >= MAX_DISABLED:
+        raise NotRecorded(f"tool_suggest.disabled_tools has {MAX_DISABLED} entries")
+    value = [*entries, {"type": "plugin", "id": plugin_id}]
+    return str(edit.set_value(found.text, ("tool_suggest", "disabled_tools"), value))
+
+
+def _entries(config: Mapping[str, Any], key: str) -> list[Any]:
+    table = config.get("tool_suggest")
+    entries = table.get(key) if isinstance(table, dict) else None
+    return entries if isinstance(entries, list) else []
+
+
+def _ids(entries: Sequence[Any]) -> list[str]:
+    """Return the ids of plugins; entries of another kind, or that make no sense, are left out."""
+    return [
+        entry["id"]
+        for entry in entries
+        if isinstance(entry, dict)
+        and entry.get("type") == "plugin"
+        and isinstance(entry.get("id"), str)
+    ]

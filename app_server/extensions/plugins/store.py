@@ -1,0 +1,157 @@
+"""What is installed: a folder for each plugin and version below the home folder.
+
+Everything here blocks: call it in a worker thread.
+Source: docs/plugins.md, "Installing".
+"""
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app_server.extensions.plugins.clones import ClonedMarketplaces
+from app_server.extensions.plugins.files import NAME
+from app_server.extensions.plugins.staging import make_staging, put_in_place
+from app_server.runtime.files.contained import BrokenFiles
+
+MAX_INSTALLED = 256
+"""Plugins; those behind them are not loaded."""
+
+MAX_FILES = 4096
+MAX_BYTES = 256 * 1024 * 1024
+"""Of one plugin that is installed."""
+
+UNVERSIONED = "local"
+"""In the place of a version, for a plugin that names none; before all versions."""
+
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PluginId:
+    """A plugin of a marketplace."""
+
+    marketplace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.marketplace}"
+
+    @classmethod
+    def parse(cls, text: str) -> "PluginId":
+        """Read `name@marketplace`.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        name, separator, marketplace = text.partition("@")
+        if not (separator and NAME.fullmatch(name) and NAME.fullmatch(marketplace)):
+            raise ValueError(text)
+        return cls(marketplace, name)
+
+
+class PluginStore:
+    """The installed plugins of one home folder."""
+
+    def __init__(self, home: Path) -> None:
+        self._cache = home / "plugins" / "cache"
+        self._staging = home / "plugins" / ".staging"
+        self.clones = ClonedMarketplaces(home)
+        """Marketplaces of repositories."""
+
+    def installed(self) -> Mapping[PluginId, Path]:
+        """Return the folder of each plugin, that of its newest version, by marketplace and name."""
+        found: dict[PluginId, Path] = {}
+        for marketplace in _folders(self._cache):
+            for plugin in _folders(marketplace):
+                versions = _folders(plugin)
+                if versions and len(found) < MAX_INSTALLED:
+                    newest = max(versions, key=lambda folder: _order(folder.name))
+                    found[PluginId(marketplace.name, plugin.name)] = newest
+        return found
+
+    def install(self, source: Path, plugin: PluginId, version: str | None) -> Path:
+        """Copy a plugin; whoever looks sees the old folder or the new one, whole.
+
+        Raises:
+            BrokenFiles: it has links or special files, or is too large, or its version is no name.
+            OSError: the disk refused; what was installed stays.
+        """
+        name = UNVERSIONED if version is None else version
+        if not _VERSION.fullmatch(name):
+            raise BrokenFiles(f"invalid plugin version `{name}`")
+        target = self._cache / plugin.marketplace / plugin.name / name
+        with self._staged() as staging:
+            _copy(source, staging / "new")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            old = _folders(target.parent)
+            put_in_place(staging / "new", target)
+            for folder in old:
+                if folder != target:
+                    shutil.rmtree(folder, ignore_errors=True)
+        return target
+
+    def remove(self, plugin: PluginId) -> None:
+        """Delete all versions of a plugin; one that is not installed is no failure.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        folder = self._cache / plugin.marketplace / plugin.name
+        if not folder.is_dir():
+            return
+        with self._staged() as staging:
+            folder.rename(staging / "old")
+        if not _folders(folder.parent):
+            folder.parent.rmdir()
+
+    @contextmanager
+    def _staged(self) -> Iterator[Path]:
+        staging = make_staging(self._staging)
+        try:
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _folders(path: Path) -> list[Path]:
+    """Return the folders in a folder, by name; links are none."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(Path(one.path) for one in entries if one.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _order(version: str) -> tuple[bool, list[tuple[bool, int, str]]]:
+    parts = re.split(r"[.+-]", version)
+    numbers = [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+    return version == UNVERSIONED, numbers
+
+
+def _copy(source: Path, target: Path) -> None:
+    left_files, left_bytes = MAX_FILES, MAX_BYTES
+    for folder, names, files in os.walk(source, onerror=_raise):
+        names[:] = [name for name in names if name != ".git"]
+        here = target / os.path.relpath(folder, source)
+        here.mkdir(parents=True)
+        for name in (*names, *files):
+            path = Path(folder) / name
+            found = path.lstat()
+            if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
+                shown = path.relative_to(source)
+                raise BrokenFiles(f"`{shown}` is neither a file nor a folder")
+            left_files -= 1
+            left_bytes -= found.st_size if stat.S_ISREG(found.st_mode) else 0
+        if left_files < 0 or left_bytes < 0:
+            raise BrokenFiles(f"more than {MAX_FILES} files and folders or {MAX_BYTES} bytes")
+        for name in files:
+            shutil.copy2(Path(folder) / name, here / name, follow_symlinks=False)
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,140 @@
+"""Where skills are, and those that are there.
+
+Everything here blocks: call it in a worker thread. What reads skills is imported with the first.
+Source: docs/skills.md, "Where skills are".
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app_server.extensions.skills import FILE
+from app_server.extensions.skills.switches import is_enabled
+from app_server.runtime.files.repository import folders_of_project
+from app_server.runtime.loader import load_from_worker
+
+if TYPE_CHECKING:
+    from app_server.extensions.skills.reading import Skill
+    from protocol.integrations.skills import SkillScope
+
+MAX_SKILLS = 128
+"""Of one root; those behind them are left out."""
+
+MAX_FOLDERS = 2_000
+"""That are looked into below one root."""
+
+MAX_DEPTH = 6
+"""Of folders below a root."""
+
+PROJECT_ROOTS = (Path(".agents", "skills"), Path(".codex", "skills"))
+SYSTEM = ".system"
+"""A folder below the user's skills, with those that a version of Codex brought."""
+
+ADMIN = Path("/etc/codex/skills")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A folder that has skills, at some depth."""
+
+    scope: "SkillScope"
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One skill, and whom it is there for."""
+
+    scope: "SkillScope"
+    skill: "Skill"
+    plugin_id: str | None = None
+
+    def is_enabled(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the settings leave it on."""
+        return is_enabled(self.skill.name, self.skill.file, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Skills:
+    """The skills of some roots, and the files that could not be read, with the reason."""
+
+    found: Sequence[Found]
+    problems: Sequence[tuple[Path, str]]
+
+
+def user_roots(home: Path, user_home: Path, extra: Sequence[Path]) -> list[Root]:
+    """Return the roots that all folders share; `home` is the server's."""
+    return [
+        Root("user", home / "skills"),
+        Root("user", user_home / ".agents" / "skills"),
+        *(Root("user", path) for path in extra),
+        Root("system", home / "skills" / SYSTEM),
+        Root("admin", ADMIN),
+    ]
+
+
+def project_roots(folder: Path) -> list[Root]:
+    """Return the roots of a folder and of those above it, up to that of its repository."""
+    return [
+        Root("repo", ancestor / below)
+        for ancestor in folders_of_project(folder)
+        for below in PROJECT_ROOTS
+    ]
+
+
+def read_roots(roots: Sequence[Root]) -> Skills:
+    """Read the skills of roots; one that several links lead to counts where it is found first."""
+    read_skill: Callable[[Path], tuple[Skill | None, Sequence[tuple[Path, str]]]] | None = None
+    found: dict[Path, Found] = {}
+    problems: dict[Path, str] = {}
+    for root in roots:
+        number = 0
+        for folder in _skill_folders(root.path):
+            if read_skill is None:
+                read_skill = load_from_worker(_reader)
+            skill, wrong = read_skill(folder)
+            problems.update(wrong)
+            if skill is not None:
+                found.setdefault(skill.file, Found(root.scope, skill))
+                number += 1
+                if number == MAX_SKILLS:
+                    break
+    return Skills(list(found.values()), sorted(problems.items()))
+
+
+def _reader() -> "Callable[[Path], tuple[Skill | None, Sequence[tuple[Path, str]]]]":
+    from app_server.extensions.skills.reading import read_skill
+
+    return read_skill
+
+
+def _skill_folders(root: Path) -> Iterator[Path]:
+    """Find the folders below a root that have a SKILL.md; what is below one of them is its own.
+
+    Links are followed, as users link skills from elsewhere. Names that begin with a dot are not.
+    """
+    seen: set[Path] = set()
+    waiting = [(root, 0)]
+    looked_into = 0
+    while waiting and looked_into < MAX_FOLDERS:
+        folder, depth = waiting.pop(0)
+        looked_into += 1
+        try:
+            real = folder.resolve()
+            if real in seen:
+                continue
+            seen.add(real)
+            names = sorted(
+                entry.name
+                for entry in os.scandir(real)
+                if not entry.name.startswith(".") and entry.is_dir()
+            )
+        except (OSError, RuntimeError):
+            # It is not there, or may not be read, or links lead in a circle.
+            continue
+        if depth and (real / FILE).is_file():
+            yield real
+        elif depth < MAX_DEPTH:
+            waiting += [(folder / name, depth + 1) for name in names]

@@ -1,0 +1,124 @@
+"""From stored and loaded threads to what the wire shows of them."""
+
+from pydantic_core import from_json
+
+from app_server.handlers.views.settings import shown_environments
+from app_server.threads.index.rows import ThreadRow
+from app_server.threads.log.state.metadata import ThreadMetadata, initial_read_state
+from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.organization.filing import FilingState
+from protocol.server.lifecycle import PROTOCOL_VERSION
+from protocol.threads.thread import (
+    GitInfo,
+    NotLoadedThreadStatus,
+    Thread,
+    ThreadReadState,
+    ThreadSection,
+    ThreadStatus,
+)
+from protocol.turns.turn import Turn
+
+
+def thread_of_state(
+    state: ThreadState,
+    status: ThreadStatus,
+    path: str | None,
+    filing: FilingState,
+    turns: list[Turn] | None = None,
+) -> Thread:
+    """Show a thread whose state is at hand; `path` None means that it is in memory alone.
+
+    `filing` says which projects and sections there are.
+    """
+    created, settings, metadata = state.created, state.settings, state.metadata
+    section, project_id = _filed(metadata, filing)
+    loaded = not isinstance(status, NotLoadedThreadStatus)
+    return Thread(
+        id=state.id,
+        session_id=state.id,
+        forked_from_id=created.forked_from_id,
+        environments=shown_environments(settings) if loaded else None,
+        preview=state.preview,
+        ephemeral=created.ephemeral,
+        section=section,
+        section_entered_at=_entered_at(metadata, section),
+        project_id=project_id,
+        history_mode="paginated",
+        model_provider=settings.model_provider,
+        model=settings.model,
+        reasoning_effort=settings.effort,
+        created_at=created.at_ms // 1000,
+        updated_at=state.updated_at_ms // 1000,
+        recency_at=state.recency_at_ms // 1000,
+        status=status,
+        path=path,
+        cwd=settings.cwd,
+        cli_version=created.cli_version,
+        originator=created.originator,
+        source=created.source,
+        can_accept_direct_input=True if loaded else None,
+        thread_source=created.thread_source,
+        git_info=metadata.git_info,
+        name=state.name,
+        daybreak_enabled=metadata.daybreak_enabled,
+        turns=turns or [],
+    )
+
+
+def thread_of_row(row: ThreadRow, status: ThreadStatus, path: str, filing: FilingState) -> Thread:
+    """Show a thread from the index."""
+    section, project_id = _filed(row, filing)
+    return Thread(
+        id=row.id,
+        session_id=row.id,
+        preview=row.preview,
+        ephemeral=False,
+        section=section,
+        section_entered_at=_entered_at(row, section),
+        project_id=project_id,
+        history_mode="paginated",
+        model_provider=row.model_provider,
+        model=row.model,
+        reasoning_effort=row.effort,
+        created_at=row.created_at_ms // 1000,
+        updated_at=row.updated_at_ms // 1000,
+        recency_at=row.recency_at_ms // 1000,
+        status=status,
+        path=path,
+        cwd=row.cwd,
+        cli_version=row.cli_version or PROTOCOL_VERSION,
+        originator=row.originator,
+        source=from_json(row.source),
+        thread_source=row.thread_source,
+        git_info=None if row.git_info is None else GitInfo.model_validate_json(row.git_info),
+        name=row.name,
+        daybreak_enabled=row.daybreak_enabled,
+        turns=[],
+    )
+
+
+def _filed(
+    thread: ThreadMetadata | ThreadRow, filing: FilingState
+) -> tuple[ThreadSection | None, str | None]:
+    """Leave out what was deleted since the thread was put there."""
+    section = None if thread.section_id is None else filing.sections.get(thread.section_id)
+    return section, thread.project_id if thread.project_id in filing.projects else None
+
+
+def _entered_at(thread: ThreadMetadata | ThreadRow, section: ThreadSection | None) -> int | None:
+    at_ms = thread.section_entered_at_ms
+    return None if section is None or at_ms is None else at_ms // 1000
+
+
+def read_state_of(state: ThreadState) -> ThreadReadState | None:
+    """Show how far a thread was read; None where that is not kept."""
+    if state.created.ephemeral or not state.has_content:
+        return None
+    return state.metadata.read_state or initial_read_state(state.id)
+
+
+def read_state_of_row(row: ThreadRow) -> ThreadReadState:
+    """Show how far a thread of the index was read."""
+    if row.read_state is None:
+        return initial_read_state(row.id)
+    return ThreadReadState.model_validate_json(row.read_state)

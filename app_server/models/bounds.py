@@ -1,0 +1,153 @@
+"""How much one response of a model may be, and what each of its events counts. No I/O.
+
+What clients are sent of an item, in pieces or as a whole, has to fit into one of their messages,
+which is likely to be 1 MiB at most; the rest keeps a model that never ends from filling memory.
+Source: docs/wire.md, "Bounds".
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from pydantic_core import to_json
+
+from app_server.models.failures import with_status
+from app_server.models.interface import (
+    CallInputDelta,
+    ItemAdded,
+    ItemDone,
+    ModelEvent,
+    ModelFailure,
+    ReasoningDelta,
+    SummaryDelta,
+    SummaryPartAdded,
+    TextDelta,
+)
+from protocol.model import Json, JsonObject
+
+MAX_ITEM_BYTES = 900_000
+"""Of the text of one item, or the arguments of one call, as JSON."""
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+"""Of the pieces and the finished items of one response; an item that begins counts BEGUN_BYTES."""
+MAX_STREAM_BYTES = 256 * 1024 * 1024
+"""Of the body of one response, with all that nobody needs."""
+MAX_PARTS = 1024
+"""Of a summary or the raw reasoning of one item."""
+MAX_DELTA_CHARS = 64 * 1024
+"""Of one piece of text that clients are sent; a longer one becomes several."""
+
+BEGUN_BYTES = 1024
+
+_Delta: TypeAlias = TextDelta | SummaryDelta | ReasoningDelta | CallInputDelta
+
+
+class ResponseBounds:
+    """Counts one response, event by event."""
+
+    def __init__(self) -> None:
+        self._streamed = 0
+        self._total = 0
+        self._texts: dict[str | None, int] = {}
+        """Of items that have begun, by id; those of an item without one are under None."""
+
+    def read(self, count: int) -> None:
+        """Count bytes of the body.
+
+        Raises:
+            ModelFailure: the body is too long.
+        """
+        self._streamed += count
+        if self._streamed > MAX_STREAM_BYTES:
+            raise too_long(f"its stream has more than {MAX_STREAM_BYTES} bytes")
+
+    def take(self, event: ModelEvent, size: int) -> Sequence[ModelEvent]:
+        """Count an event whose data had `size` bytes; gives it in pieces of a size to pass on.
+
+        Raises:
+            ModelFailure: with this event the response is too long.
+        """
+        match event:
+            case TextDelta() | SummaryDelta() | ReasoningDelta() | CallInputDelta():
+                self._add_text(event)
+                return _pieces(event)
+            case ItemAdded():
+                self._texts[_id_of(event.item)] = 0
+                self._add(BEGUN_BYTES)
+            case SummaryPartAdded():
+                self._check_part(event.index)
+                self._add(BEGUN_BYTES)
+            case ItemDone():
+                shown = _text_bytes(event.item)
+                if shown > MAX_ITEM_BYTES:
+                    raise _item_too_long()
+                self._texts.pop(_id_of(event.item), None)
+                # An item may be made of more events than the one that ends it.
+                self._add(max(size, shown))
+        return (event,)
+
+    def _add_text(self, event: _Delta) -> None:
+        if isinstance(event, SummaryDelta | ReasoningDelta):
+            self._check_part(event.index)
+        size = _json_bytes(event.delta)
+        if event.item_id not in self._texts:
+            self._add(BEGUN_BYTES)
+        text = self._texts[event.item_id] = self._texts.get(event.item_id, 0) + size
+        if text > MAX_ITEM_BYTES:
+            raise _item_too_long()
+        self._add(size)
+
+    def _check_part(self, index: int) -> None:
+        # One below 0 is no part: clients are sent it, as by the reference, and nothing is kept.
+        if index >= MAX_PARTS:
+            raise too_long(f"an item has a part {index} of at most {MAX_PARTS}")
+
+    def _add(self, size: int) -> None:
+        self._total += size
+        if self._total > MAX_RESPONSE_BYTES:
+            raise too_long(f"it has more than {MAX_RESPONSE_BYTES} bytes")
+
+
+def too_long(why: str) -> ModelFailure:
+    """Make the failure of a response that is cut off; it would be as long the next time."""
+    return ModelFailure(
+        f"the response of the model is too long: {why}",
+        with_status("responseStreamDisconnected"),
+    )
+
+
+def _item_too_long() -> ModelFailure:
+    return too_long(f"an item has more than {MAX_ITEM_BYTES} bytes of text")
+
+
+def _pieces(event: _Delta) -> Sequence[ModelEvent]:
+    text = event.delta
+    if len(text) <= MAX_DELTA_CHARS:
+        return (event,)
+    starts = range(0, len(text), MAX_DELTA_CHARS)
+    return [replace(event, delta=text[start : start + MAX_DELTA_CHARS]) for start in starts]
+
+
+def _id_of(item: JsonObject) -> str | None:
+    item_id = item.get("id")
+    return item_id if isinstance(item_id, str) else None
+
+
+def _text_bytes(item: JsonObject) -> int:
+    """Return the size of what clients are shown of a finished item."""
+    size = 0
+    for member in ("content", "summary"):
+        parts = item.get(member)
+        for part in parts if isinstance(parts, list) else ():
+            size += _json_bytes(part.get("text") if isinstance(part, dict) else None)
+    return size + _json_bytes(item.get("arguments")) + _json_bytes(item.get("input"))
+
+
+def _json_bytes(value: Json) -> int:
+    if isinstance(value, str) and value.isascii() and value.isprintable() and _is_plain(value):
+        return len(value) + 2
+    return 0 if value is None else len(to_json(value))
+
+
+def _is_plain(text: str) -> bool:
+    """Whether JSON writes printable ASCII as it is."""
+    return '"' not in text and "\\" not in text

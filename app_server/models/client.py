@@ -1,0 +1,283 @@
+"""Model calls over HTTP: requests, retries and accounts; what is sent and read is the wire's.
+
+Importing this module imports httpx, which takes a while: server.py does it when a model is needed.
+Source: docs/config.md, "Models".
+"""
+
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Literal
+
+import anyio
+
+# httpx imports it with its first client, on the event loop.
+import httpcore  # noqa: F401
+import httpx
+
+from app_server.accounts.accounts import Accounts
+from app_server.accounts.credentials import Credentials
+from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFailed
+from app_server.config.values import ConfigError
+from app_server.models.chat.completions import ChatCompletions
+from app_server.models.encoding import encode
+from app_server.models.event_batches import EventChunks, event_batches
+from app_server.models.failures import (
+    MAX_RETRY_S,
+    RETRIED_STATUSES,
+    RETRY_BASE_S,
+    broken,
+    error_object,
+    idle,
+    known_failure,
+    with_status,
+)
+from app_server.models.interface import EventBatches, ModelFailure, ModelRequest
+from app_server.models.provider import Provider, WireApi
+from app_server.models.rate_limits import rate_limits
+from app_server.models.responses_api import ResponsesApi
+from app_server.models.wire import Wire
+from app_server.observability.telemetry.spans import trace_context
+from app_server.runtime.http.bounded_body import read_beginning
+from app_server.runtime.http.loopback_address import LOOPBACK_PATTERNS
+from app_server.runtime.loop_share import LoopShare
+from protocol.model import Json, JsonObject
+from protocol.server.lifecycle import PROTOCOL_VERSION
+
+CONNECT_S = 15.0
+WRITE_S = 60.0
+MAX_ERROR_BYTES = 64 * 1024
+MAX_LIST_BYTES = 4 * 1024 * 1024
+"""Of a provider's list of models."""
+MAX_RENEWALS = 2
+"""How often one call tries another token: one that somebody else renewed, and one of its own."""
+
+ACCEPTED = {"POST": "text/event-stream", "GET": "application/json"}
+
+WIRES: Mapping[WireApi, Wire] = {"responses": ResponsesApi(), "chat": ChatCompletions()}
+
+
+class ModelClient:
+    """APIs of models over one pool of HTTP connections."""
+
+    def __init__(
+        self,
+        offline_url: Callable[[], Awaitable[str]],
+        accounts: Accounts,
+        trusted: ssl.SSLContext | None = None,
+    ) -> None:
+        """`offline_url` starts the offline model if need be and gives its base URL.
+
+        `trusted` verifies servers; without it it is made now, which takes 20 ms.
+        """
+        self._offline_url = offline_url
+        self._accounts = accounts
+        self._share = LoopShare()
+        self._http = httpx.AsyncClient(
+            headers={"user-agent": f"app-server/{PROTOCOL_VERSION}"},
+            mounts=dict.fromkeys(LOOPBACK_PATTERNS),
+            verify=True if trusted is None else trusted,
+            limits=httpx.Limits(max_connections=256, max_keepalive_connections=32),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncIterator[EventBatches]:
+        """Make one call and give its events in batches as they arrive.
+
+        Requests that get no stream are tried again, silently, `request_max_retries` times.
+
+        Raises:
+            ModelFailure: on entering or while iterating.
+        """
+        provider, wire = request.provider, WIRES[request.provider.wire_api]
+        body, reader = wire.begin(request.body)
+        response = await self._send(provider, wire.path, body)
+        try:
+            with _model_errors():
+                chunks = EventChunks(
+                    response.aiter_bytes(), provider.stream_idle_timeout_s, self._share
+                )
+                limits = rate_limits(response.headers)
+                async with aclosing(event_batches(chunks, reader, limits)) as batches:
+                    yield batches
+        finally:
+            await response.aclose()
+
+    async def list_models(self, provider: Provider) -> bytes:
+        """Ask a provider for its models and return the body of the answer; never tried again.
+
+        Raises:
+            ModelFailure: there is no answer, it is no list, or it has more than MAX_LIST_BYTES.
+        """
+        request = await self._request(provider, await self._account(provider), "GET", "models")
+        with _model_errors():
+            response = await self._http.send(request, stream=True)
+            try:
+                body = await read_beginning(response.aiter_bytes(), MAX_LIST_BYTES + 1)
+            finally:
+                await response.aclose()
+        if response.status_code != httpx.codes.OK or len(body) > MAX_LIST_BYTES:
+            raise ModelFailure(
+                f"status {response.status_code}, {len(body)} bytes",
+                with_status("httpConnectionFailed", response.status_code),
+            )
+        return body
+
+    async def _send(self, provider: Provider, path: str, body: JsonObject) -> httpx.Response:
+        content = await encode(body)
+        account = await self._account(provider)
+        tries_left, renewals_left = provider.request_max_retries, MAX_RENEWALS
+        while True:
+            try:
+                request = await self._request(provider, account, "POST", path, content)
+                return await self._send_once(request)
+            except _Unauthorized:
+                if account is None or not account.is_chatgpt or renewals_left == 0:
+                    raise
+                renewals_left -= 1
+                account = await self._other_token(account)
+            except ModelFailure as failure:
+                if failure.retry_after_s is None or tries_left == 0:
+                    raise
+                tries_left -= 1
+                await anyio.sleep(min(failure.retry_after_s, MAX_RETRY_S))
+
+    async def _request(
+        self,
+        provider: Provider,
+        account: Credentials | None,
+        method: Literal["GET", "POST"],
+        path: str,
+        content: bytes | None = None,
+    ) -> httpx.Request:
+        base_url = provider.base_url or await self._offline_url()
+        if account is not None and account.is_chatgpt:
+            base_url = provider.chatgpt_url or base_url
+        idle_s = provider.stream_idle_timeout_s
+        try:
+            return self._http.build_request(
+                method,
+                f"{base_url.rstrip('/')}/{path}",
+                params=dict(provider.query_params) or None,
+                headers=_headers(provider, account, ACCEPTED[method]),
+                content=content,
+                timeout=httpx.Timeout(idle_s, connect=CONNECT_S, write=WRITE_S),
+            )
+        except httpx.InvalidURL as exc:
+            raise ModelFailure(
+                f"the base_url of provider `{provider.id}` is no URL: {exc}"
+            ) from exc
+
+    async def _account(self, provider: Provider) -> Credentials | None:
+        """Return the account that a provider's requests are made as, if there is one."""
+        if not provider.requires_openai_auth or provider.env_key or provider.bearer_token:
+            return None
+        try:
+            return (await self._accounts.fresh()).credentials
+        except ConfigError as exc:
+            raise ModelFailure(f"failed to load configuration: {exc}") from exc
+
+    async def _other_token(self, refused: Credentials) -> Credentials:
+        try:
+            account = (await self._accounts.replace(refused)).credentials
+        except RefreshFailed as exc:
+            raise ModelFailure(str(exc), "unauthorized") from exc
+        except AccountError as exc:
+            raise ModelFailure(
+                str(exc), with_status("responseStreamDisconnected"), retry_after_s=RETRY_BASE_S
+            ) from exc
+        if account is None:
+            raise ModelFailure(OTHER_ACCOUNT, "unauthorized")
+        return account
+
+    async def _send_once(self, request: httpx.Request) -> httpx.Response:
+        with _model_errors():
+            response = await self._http.send(request, stream=True)
+            if response.status_code == httpx.codes.OK:
+                return response
+            try:
+                body = await read_beginning(response.aiter_bytes(), MAX_ERROR_BYTES)
+                failure = _refused(response, body)
+                failure.limits = rate_limits(response.headers)
+                raise failure
+            finally:
+                await response.aclose()
+
+
+class _Unauthorized(ModelFailure):
+    """HTTP 401."""
+
+
+def _headers(provider: Provider, account: Credentials | None, accepted: str) -> httpx.Headers:
+    headers = httpx.Headers({"accept": accepted, "content-type": "application/json"})
+    headers.update(trace_context())
+    headers.update(provider.http_headers)
+    for name, source in provider.env_http_headers.items():
+        if value := os.environ.get(source):
+            headers[name] = value
+    if account is not None:
+        headers.update(account.headers())
+        return headers
+    token = provider.bearer_token
+    variable = provider.env_key or provider.spare_env_key
+    if variable is not None:
+        token = os.environ.get(variable)
+        if not token:
+            raise ModelFailure(f"Missing environment variable: `{variable}`.")
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    return headers
+
+
+@contextmanager
+def _model_errors() -> Iterator[None]:
+    """Translate what httpx raises, once."""
+    try:
+        yield
+    except httpx.ConnectError as exc:
+        raise ModelFailure(
+            f"cannot reach the model at {exc.request.url.copy_with(query=None)}: {exc}",
+            with_status("httpConnectionFailed"),
+            retry_after_s=RETRY_BASE_S,
+        ) from exc
+    except httpx.ReadTimeout as exc:
+        raise idle() from exc
+    except (httpx.TransportError, httpx.StreamError) as exc:
+        raise broken(str(exc) or type(exc).__name__) from exc
+
+
+def _refused(response: httpx.Response, body: bytes) -> ModelFailure:
+    status = response.status_code
+    error = error_object(body)
+    if (known := known_failure(error)) is not None:
+        return known
+    message = error.get("message")
+    where = response.request.url.copy_with(query=None)
+    reason = message or body.decode(errors="replace").strip() or response.reason_phrase
+    text = f"unexpected status {status} {response.reason_phrase}: {reason}, url: {where}"
+    if request_id := response.headers.get("x-request-id"):
+        text += f", request id: {request_id}"
+    info: Json = with_status("httpConnectionFailed", status)
+    match status:
+        case 400:
+            info = "badRequest"
+        case 429:
+            info = with_status("responseTooManyFailedAttempts", status)
+        case 500:
+            info = "internalServerError"
+    if status == httpx.codes.UNAUTHORIZED:
+        return _Unauthorized(text, info)
+    wait = _retry_after(response.headers) if status in RETRIED_STATUSES else None
+    return ModelFailure(text, info, retry_after_s=wait)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    try:
+        return max(0.0, float(headers.get("retry-after", RETRY_BASE_S)))
+    except ValueError:
+        return RETRY_BASE_S

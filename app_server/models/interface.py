@@ -1,0 +1,165 @@
+"""What a turn asks of a model and what comes back; who answers is somebody else's matter."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from app_server.models.provider import Provider
+from protocol.model import Json, JsonObject, WireModel
+from protocol.server.account import RateLimitSnapshot
+from protocol.turns.turn import TokenUsageBreakdown
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call of the Responses API."""
+
+    provider: Provider
+    body: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    """The model begins an output item."""
+
+    item: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of a message."""
+
+    item_id: str | None
+    """None: the item that began last."""
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryPartAdded:
+    """A new paragraph of a reasoning summary."""
+
+    item_id: str | None
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryDelta:
+    """More text of a reasoning summary."""
+
+    item_id: str | None
+    index: int
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More raw reasoning."""
+
+    item_id: str | None
+    index: int
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallInputDelta:
+    """More of the plain text that a tool is called with."""
+
+    item_id: str | None
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDone:
+    """An output item is complete."""
+
+    item: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCompleted:
+    """The response is complete."""
+
+    usage: TokenUsageBreakdown | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsReported:
+    """The provider says where the account stands with its usage limits; before all else."""
+
+    limits: Sequence[RateLimitSnapshot]
+
+
+ModelEvent: TypeAlias = (
+    LimitsReported
+    | ItemAdded
+    | TextDelta
+    | SummaryPartAdded
+    | SummaryDelta
+    | ReasoningDelta
+    | CallInputDelta
+    | ItemDone
+    | ResponseCompleted
+)
+
+
+OTHER = "other"
+MAX_WORD_CHARS = 64
+
+
+def kind_of(info: Json) -> str:
+    """Return the word of a `codexErrorInfo`; `other` for what is no word, as it may be a text."""
+    if isinstance(info, WireModel):
+        info = info.model_dump()
+    word = next(iter(info), OTHER) if isinstance(info, dict) else info
+    is_word = isinstance(word, str) and word.isalpha() and len(word) <= MAX_WORD_CHARS
+    return word if is_word else OTHER
+
+
+class ModelFailure(Exception):
+    """A model call failed.
+
+    `info` is the wire's `codexErrorInfo`. `retry_after_s` is the shortest sensible wait, None when
+    trying again makes no sense. `limits` are the usage limits that a refusal came with.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        info: Json = "other",
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.info = info
+        self.retry_after_s = retry_after_s
+        self.limits: Sequence[RateLimitSnapshot] = ()
+
+    @property
+    def kind(self) -> str:
+        """The word of `info`, which is no text of anybody's."""
+        return kind_of(self.info)
+
+    @property
+    def http_status(self) -> int | None:
+        """The HTTP status in `info`, if there is one."""
+        if isinstance(self.info, dict):
+            for facts in self.info.values():
+                status = facts.get("httpStatusCode")
+                return status if isinstance(status, int) else None
+        return None
+
+
+EventBatches: TypeAlias = AsyncIterator[Sequence[ModelEvent]]
+
+
+class Model(Protocol):
+    """Who answers model calls."""
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[EventBatches]:
+        """Make one call and give its events, in batches as they arrive; the last is completion.
+
+        Raises:
+            ModelFailure: on entering or while iterating.
+        """

@@ -1,0 +1,141 @@
+"""Lines of the log: what a record says, without secrets, as text or as one JSON object.
+
+JSON has the members that Codex writes with LOG_FORMAT=json (`timestamp`, `level`, `target`,
+`fields.message`), and the ids beside them.
+Source: docs/operations.md, "Log".
+"""
+
+import errno
+import json
+import logging
+import os
+import traceback
+from collections.abc import Mapping
+from contextvars import Context, copy_context
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+from app_server.observability.logs.context import ids_in
+from app_server.observability.logs.redaction import Redactor
+from app_server.runtime.files.disk import FULL_OR_READ_ONLY
+from app_server.runtime.standard_streams import CONTROLS
+
+LogFormat: TypeAlias = Literal["text", "json"]
+
+MAX_CHARS = 16 * 1024
+"""Of a message, and of a traceback; what is longer is cut."""
+MAX_FAILURES = 64
+"""Exceptions that one line shows, what led to them and those of groups included."""
+LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
+"""Names of levels in JSON, where they are other than ours."""
+
+
+class LineWriter:
+    """Makes lines of records; blocks, as a traceback shows lines of source files."""
+
+    def __init__(self, log_format: LogFormat, environ: Mapping[str, str]) -> None:
+        """Leave out what `environ`, the environment of the process, has of secrets."""
+        self._format = log_format
+        self._redactor = Redactor(environ)
+
+    def render(self, record: logging.LogRecord, context: Context) -> str:
+        """Return one line of text, more with a traceback; or one line of JSON."""
+        at = f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        message = self._clean(record.getMessage())
+        failure = self._failure(record)
+        ids = {
+            name: self._redactor.redact(value) if isinstance(value, str) else value
+            for name, value in ids_in(context).items()
+        }
+        if self._format == "json":
+            fields = {"message": message} | ({} if failure is None else {"exception": failure})
+            line = {
+                "timestamp": at,
+                "level": LEVELS.get(record.levelname, record.levelname),
+                "target": record.name,
+                "fields": fields,
+                **ids,
+            }
+            return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        words = "".join(f" {name}={_word(value)}" for name, value in ids.items())
+        text = f"{at} {record.levelname} {record.name}:{words} {message}"
+        return _shown(text if failure is None else f"{text}\n{failure}")
+
+    def _failure(self, record: logging.LogRecord) -> str | None:
+        if not record.exc_info or record.exc_info[1] is None:
+            return None
+        failure = _lone(record.exc_info[1])
+        if isinstance(failure, OSError) and failure.errno in FULL_OR_READ_ONLY:
+            return self._clean(_name_of(failure))
+        return self._clean("\n".join(_failure_lines(record.exc_info[1], set())))
+
+    def _clean(self, text: str) -> str:
+        # Cut first: a bound for the search too. A secret that the cut divides is looked for whole.
+        cut = text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS]
+        clean = self._redactor.redact(cut)
+        return clean if len(clean) <= MAX_CHARS else f"{clean[: MAX_CHARS - 1]}…"
+
+
+class LineFormatter(logging.Formatter):
+    """The same lines for a handler that writes in place."""
+
+    def __init__(self, lines: LineWriter) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render a record with the ids of the work that logs it."""
+        return self._lines.render(record, copy_context())
+
+
+def _lone(failure: BaseException) -> BaseException:
+    """Take a failure out of the groups that task groups put around it, if it is alone."""
+    while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return failure
+
+
+def _failure_lines(failure: BaseException, seen: set[int]) -> list[str]:
+    """Say where a failure came from and of which class it is, first what led to it.
+
+    Its text is left out, as it may hold what users, models and servers sent; what the system says
+    of a number of an error holds nothing of that.
+    """
+    if id(failure) in seen or len(seen) >= MAX_FAILURES:
+        return []
+    seen.add(id(failure))
+    before = failure.__cause__
+    if before is None and not failure.__suppress_context__:
+        before = failure.__context__
+    lines = [] if before is None else _failure_lines(before, seen)
+    if lines:
+        lines.append("which led to:")
+    if failure.__traceback__ is not None:
+        lines.append("Traceback (most recent call last):")
+        lines += "".join(traceback.format_tb(failure.__traceback__)).splitlines()
+    lines.append(_name_of(failure))
+    if isinstance(failure, BaseExceptionGroup):
+        for one in failure.exceptions:
+            lines += [f"  | {line}" for line in _failure_lines(one, seen)]
+    return lines
+
+
+def _name_of(failure: BaseException) -> str:
+    """Return the class of a failure, and what the system says of the number of its error."""
+    kind = type(failure)
+    is_builtin = kind.__module__ == "builtins"
+    name = kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"
+    number = failure.errno if isinstance(failure, OSError) else None
+    is_known = number in errno.errorcode
+    return f"{name}: [Errno {number}] {os.strerror(number or 0)}" if is_known else name
+
+
+def _shown(text: str) -> str:
+    """Keep what a client sent from looking like a line of its own, and from moving the cursor."""
+    return "\n\t".join(text.split("\n")).translate(CONTROLS)
+
+
+def _word(value: str | int) -> str:
+    """Show an id so that it cannot be taken for more of the line."""
+    text = str(value)
+    return text if text.isprintable() and " " not in text else json.dumps(text)

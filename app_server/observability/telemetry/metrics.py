@@ -1,0 +1,105 @@
+"""What one server has done since its start, in numbers: answers, turns, failures.
+
+Nothing here says what requests or turns were about. A failure is known by a word of ours; texts of
+errors, which may repeat what somebody sent, are not kept.
+Source: docs/operations.md, "Diagnostics".
+"""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from app_server.observability.telemetry.histogram import Histogram
+
+MAX_FAILURE_KINDS = 64
+"""Kinds of failures that are kept; the one that is the longest ago makes room for a new one."""
+
+Source: TypeAlias = Literal["request", "turn"]
+
+
+@dataclass(slots=True)
+class MethodMetrics:
+    """The answers to one method."""
+
+    latency: Histogram
+    """From when a request was read to when its answer was ready to be sent."""
+    failed: int = 0
+    """Answers that are errors."""
+
+
+@dataclass(slots=True)
+class FailureMetrics:
+    """The failures of one kind."""
+
+    source: Source
+    kind: str
+    """A word of ours, such as `threadNotFound`."""
+    count: int = 0
+    last_at_ms: int = 0
+    """Unix milliseconds."""
+    last_method: str | None = None
+    """The method that failed last; None for turns and for methods that do not exist."""
+
+
+def _system_now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class ServerMetrics:
+    """The counters of one server. Bounded by the number of methods and of kinds of failures."""
+
+    def __init__(self, now_ms: Callable[[], int] = _system_now_ms) -> None:
+        """Begin to count; the server starts now."""
+        self._now_ms = now_ms
+        self._began_s = time.monotonic()
+        self.started_at_ms = now_ms()
+        """Unix milliseconds."""
+        self.methods: dict[str, MethodMetrics] = {}
+        """By the name of a method that exists and was called."""
+        self.turns: Counter[str] = Counter()
+        """How many turns have ended, by how."""
+        self._failures: OrderedDict[tuple[Source, str], FailureMetrics] = OrderedDict()
+
+    @property
+    def uptime_ms(self) -> int:
+        """For how long the server has run; changes of the clock do not count."""
+        return round((time.monotonic() - self._began_s) * 1000)
+
+    @property
+    def failures(self) -> list[FailureMetrics]:
+        """The kinds of failures, the newest first."""
+        return list(reversed(self._failures.values()))
+
+    def answered(self, method: str, seconds: float, failure: str | None) -> None:
+        """Count an answer of a method that exists; `failure` is None if it went well."""
+        metrics = self.methods.get(method)
+        if metrics is None:
+            metrics = self.methods[method] = MethodMetrics(Histogram())
+        metrics.latency.add(seconds)
+        if failure is not None:
+            metrics.failed += 1
+            self._failed("request", failure, method)
+
+    def refused(self, failure: str) -> None:
+        """Count an error to what names no method that exists."""
+        self._failed("request", failure, None)
+
+    def turn_ended(self, end: str, failure: str | None) -> None:
+        """Count the end of a turn; `failure` is the kind of its error."""
+        self.turns[end] += 1
+        if failure is not None:
+            self._failed("turn", failure, None)
+
+    def _failed(self, source: Source, kind: str, method: str | None) -> None:
+        key = source, kind
+        metrics = self._failures.get(key)
+        if metrics is None:
+            if len(self._failures) >= MAX_FAILURE_KINDS:
+                self._failures.popitem(last=False)
+            metrics = self._failures[key] = FailureMetrics(source, kind)
+        self._failures.move_to_end(key)
+        metrics.count += 1
+        metrics.last_at_ms = self._now_ms()
+        metrics.last_method = method

@@ -1,1 +1,0 @@
-"""The model: what it is sent, the HTTP client, its responses and their bounds."""

@@ -1,0 +1,28 @@
+"""What doctor says of the ledger of signals."""
+
+from pathlib import Path
+
+from app_server.cli.checks.machine import Machine
+from app_server.cli.checks.signals import LOST, check_signals
+from app_server.signals.ledger import Ledger
+from app_server.threads.repair.doctor import Check
+from tests.support.harness import claim
+from tests.support.receiver.stages import entry
+
+
+@claim("doctor:signals")
+def test_a_damaged_ledger_and_one_that_was_set_aside_are_named(tmp_path: Path) -> None:
+    machine = Machine(home=tmp_path)
+    path = tmp_path / "signals" / "ledger.sqlite3"
+    assert check_signals(machine) == Check("signals", message="there is no ledger of signals yet")
+    kept = Ledger(path)
+    kept.put([entry("s1")])
+    kept.close()
+    assert check_signals(machine) == Check("signals", message="the ledger of signals")
+    path.write_bytes(path.read_bytes()[:5000])
+    found = check_signals(machine)
+    assert (found.status, found.details[0].split(":")[0]) == ("error", f"{path} cannot be used")
+    Ledger(path).close()
+    found = check_signals(machine)
+    aside = f"{path}.damaged is a damaged ledger that was set aside"
+    assert (found.status, found.details, found.todo) == ("warning", [aside], LOST)

@@ -1,0 +1,235 @@
+"""Settings of the log, and its thread: nobody waits for a reader that does not read."""
+
+import io
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from app_server.observability.logs import setup
+from app_server.observability.logs.setup import (
+    MAX_MESSAGE_CHARS,
+    LogHandler,
+    LogSettings,
+    read_log_settings,
+    set_up_logs,
+)
+from tests.support.harness import claim
+
+
+@pytest.mark.parametrize(
+    ("environ", "levels", "log_format", "settings"),
+    [
+        ({}, None, None, LogSettings("warning", {}, "text")),
+        ({"LOG_LEVEL": "", "LOG_FORMAT": ""}, None, None, LogSettings("warning", {}, "text")),
+        (
+            {"LOG_LEVEL": "Debug", "LOG_FORMAT": "JSON"},
+            None,
+            None,
+            LogSettings("debug", {}, "json"),
+        ),
+        ({"LOG_LEVEL": "debug", "LOG_FORMAT": "json"}, "error", "text", LogSettings("error")),
+        (
+            {"LOG_LEVEL": "mcp=debug, models/chat=info,turns.approval=error"},
+            None,
+            None,
+            LogSettings(
+                "warning",
+                {
+                    "app_server.mcp": "debug",
+                    "app_server.models.chat": "info",
+                    "app_server.turns.approval": "error",
+                },
+            ),
+        ),
+    ],
+)
+def test_the_command_line_wins_over_the_environment(
+    environ: Mapping[str, str], levels: str | None, log_format: str | None, settings: LogSettings
+) -> None:
+    assert read_log_settings(environ, levels, log_format) == settings
+
+
+@pytest.mark.parametrize(
+    ("environ", "levels", "log_format", "rule"),
+    [
+        (
+            {"LOG_LEVEL": "loud"},
+            None,
+            None,
+            "LOG_LEVEL: `loud` is none of debug, info, warning, error",
+        ),
+        ({}, "info,mcp=", None, "--log-level: `` is none of debug, info, warning, error"),
+        (
+            {},
+            "nowhere=info",
+            None,
+            "--log-level: `nowhere` is no folder of the server, such as `mcp` or `models/chat`",
+        ),
+        (
+            {},
+            "../tests=info",
+            None,
+            "--log-level: `../tests` is no folder of the server, such as `mcp` or `models/chat`",
+        ),
+        ({"LOG_FORMAT": "xml"}, None, None, "LOG_FORMAT: `xml` is none of text, json"),
+        ({}, None, "xml", "--log-format: `xml` is none of text, json"),
+    ],
+)
+def test_a_wrong_setting_names_its_source_and_the_rule(
+    environ: Mapping[str, str], levels: str | None, log_format: str | None, rule: str
+) -> None:
+    with pytest.raises(ValueError, match="is no") as caught:
+        read_log_settings(environ, levels, log_format)
+    assert str(caught.value) == rule
+
+
+class Stuck(io.StringIO):
+    """A stream whose reader does not read until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+        self.reads = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.reached.set()
+        assert self.reads.wait(30)
+        return super().write(text)
+
+
+class Broken(io.StringIO):
+    """A stream that takes nothing, the first time."""
+
+    failed = False
+
+    def write(self, text: str) -> int:
+        if not self.failed:
+            self.failed = True
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+@pytest.fixture(name="logger")
+def _logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("app_server.tests.of_the_log")
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+    yield logger
+    logger.handlers.clear()
+
+
+def test_who_logs_waits_for_nobody_and_what_is_dropped_is_counted(logger: logging.Logger) -> None:
+    stream = Stuck()
+    handler = LogHandler("text", {}, stream, max_waiting=2)
+    logger.addHandler(handler)
+    logger.info("first")
+    assert stream.reached.wait(30)
+    for number in range(5):
+        logger.info("more %d", number)
+    stream.reads.set()
+    handler.end()
+    messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert messages == ["first", "3 lines of the log were dropped", "more 0", "more 1"]
+
+
+def test_a_stream_that_fails_and_a_record_that_makes_no_sense_end_nothing(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    stream = Broken()
+    handler = LogHandler("text", {}, stream)
+    logger.addHandler(handler)
+    logger.info("lost")
+    logger.info("%d %d", "x")
+    logger.info("said")
+    handler.end()
+    messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert messages == ["1 lines of the log were dropped", "said"]
+
+
+def test_lines_wait_until_what_makes_them_can_be_loaded(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no descriptor is left, the lines that say so are the first ones, and were dropped."""
+    tries = 0
+
+    def load(find: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise OSError(24, "Too many open files")
+        return find()
+
+    monkeypatch.setattr(setup, "load_from_worker", load)
+    monkeypatch.setattr(setup, "LOAD_AGAIN_S", 0.001)
+    stream = io.StringIO()
+    handler = LogHandler("text", {}, stream)
+    logger.addHandler(handler)
+    logger.info("first")
+    logger.info("second")
+    handler.end()
+    messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert (messages, tries) == (["first", "second"], 3)
+
+
+def test_what_waits_of_a_long_message_is_bounded() -> None:
+    handler = LogHandler("text", {}, io.StringIO())
+    record = logging.LogRecord("app_server", logging.ERROR, "f", 1, "%s", ("x" * 1_000_000,), None)
+    handler.handle(record)
+    assert record.msg == "x" * MAX_MESSAGE_CHARS
+    handler.end()
+
+
+def test_nothing_is_begun_for_a_process_that_logs_nothing() -> None:
+    before = threading.active_count()
+    LogHandler("text", {}, io.StringIO()).end()
+    assert threading.active_count() == before
+
+
+@contextmanager
+def set_up(level: str) -> Iterator[list[logging.Logger]]:
+    """Set up the log as a process does; gives the loggers of libraries and of the server."""
+    loggers = [logging.getLogger(), logging.getLogger("app_server")]
+    levels = [one.level for one in loggers]
+    handler = set_up_logs(LogSettings(level))
+    try:
+        yield loggers
+    finally:
+        for one, before in zip(loggers, levels, strict=True):
+            one.removeHandler(handler)
+            one.setLevel(before)
+        handler.end()
+
+
+@claim("log:content")
+def test_libraries_say_where_they_logged_and_nothing_below_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    with set_up("debug"):
+        library = logging.getLogger("some_library.wire")
+        library.debug("planted %s", "planted")
+        library.info("planted %s", "planted")
+        library.warning("planted %s", "planted")
+        logging.getLogger("app_server.tests").debug("said")
+    said = [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
+    place = "logged by test_setup.test_libraries_say_where_they_logged_and_nothing_below_a_warning"
+    assert [one.partition(", line")[0] for one in said] == [
+        f"WARNING some_library.wire: {place}",
+        "DEBUG app_server.tests: said",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("level", "libraries"),
+    [("debug", "WARNING"), ("info", "WARNING"), ("warning", "WARNING"), ("error", "ERROR")],
+)
+def test_libraries_are_as_quiet_as_a_warning_or_quieter(level: str, libraries: str) -> None:
+    with set_up(level) as loggers:
+        levels = [logging.getLevelName(one.level) for one in loggers]
+    assert levels == [libraries, level.upper()]
