@@ -4,4 +4,4 @@ docs/architecture.md has the map.
 """
 
 VERSION = "0.1.0"
-"""This package's version; tests compare it with pyproject.toml."""
+"""The version of this package; pyproject.toml reads it from here."""
