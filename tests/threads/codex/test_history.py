@@ -19,6 +19,7 @@ from tests.support.threads.codex_rollouts import (
     rollouts,
     write_rollout,
 )
+from tests.support.threads.damage import spoil
 
 SAID = next(
     part["text"]
@@ -140,6 +141,27 @@ def test_copies_are_made_once_for_each_change_and_old_ones_go(home: Path) -> Non
     second = copies.path_of(OLD)
     left = list(folder.iterdir())
     assert (first in left, second in left, len(left)) == (False, True, MAX_COPIES)
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(60), pytest.param(range(60, 360), marks=pytest.mark.slow)], ids=["60", "300"]
+)
+def test_a_copy_damaged_in_any_way_is_made_again(home: Path, seeds: range) -> None:
+    before = rollouts(home)
+    folder = home / "index" / "codex"
+    content = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(TOOLS).read_bytes()
+    for seed in seeds:
+        (copy,) = folder.glob(f"{TOOLS}.*.jsonl")
+        how = spoil(copy, seed)
+        made = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(TOOLS)
+        assert made.read_bytes() == content, (seed, how)
+        # Whatever is no copy stays where it is, and a folder stays under another name.
+        for path in folder.iterdir():
+            if path != made:
+                kept = path / "kept" if path.is_dir() else path
+                assert kept.stat().st_size in (10, 40_000), (seed, how, path)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert rollouts(home) == before
 
 
 def test_a_damaged_copy_is_made_again(home: Path, tmp_path: Path) -> None:
