@@ -190,6 +190,7 @@ class Ledger:
                     raise
                 self._database = self._set_aside(exc)
             self._file = identity(self._path)
+            self._written_ns = self._path.stat().st_mtime_ns
 
     def _set_aside(self, damage: Exception) -> sqlite3.Connection:
         """Begin a new ledger, with the rows of the damaged one that can be read."""
@@ -314,13 +315,24 @@ class Ledger:
                 # Another process has set it aside.
                 self._reopen()
             try:
+                self._check_if_written()
                 with self._database:
                     yield self._database
+                self._written_ns = self._path.stat().st_mtime_ns
             except (sqlite3.Error, UnicodeDecodeError) as exc:
                 if not is_damage(exc, self._path):
                     raise
                 self._begin_anew(exc)
                 raise LedgerReplaced(f"the ledger of signals was damaged: {exc}") from exc
+
+    def _check_if_written(self) -> None:
+        """Read the file again after a write that was not ours: in memory are pages of before.
+
+        In WAL mode that is a checkpoint of another process, or damage.
+        """
+        if self._path.stat().st_mtime_ns != self._written_ns:
+            self._database.execute("PRAGMA shrink_memory")
+            _check(self._database, self._path)
 
     def _begin_anew(self, damage: Exception) -> None:
         if time.monotonic() - self._set_aside_at < AGAIN_S:
@@ -346,19 +358,24 @@ def _opened(path: Path) -> sqlite3.Connection:
     """Open a ledger, or make its tables; a small one is read whole."""
     database = connect(path, synchronous="FULL")
     try:
-        version = version_of(database)
-        if version == 0:
+        if version_of(database) == 0:
             database.executescript(_SCHEMA)
-        elif not 0 < version <= MAX_VERSION:
-            raise damaged(f"its version is {version}")
-        elif version != SCHEMA_VERSION:
-            raise LedgerFailed(f"the ledger of signals has version {version}")
-        if path.stat().st_size <= CHECKED_BYTES:
-            check_whole(database)
+        _check(database, path)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _check(database: sqlite3.Connection, path: Path) -> None:
+    """Check the version of an open ledger, and all pages of a small one."""
+    version = version_of(database)
+    if not 0 < version <= MAX_VERSION:
+        raise damaged(f"its version is {version}")
+    if version != SCHEMA_VERSION:
+        raise LedgerFailed(f"the ledger of signals has version {version}")
+    if path.stat().st_size <= CHECKED_BYTES:
+        check_whole(database)
 
 
 def _readable_rows(path: Path) -> list[tuple[Any, ...]]:

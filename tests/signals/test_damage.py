@@ -1,6 +1,7 @@
 """A damaged ledger is set aside, and what can be read of it goes on."""
 
 import os
+import random
 import shutil
 import sqlite3
 from contextlib import closing, suppress
@@ -315,16 +316,47 @@ def test_what_the_disk_refuses_sets_no_ledger_aside(path: Path) -> None:
     assert aside(path) == []
 
 
+def overwrite(path: Path, seed: int) -> None:
+    """Put other bytes in the place of all that a file has, as no process that knows it does."""
+    with path.open("r+b") as file:
+        file.write(random.Random(seed).randbytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("checked_bytes", [ledger_module.CHECKED_BYTES, 0])
+def test_an_open_ledger_that_is_overwritten_is_set_aside_by_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked_bytes: int
+) -> None:
+    monkeypatch.setattr(ledger_module, "CHECKED_BYTES", checked_bytes)
+    path = tmp_path / "ledger.sqlite3"
+    a_ledger(path)
+    with closing(Ledger(path)) as kept:
+        kept.page(None, None, None, ROWS)
+        overwrite(path, 1)
+        kept.put([entry("late")])
+        assert aside(path) == ["ledger.sqlite3.damaged"]
+        # As a kill leaves it.
+        with closing(Ledger(path)) as other:
+            assert (names(other), aside(path)) == (["late"], ["ledger.sqlite3.damaged"])
+
+
+def test_what_another_process_writes_back_is_no_damage(path: Path) -> None:
+    with closing(Ledger(path)) as one:
+        for number in range(3):
+            with closing(Ledger(path)) as other:
+                other.put([entry(f"other-{number}")])
+                other._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            one.put([entry(f"one-{number}")])
+        assert len(names(one)) == 7
+    assert aside(path) == []
+
+
 async def test_a_running_server_goes_on_when_its_ledger_is_damaged(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         await client.turn(thread_id, "hello")
         await deliver(client, thread_id, "s1")
         await unload(served, thread_id)
-        path = tmp_path / "signals" / "ledger.sqlite3"
-        # The file is read again when another process has changed it.
-        path.with_name("ledger.sqlite3-wal").write_bytes(b"")
-        path.write_bytes(b"x" * 8192)
+        overwrite(tmp_path / "signals" / "ledger.sqlite3", 1)
         await deliver(client, thread_id, "s2")
         await stage(client, "s2", "inHistory")
         await client.turn(thread_id, "go")
