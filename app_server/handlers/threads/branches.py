@@ -8,7 +8,7 @@ from functools import partial
 from app_server.handlers.errors import config_failures, no_rollout, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.configured import settings_over, with_profile
-from app_server.handlers.threads.chosen.settings import thread_overrides
+from app_server.handlers.threads.chosen.settings import hold_places, thread_overrides
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.reading.history import refuse_ephemeral
 from app_server.handlers.threads.shown import (
@@ -95,6 +95,7 @@ class BranchHandlers:
                 session = await self._sessions.loading.fork(
                     created, config, source_id, point, source.name
                 )
+                await hold_places(self._services, overrides, settings)
             except TurnNotFound as exc:
                 raise _turn_not_found(str(exc)) from exc
             except TurnInProgress as exc:

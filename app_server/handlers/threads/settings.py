@@ -17,11 +17,11 @@ from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.environments import chosen_environments
 from app_server.handlers.threads.chosen.settings import (
     allowed_settings,
+    hold_places,
     model_name,
     turn_overrides,
 )
 from app_server.handlers.threads.shown import announce_settings
-from app_server.permissions.confinement.confining import confinement_of
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.thread import ThreadState
@@ -61,9 +61,7 @@ class ThreadSettingsHandlers:
                 return [SettingsChanged(at_ms=self._services.clock.now_ms(), settings=settings)]
 
             added = await session.thread.change(decide)
-            if overrides.names_places:
-                confinement = confinement_of(session.thread.state.settings, self._services.places)
-                await self._services.commands.hold(confinement)
+            await hold_places(self._services, overrides, session.thread.state.settings)
         if added:
             announce_settings(self._services.hub, context, session, warnings)
         return ThreadSettingsUpdateResponse()

@@ -14,7 +14,7 @@ from app_server.handlers.errors import config_failures, known_filing, no_rollout
 from app_server.handlers.idempotency import chosen_id
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.configured import config_for, settings_over, with_profile
-from app_server.handlers.threads.chosen.settings import ignored_text, thread_overrides
+from app_server.handlers.threads.chosen.settings import hold_places, ignored_text, thread_overrides
 from app_server.handlers.threads.git_info import GitInfoReader
 from app_server.handlers.threads.shown import (
     logged_turns,
@@ -185,6 +185,8 @@ class ThreadHandlers:
             )
             self._check_path(params)
             async with self._sessions.loading.loaded(thread_id, configure) as session:
+                if not is_loaded:
+                    await hold_places(self._services, overrides, session.thread.state.settings)
                 if is_loaded and (ignored := ignored_text(params, overrides, session)):
                     warning = WarningNotification(thread_id=thread_id, message=ignored)
                     context.after_answer(self._hub.notify, context.connection_id, warning)

@@ -12,12 +12,15 @@ from app_server.handlers.errors import (
     turn_failures,
 )
 from app_server.handlers.services import Services
-from app_server.handlers.threads.chosen.settings import allowed_settings, turn_overrides
+from app_server.handlers.threads.chosen.settings import (
+    allowed_settings,
+    hold_places,
+    turn_overrides,
+)
 from app_server.handlers.threads.shown import announce_settings
 from app_server.handlers.views.turns import started_turn
 from app_server.models.prompt.additional_context import context_chars, context_items
 from app_server.models.prompt.user_input import TurnInput, user_message
-from app_server.permissions.confinement.confining import confinement_of
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.errors import NoActiveTurn, TurnIdMismatch
 from app_server.sessions.session import ThreadSession
@@ -76,9 +79,7 @@ class TurnHandlers:
             settings, replaced = allowed_settings(
                 before, overrides, requirements, without_tier=False
             )
-            if overrides.names_places:
-                confinement = confinement_of(settings, self._services.places)
-                await self._services.commands.hold(confinement)
+            await hold_places(self._services, overrides, settings)
             turn_id, begin = await session.input.start(
                 await _turn_input(session, params, _digest(params)),
                 settings,

@@ -65,12 +65,12 @@ class MachineCommands:
         if self._records is not None:
             await anyio.to_thread.run_sync(self._records.remove_left)
 
-    async def hold(self, confinement: Confinement) -> None:
-        """Set the places of a policy anew, as its user has named them; see HeldPlaces.hold.
+    async def hold(self, confinement: Confinement, *, anew: bool = True) -> None:
+        """Set the places of a policy, as its user has named them; see HeldPlaces.hold.
 
         Removes what killed servers left behind in them.
         """
-        await anyio.to_thread.run_sync(_hold, confinement, self._records)
+        await anyio.to_thread.run_sync(_hold, confinement, anew, self._records)
 
     async def start(
         self,
@@ -156,8 +156,8 @@ def _launcher() -> "type[SandboxLauncher]":
     return SandboxLauncher
 
 
-def _hold(confinement: Confinement, records: PlaceholderRecords | None) -> None:
-    hold(confinement)
+def _hold(confinement: Confinement, anew: bool, records: PlaceholderRecords | None) -> None:
+    hold(confinement, anew=anew)
     if records is not None:
         records.remove_left()
 

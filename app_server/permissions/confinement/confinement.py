@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from app_server.permissions.confinement.globs import expression
-from app_server.permissions.confinement.held import HeldPlaces, Identity
+from app_server.permissions.confinement.held import HeldPlaces
 from app_server.permissions.confinement.paths import depth_of, folded, is_in
+from app_server.permissions.confinement.place import Identity
 from app_server.permissions.network.policy import NetworkPolicy
 
 Access: TypeAlias = Literal["write", "read", "none"]

@@ -3,52 +3,37 @@
 Source: docs/tools.md, "Places are held".
 """
 
+import logging
 import os
-import stat
 import threading
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from app_server.permissions.confinement.paths import is_in
+from app_server.permissions.confinement.held_file import Entry, PlacesFile
+from app_server.permissions.confinement.paths import is_in, ways_to
+from app_server.permissions.confinement.place import NOT_A_FOLDER, HeldPlace, look
+from app_server.runtime.files.secret import StoreFailed
 
-Identity: TypeAlias = tuple[int, int]
-"""Device and inode of a folder."""
-
-NOT_A_FOLDER: Identity = (0, 0)
-"""What stands for anything else but a link: whoever saves a file puts another in its place."""
+logger = logging.getLogger(__name__)
 
 MAX_HELD = 4096
 """Paths that are remembered, and folders that are known to be writable to somebody confined."""
-
-MAX_LINKS = 40
-"""On the way to one place, as Linux has it."""
 
 
 class PlaceChanged(Exception):
     """A place is not what it was when the policy was set; the text names it, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldPlace:
-    """What a path led to."""
-
-    real: str
-    identity: Identity | None
-    """None: nothing was there."""
-    through: tuple[str, ...]
-    """The folders in which the parts of the path were looked up, those of links included."""
-
-
 class HeldPlaces:
-    """The places of one server, for as long as it runs. All methods block, and may run in threads.
+    """The places of one home, also after a restart. All methods block, and may run in threads.
 
     A place is held from when it is first named. After that it is a folder of the same identity, at
     the same real path, or it is refused. What nobody confined can have changed is held anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: PlacesFile | None = None) -> None:
+        """With a file all servers of its home know the same; without one this ends with `self`."""
+        self._file = file
         self._held: dict[str, HeldPlace] = {}
         """By the path as it was given, the one used last at the end."""
         self._looked_at: dict[str, HeldPlace] = {}
@@ -56,29 +41,46 @@ class HeldPlaces:
         not have a place forgotten that a policy has."""
         self._reach: set[str] = set()
         """Folders that somebody confined could write to."""
+        self._is_behind = False
+        """Whether the file could not be written, so that it lacks something."""
         self._lock = threading.Lock()
 
-    def hold(self, paths: Iterable[str]) -> None:
-        """Set places anew, as somebody outside of every sandbox has named them.
+    def hold(self, paths: Iterable[str], *, anew: bool = True) -> None:
+        """Set places as somebody outside of every sandbox has named them.
 
-        One that leads elsewhere than before is held as it was where somebody confined may have
-        changed that.
+        One that is held already is set anew if `anew`. One that leads elsewhere than before stays
+        as it was where somebody confined may have changed that; so does one that was never held.
         """
         with self._lock:
+            self._follow()
+            changed: list[Entry] = []
             for path in paths:
-                found, before = _look(path), self._known(path)
-                if before is None or found.real == before.real or not self._is_reached(before):
-                    self._keep(path, found)
+                if not anew and path in self._held:
+                    continue
+                found, before = look(path), self._known(path)
+                if path not in self._held and self._way_out(found) is not None:
+                    # Whoever confined it was put there by is not to have it named by others.
+                    self._looked_at.pop(path, None)
+                elif before is None or found.real == before.real or not self._is_reached(before):
+                    changed += self._keep(path, found)
+            self._store(changed)
 
-    def look_at(self, paths: Iterable[str]) -> None:
+    def look_at(self, paths: Iterable[str]) -> list[str]:
         """Hold places that are not held yet, as they are now, whoever names them.
 
-        They are remembered apart until a policy has them, as many as of those.
+        They are remembered apart until a policy has them, as many as of those. Returns where each
+        of them leads.
         """
         with self._lock:
+            self._follow()
+            real = []
             for path in paths:
-                if self._known(path) is None:
-                    _put(self._looked_at, path, _look(path))
+                held = self._known(path)
+                if held is None:
+                    held = look(path)
+                    _put(self._looked_at, path, held)
+                real.append(held.real)
+            return real
 
     def renew(self) -> None:
         """Set all places of policies anew."""
@@ -91,20 +93,34 @@ class HeldPlaces:
             PlaceChanged: it is another one.
         """
         with self._lock:
-            found, held = _look(path), self._known(path)
+            self._follow()
+            found, held = look(path), self._known(path)
             if held is not None and found.identity is None and found.real == held.real:
                 # It may come back; another folder there is not it.
                 return found
-            kept = found if held is None else self._kept(path, held, found)
-            self._keep(path, kept)
+            kept = self._first(path, found) if held is None else self._kept(path, held, found)
+            self._store(self._keep(path, kept))
             return kept
 
     def can_be_written(self, folders: Iterable[str]) -> None:
         """Remember that somebody confined can write to real folders from now on."""
         with self._lock:
-            self._reach.update(folders)
-            if len(self._reach) > MAX_HELD:
-                self._reach = {"/"}
+            self._follow()
+            added = frozenset(folders) - self._reach
+            if added:
+                self._reach |= added
+                self._bound_reach()
+                self._store([added])
+
+    def _first(self, path: str, found: HeldPlace) -> HeldPlace:
+        way_out = self._way_out(found)
+        if way_out is not None:
+            raise PlaceChanged(
+                f"`{path}` leads to `{found.real}` by a link in `{way_out}`, where commands of a "
+                "sandbox can write, so nothing is done in this sandbox. Name the folder that is "
+                "meant"
+            )
+        return found
 
     def _kept(self, path: str, held: HeldPlace, found: HeldPlace) -> HeldPlace:
         if found.real != held.real:
@@ -117,24 +133,90 @@ class HeldPlaces:
                 "folder that is meant"
             )
         if found.identity == held.identity:
-            return held
-        if held.identity is None or not self._is_reached(held):
+            return replace(held, is_stored=False) if held.is_stored else held
+        if held.identity is None or not self._is_reached(held) or _is_another_disk(held, found):
             return found
         raise PlaceChanged(
             f"`{path}` is not the folder that it was when the sandbox was set, so nothing is done "
             "in this sandbox. If it may be used as it is now, name it again (`cwd` or the sandbox "
-            "policy of turn/start), or load the thread again"
+            "policy of turn/start or thread/resume)"
         )
 
     def _is_reached(self, held: HeldPlace) -> bool:
-        return any(is_in(folder, root) for folder in held.through for root in self._reach)
+        return any(True for folder in held.through for _ in self._writable_above(folder))
+
+    def _way_out(self, found: HeldPlace) -> str | None:
+        """Return the folder of a link that somebody confined may have made to reach elsewhere."""
+        for folder in found.links:
+            writable = list(self._writable_above(folder))
+            if writable and not any(is_in(found.real, root) for root in writable):
+                return folder
+        return None
+
+    def _writable_above(self, folder: str) -> Iterator[str]:
+        return (above for above in (folder, *ways_to(folder)) if above in self._reach)
 
     def _known(self, path: str) -> HeldPlace | None:
         return self._held.get(path) or self._looked_at.get(path)
 
-    def _keep(self, path: str, held: HeldPlace) -> None:
+    def _keep(self, path: str, held: HeldPlace) -> list[Entry]:
+        """Hold a place; returns what of it is not in the file."""
         self._looked_at.pop(path, None)
+        before = self._held.get(path)
         _put(self._held, path, held)
+        return [] if before == held else [(path, held)]
+
+    def _bound_reach(self) -> None:
+        """Forget folders in others, then those that are gone; too many count as all folders."""
+        if len(self._reach) > MAX_HELD:
+            self._reach -= {one for one in self._reach if not self._reach.isdisjoint(ways_to(one))}
+        if len(self._reach) > MAX_HELD:
+            self._reach = {one for one in self._reach if os.path.lexists(one)}
+        if len(self._reach) > MAX_HELD:
+            self._reach = {"/"}
+
+    def _follow(self) -> None:
+        """Take over what the file says that is not known here."""
+        if self._file is not None:
+            self._take(self._file.news())
+
+    def _take(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry, frozenset):
+                self._reach |= entry
+            else:
+                _put(self._held, *entry)
+        self._bound_reach()
+
+    def _store(self, entries: list[Entry]) -> None:
+        """Write down what changed; what cannot be written is tried again with the next change."""
+        if self._file is None or not (entries or self._is_behind):
+            return
+        everything: list[Entry] = [*self._held.items(), frozenset(self._reach)]
+        try:
+            if self._is_behind:
+                news = self._file.write(everything)
+            else:
+                news = self._file.add(entries, everything)
+        except StoreFailed as exc:
+            if not self._is_behind:
+                logger.warning("the places of sandboxes are not stored: %s", exc)
+            self._is_behind = True
+        else:
+            self._is_behind = False
+            self._take([*news, *entries])
+
+
+def _is_another_disk(held: HeldPlace, found: HeldPlace) -> bool:
+    """Whether the disk of a stored folder has another number now, or the folder is on another one.
+
+    Some file systems get a new number with each boot or mount, and so do those of containers.
+    Nobody confined can move a folder of another disk to a place: rename(2), EXDEV.
+    """
+    if held.identity is None or found.identity is None or not held.is_stored:
+        return False
+    folders = NOT_A_FOLDER not in (held.identity, found.identity)
+    return folders and held.identity[0] != found.identity[0]
 
 
 def _put(places: dict[str, HeldPlace], path: str, held: HeldPlace) -> None:
@@ -143,49 +225,3 @@ def _put(places: dict[str, HeldPlace], path: str, held: HeldPlace) -> None:
     places[path] = held
     if len(places) > MAX_HELD:
         del places[next(iter(places))]
-
-
-def _look(path: str) -> HeldPlace:
-    """Follow the links of an absolute path, and see what is there."""
-    here, links = "/", 0
-    through: dict[str, None] = {}
-    ahead = deque(_parts(path))
-    while ahead:
-        name = ahead.popleft()
-        if name == "..":
-            here = os.path.dirname(here)  # noqa: PTH120 - texts, for speed
-            continue
-        through[here] = None
-        there = f"{here.rstrip('/')}/{name}"
-        try:
-            target = None if links >= MAX_LINKS else os.readlink(there)  # noqa: PTH115
-        except (OSError, ValueError):
-            target = None
-        if target is None:
-            here = there
-            continue
-        links += 1
-        if target.startswith("/"):
-            here = "/"
-        ahead.extendleft(reversed(_parts(target)))
-    return HeldPlace(here, _identity(here), tuple(through))
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
-
-
-def _identity(path: str) -> Identity | None:
-    """Return what is at a path; a link is nothing."""
-    try:
-        found = os.lstat(path)
-    except (OSError, ValueError):
-        return None
-    return identity_of(found)
-
-
-def identity_of(found: os.stat_result) -> Identity | None:
-    """Return the identity by which something is held; None for a link, which never is."""
-    if stat.S_ISDIR(found.st_mode):
-        return found.st_dev, found.st_ino
-    return None if stat.S_ISLNK(found.st_mode) else NOT_A_FOLDER

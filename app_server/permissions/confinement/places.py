@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app_server.config.values import Config
 from app_server.permissions.confinement.held import HeldPlaces
+from app_server.permissions.confinement.held_file import PlacesFile
 from app_server.runtime.user_paths import expand_user
 
 SLASH_TMP = "/tmp"  # noqa: S108 - the policies name this folder
@@ -124,7 +125,7 @@ def configured_places(config: Config, places: Places) -> Places:
 def places_of_machine(
     home: str, hidden: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> Places:
-    """Read the places from the environment; looks at no disk.
+    """Read the places from the environment; looks at no disk. They are held in that home.
 
     `hidden` are further absolute paths that are kept from whoever is confined.
     """
@@ -144,4 +145,5 @@ def places_of_machine(
         user_home=user_home,
         tmpdir=environ.get("TMPDIR") or None,
         secrets=tuple(path for path in (*secrets, *SERVICE_SOCKETS) if path.startswith("/")),
+        held=HeldPlaces(PlacesFile(Path(home))),
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import real_pattern
-from app_server.permissions.confinement.held import Identity
 from app_server.permissions.confinement.paths import depth_of, is_in
+from app_server.permissions.confinement.place import Identity
 from app_server.runtime.files.opening import open_regular
 
 GIT = ".git"
@@ -100,14 +100,14 @@ def _mode(path: str) -> int:
         return 0
 
 
-def hold(confinement: Confinement) -> None:
-    """Set the places of a policy anew, which somebody outside of every sandbox has named. Blocks.
+def hold(confinement: Confinement, *, anew: bool = True) -> None:
+    """Set the places of a policy, which somebody outside of every sandbox has named. Blocks.
 
     See HeldPlaces.hold.
     """
     if confinement.is_confined:
         places = (confinement.readable or (), confinement.writable or (), confinement.scratch)
-        confinement.held.hold(chain.from_iterable(places))
+        confinement.held.hold(chain.from_iterable(places), anew=anew)
 
 
 def _present(

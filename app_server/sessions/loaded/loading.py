@@ -105,7 +105,8 @@ class ThreadLoading:
                 thread = await self._ports.store.create(created)
             except ThreadExists:
                 return await self._start_again(created, config), Start.LOADED
-            return await self._open(thread, config, mcp, settings, base), Start.CREATED
+            session = await self._open(thread, config, mcp, settings, base, anew=True)
+            return session, Start.CREATED
 
     async def _start_again(self, created: ThreadCreated, config: Config) -> "ThreadSession":
         session = self._loaded.find(created.thread_id)
@@ -249,12 +250,15 @@ class ThreadLoading:
         mcp: McpSettings,
         settings: SessionSettings,
         base: Config | None,
+        *,
+        anew: bool = False,
     ) -> "ThreadSession":
         make = self._session_type.value
         assert make is not None, "prepare() comes first"
         try:
+            # Who loads a stored thread names none of its places: they stay as they are held.
             confinement = confinement_of(thread.state.settings, settings.places)
-            await self._ports.commands.hold(confinement)
+            await self._ports.commands.hold(confinement, anew=anew)
             session = make(thread, config, mcp, settings, self._ports, self._tasks)
         except BaseException:
             await self._ports.store.unload(thread)

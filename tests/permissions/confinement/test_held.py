@@ -8,6 +8,7 @@ import pytest
 from app_server.permissions.confinement import held as module
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.confinement.held import HeldPlaces, PlaceChanged
+from app_server.permissions.confinement.place import NOT_A_FOLDER
 from app_server.permissions.confinement.resolving import hold, resolved
 
 
@@ -70,7 +71,7 @@ def test_another_folder_is_refused_until_the_place_is_named_again(root: Path) ->
     assert str(refused.value) == (
         f"`{place}` is not the folder that it was when the sandbox was set, so nothing is done in "
         "this sandbox. If it may be used as it is now, name it again (`cwd` or the sandbox policy "
-        "of turn/start), or load the thread again"
+        "of turn/start or thread/resume)"
     )
     held.hold([str(place)])
     assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
@@ -105,7 +106,9 @@ def test_a_link_within_reach_on_the_way_is_not_followed_anew(root: Path) -> None
     inner, link = root / "inner", root.parent / "link"
     inner.symlink_to(root.parent / "outside")
     link.symlink_to("ws/inner/deep")
-    held = holding(root, link)
+    held = HeldPlaces()
+    held.hold([str(link)])
+    held.can_be_written([str(root)])
     assert held.checked(str(link)).real == str(root.parent / "outside" / "deep")
     inner.unlink()
     inner.symlink_to(root / "sub")
@@ -145,7 +148,7 @@ def test_a_file_may_be_saved_and_not_become_anything_else(root: Path) -> None:
     held = holding(root, file)
     file.rename(root / "file.old")
     file.write_text("two")
-    assert held.checked(str(file)).identity == module.NOT_A_FOLDER
+    assert held.checked(str(file)).identity == NOT_A_FOLDER
     file.unlink()
     file.mkdir()
     with pytest.raises(PlaceChanged):
@@ -168,7 +171,11 @@ def test_what_is_remembered_has_bounds(root: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "MAX_HELD", 2)
     held = HeldPlaces()
     held.hold([str(root), str(root / "sub")])
-    held.can_be_written([str(root / "a"), str(root / "b")])
+    others = root.parent / "others"
+    for name in ("a", "b", "c"):
+        (others / name / "in").mkdir(parents=True)
+    # What is in another folder, or gone, is not remembered apart.
+    held.can_be_written(str(others / name) for name in ("a", "a/in", "no", "b"))
     assert held.checked(str(root)).identity is not None
     held.hold([str(root.parent)])
     # The one that was used least lately is forgotten.
@@ -176,10 +183,14 @@ def test_what_is_remembered_has_bounds(root: Path, monkeypatch: pytest.MonkeyPat
     (root / "sub").rmdir()
     (root / "sub").symlink_to(root.parent)
     assert held.checked(str(root / "sub")).real == str(root.parent)
-    # More folders than are remembered count as all of them.
     held.hold([str(root)])
-    held.can_be_written([str(root / "c")])
-    swap(root, None)
+    root.rename(root.parent / "ws.2")
+    root.mkdir()
+    held.checked(str(root))
+    # More folders than are remembered count as all of them.
+    held.can_be_written([str(others / "c")])
+    root.rename(root.parent / "ws.3")
+    root.mkdir()
     with pytest.raises(PlaceChanged):
         held.checked(str(root))
 
@@ -231,3 +242,54 @@ def test_paths_that_a_model_names_make_no_place_forgotten(
     (root / "asked" / "3").symlink_to(root.parent / "outside")
     assert held.checked(asked[3]).identity is None
     assert held.checked(asked[3]).real == asked[3]
+
+
+def test_a_link_that_leads_out_of_where_commands_write_is_never_a_place(root: Path) -> None:
+    outside, link = root.parent / "outside", root / "sub" / "link"
+    link.symlink_to(outside)
+    held = HeldPlaces()
+    held.can_be_written([str(root)])
+    for path in (str(link), f"{link}/deep"):
+        for is_asked_for in (False, True):
+            # Who asks for it is shown where it leads; who names it has not said that it may.
+            if is_asked_for:
+                held.look_at([path])
+            held.hold([path])
+            with pytest.raises(PlaceChanged) as refused:
+                held.checked(path)
+        assert str(refused.value) == (
+            f"`{path}` leads to `{os.path.realpath(path)}` by a link in `{root}/sub`, where "
+            "commands of a sandbox can write, so nothing is done in this sandbox. Name the folder "
+            "that is meant"
+        )
+    held.hold([str(outside)])
+    assert held.checked(str(outside)).real == str(outside)
+    link.unlink()
+    link.mkdir()
+    held.hold([str(link)])
+    assert held.checked(str(link)).identity == (link.stat().st_dev, link.stat().st_ino)
+
+
+def test_a_link_that_stays_where_commands_write_is_followed(root: Path) -> None:
+    held, link, outer = HeldPlaces(), root / "link", root.parent / "outer"
+    link.symlink_to("sub/deep")
+    outer.symlink_to(root.parent / "outside")
+    held.can_be_written([str(root / "sub"), str(root)])
+    held.hold([str(link), str(outer)])
+    assert held.checked(str(link)).real == str(root / "sub" / "deep")
+    # One that nobody confined can have made leads where it likes.
+    assert held.checked(str(outer)).real == str(root.parent / "outside")
+
+
+def test_a_place_that_was_asked_for_is_what_the_user_was_shown(root: Path) -> None:
+    outside, link = root.parent / "outside", root / "link"
+    link.symlink_to(outside)
+    held = HeldPlaces()
+    held.can_be_written([str(root)])
+    assert held.look_at([str(link), str(root)]) == [str(outside), str(root)]
+    assert held.checked(str(link)).real == str(outside)
+    link.unlink()
+    link.symlink_to(root.parent)
+    assert held.look_at([str(link)]) == [str(outside)]
+    with pytest.raises(PlaceChanged, match=f"`{link}` led to `{outside}`"):
+        held.checked(str(link))

@@ -12,6 +12,7 @@ from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.services import Services
 from app_server.handlers.threads.chosen.environments import chosen_environments
+from app_server.permissions.confinement.confining import confinement_of
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
@@ -168,6 +169,12 @@ async def turn_overrides(
         mode=params.collaboration_mode,
         disabled_plugin_ids=params.disabled_plugin_ids,
     )
+
+
+async def hold_places(services: Services, overrides: Overrides, settings: Settings) -> None:
+    """Set the places of a thread anew where its client has named some; see HeldPlaces.hold."""
+    if overrides.names_places:
+        await services.commands.hold(confinement_of(settings, services.places))
 
 
 def model_name(model: str | None) -> str | None:

@@ -1,0 +1,271 @@
+"""Held places in a home: all its servers know the same, one after another and at once."""
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app_server.permissions.confinement import held_file
+from app_server.permissions.confinement.held import HeldPlaces, PlaceChanged
+from app_server.permissions.confinement.held_file import FILE, LOCK, Entry, PlacesFile
+from app_server.permissions.confinement.place import NOT_A_FOLDER, HeldPlace
+from app_server.runtime.files.secret import lock_held
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Make a workspace with a folder in it, beside a home."""
+    root = tmp_path.resolve() / "ws"
+    (root / "sub").mkdir(parents=True)
+    (root.parent / "outside").mkdir()
+    (root.parent / "home").mkdir()
+    return root
+
+
+def server(root: Path) -> HeldPlaces:
+    """Start a server of the home."""
+    return HeldPlaces(PlacesFile(root.parent / "home"))
+
+
+def lines(root: Path) -> list[Any]:
+    return [json.loads(line) for line in (root.parent / "home" / FILE).read_text().splitlines()]
+
+
+def identity(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_dev, found.st_ino]
+
+
+def test_what_is_written_says_what_a_place_was(root: Path) -> None:
+    link, sub = root.parent / "link", root / "sub"
+    link.symlink_to("ws/sub")
+    held = server(root)
+    held.hold([str(link), f"{root}/no"])
+    held.can_be_written(["/x", str(root)])
+    expected = [
+        {"path": str(link), "real": str(sub), "identity": identity(sub), "through": [str(root)]},
+        {"path": f"{root}/no", "real": f"{root}/no", "identity": None, "through": [str(root)]},
+        {"writable": [str(root), "/x"]},
+    ]
+    assert lines(root) == expected
+    # Nothing is written twice.
+    held.hold([str(link), f"{root}/no"])
+    held.can_be_written([str(root)])
+    held.checked(str(link))
+    again = server(root)
+    again.hold([str(link), f"{root}/no"])
+    again.can_be_written(["/x"])
+    again.checked(str(link))
+    assert lines(root) == expected
+    assert (root.parent / "home" / FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_another_server_refuses_what_one_has_held(root: Path, is_restarted: bool) -> None:
+    sub, other = root / "sub", server(root)
+    other.look_at([str(root)])
+    one = server(root)
+    one.hold([str(sub)])
+    one.can_be_written([str(root)])
+    sub.rename(root / "old")
+    sub.symlink_to(root.parent / "outside")
+    if is_restarted:
+        other = server(root)
+    for anew in (False, True):
+        other.hold([str(sub)], anew=anew)
+        with pytest.raises(PlaceChanged, match=f"`{sub}` led to `{sub}` .* leads to `.*/outside`"):
+            other.checked(str(sub))
+    sub.unlink()
+    sub.mkdir()
+    other.hold([str(sub)], anew=False)
+    with pytest.raises(PlaceChanged, match="is not the folder that it was"):
+        other.checked(str(sub))
+    # Who names it anew does so for all servers.
+    other.hold([str(sub)])
+    assert one.checked(str(sub)).identity == tuple(identity(sub))
+
+
+def stored(root: Path, **changes: Any) -> HeldPlaces:
+    """Start a server that reads of a folder within reach, with another identity than it has."""
+    sub = root / "sub"
+    line = {"path": str(sub), "real": str(sub), "identity": identity(sub), "through": [str(root)]}
+    said = [{**line, **changes}, {"writable": [str(root)]}]
+    text = "".join(f"{json.dumps(one)}\n" for one in said)
+    (root.parent / "home" / FILE).write_text(text)
+    return server(root)
+
+
+def test_a_disk_with_another_number_keeps_nobody_from_a_folder(root: Path) -> None:
+    sub = root / "sub"
+    device, inode = identity(sub)
+    for changed in ([device + 1, inode], [device + 1, inode + 1], [device, inode]):
+        held = stored(root, identity=changed)
+        assert held.checked(str(sub)).identity == (device, inode)
+        # From now on it is this one, whatever the numbers.
+        sub.rename(root / f"old{changed}")
+        sub.mkdir()
+        with pytest.raises(PlaceChanged):
+            held.checked(str(sub))
+        with pytest.raises(PlaceChanged):
+            server(root).checked(str(sub))
+        sub.rmdir()
+        (root / f"old{changed}").rename(sub)
+    for changed in ([device, inode + 1], list(NOT_A_FOLDER)):
+        with pytest.raises(PlaceChanged, match="is not the folder"):
+            stored(root, identity=changed).checked(str(sub))
+    # A file is no folder of another disk.
+    sub.rmdir()
+    sub.touch()
+    with pytest.raises(PlaceChanged, match="is not the folder"):
+        stored(root, identity=[device + 1, inode]).checked(str(sub))
+
+
+def test_a_link_is_refused_whatever_the_number_of_the_disk(root: Path) -> None:
+    sub = root / "sub"
+    device, inode = identity(sub)
+    sub.rename(root / "old")
+    sub.symlink_to("old")
+    with pytest.raises(PlaceChanged, match="led to"):
+        stored(root, identity=[device + 1, inode]).checked(str(sub))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\0\xff\n",
+        b"[]\n",
+        b"7\n",
+        b"null\n",
+        b"[" * 100_000 + b"\n",
+        b'{"path": "/a"}\n',
+        b'{"path": 1, "real": "/a", "identity": null, "through": []}\n',
+        b'{"path": "a", "real": "/a", "identity": null, "through": []}\n',
+        b'{"path": "/a", "real": "/a", "identity": [1], "through": []}\n',
+        b'{"path": "/a", "real": "/a", "identity": 1, "through": []}\n',
+        b'{"path": "/a", "real": "/a", "identity": null, "through": [1]}\n',
+        b'{"writable": 1}\n',
+        b'{"writable": ["x"]}\n',
+        b'{"path": "/a", "re',
+    ],
+)
+def test_damaged_lines_are_left_out(root: Path, damage: bytes, caplog: Any) -> None:
+    server(root).hold([str(root)])
+    path = root.parent / "home" / FILE
+    path.write_bytes(damage + path.read_bytes() if damage.endswith(b"\n") else damage)
+    held = server(root)
+    held.can_be_written([str(root)])
+    held.hold([str(root / "sub")])
+    # What a server wrote that died in the middle is ended by the next one.
+    file = PlacesFile(root.parent / "home")
+    found = file.news()
+    assert found[-2:] == [
+        frozenset([str(root)]),
+        (str(root / "sub"), held.checked(str(root / "sub"))),
+    ]
+    assert caplog.messages[-1] == f"1 lines of {path} are damaged"
+
+
+def test_names_that_are_no_text_are_kept(root: Path) -> None:
+    name = os.fsdecode(b"/\xff\n\xe2\x80\xa8")
+    held = server(root)
+    held.hold([name])
+    held.can_be_written([name])
+    assert PlacesFile(root.parent / "home").news() == [
+        (name, HeldPlace(name, None, ("/",))),
+        frozenset([name]),
+    ]
+
+
+def places(numbers: range) -> list[Entry]:
+    return [(f"/{number}", HeldPlace(f"/{number}", (1, number), ("/",))) for number in numbers]
+
+
+def test_a_full_file_is_written_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = root.parent / "home"
+    one, other = PlacesFile(home), PlacesFile(home)
+    # Every line has as many bytes.
+    size = (
+        len(json.dumps({"path": "/10", "real": "/10", "identity": [1, 10], "through": ["/"]})) + 1
+    )
+    monkeypatch.setattr(held_file, "FULL_BYTES", 4 * size)
+    assert one.add(places(range(10, 14)), []) == []
+    assert other.add(places(range(14, 15)), []) == places(range(10, 14))
+    assert len(lines(root)) == 5
+    # All that somebody knows, then what is new to it, then what it adds; the last that have room.
+    assert one.add(places(range(20, 21)), places(range(12, 14))) == places(range(14, 15))
+    expected = [*places(range(12, 15)), *places(range(20, 21))]
+    assert PlacesFile(home).news() == expected
+    assert (one.news(), other.news(), other.news()) == ([], expected, [])
+    assert one.write(places(range(30, 35))) == []
+    assert PlacesFile(home).news() == places(range(31, 35))
+    assert one.add(places(range(40, 41)), places(range(31, 35))) == []
+    assert PlacesFile(home).news() == [*places(range(31, 35)), *places(range(40, 41))]
+
+
+def test_no_more_of_a_file_is_read_than_its_bound(root: Path, monkeypatch: Any) -> None:
+    home = root.parent / "home"
+    PlacesFile(home).add(places(range(10, 14)), [])
+    size = (home / FILE).stat().st_size // 4
+    monkeypatch.setattr(held_file, "MAX_BYTES", 2 * size)
+    file = PlacesFile(home)
+    assert file.news() == places(range(10, 12))
+    assert file.news() == []
+    with (home / FILE).open("ab") as appended:
+        appended.write(b"\n")
+    assert file.news() == places(range(12, 14))
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "pipe"])
+def test_what_is_no_regular_file_is_not_written(
+    root: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = root.parent / "home"
+    target = home / "target"
+    if what == "link":
+        target.write_bytes(b"")
+        (home / FILE).symlink_to(target)
+    elif what == "folder":
+        (home / FILE).mkdir()
+    else:
+        os.mkfifo(home / FILE)
+    held = server(root)
+    with caplog.at_level(logging.WARNING):
+        held.hold([str(root / "sub")])
+        held.can_be_written([str(root)])
+    # It holds in this server, and is said once.
+    assert len([text for text in caplog.messages if "are not stored" in text]) == 1
+    (root / "sub").rename(root / "old")
+    (root / "sub").mkdir()
+    with pytest.raises(PlaceChanged):
+        held.checked(str(root / "sub"))
+    assert what != "link" or target.read_bytes() == b""
+
+
+def test_what_could_not_be_written_is_written_later(root: Path) -> None:
+    home = root.parent / "home"
+    (home / FILE).mkdir()
+    held = server(root)
+    held.hold([str(root)])
+    (home / FILE).rmdir()
+    other = server(root)
+    other.can_be_written([str(root)])
+    held.hold([str(root / "sub")])
+    assert [line.get("path") for line in lines(root)] == [str(root), str(root / "sub"), None]
+    held.hold([f"{root}/no"])
+    assert lines(root)[-1]["path"] == f"{root}/no"
+    assert len(lines(root)) == 4
+
+
+def test_a_lock_that_others_keep_is_waited_for_within_a_bound(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(held_file, "LOCK_S", 0.0)
+    with lock_held(root.parent / "home" / LOCK, 0):
+        held = server(root)
+        held.hold([str(root)])
+        assert "another process has held it" in caplog.messages[-1]
+    held.hold([str(root / "sub")])
+    assert [line.get("path") for line in lines(root)] == [str(root), str(root / "sub"), None]
