@@ -138,10 +138,18 @@ def _marked(screen: str) -> str:
 @contextmanager
 def terminal(codex: str, url: str, home: Path, folder: Path, *words: str) -> Iterator[Terminal]:
     """Start the client in a folder, with words on its command line; leaving ends it."""
+    client = shlex.join([codex, "--remote", url, "-C", str(folder), *words])
+    with program(client, folder, CODEX_HOME=str(home)) as screen:
+        yield screen
+
+
+@contextmanager
+def program(line: str, folder: Path, **environment: str) -> Iterator[Terminal]:
+    """Start a program in a folder, with more variables; leaving ends it."""
     # One that ends takes a moment, and a new one of the same name would end with it.
     name = f"app-server-clients-{os.getpid()}-{next(_numbers)}"
-    client = shlex.join([codex, "--remote", url, "-C", str(folder), *words])
-    keep = f"env CODEX_HOME={shlex.quote(str(home))} {client}; echo EXITED $?; cat"
+    variables = shlex.join(f"{key}={value}" for key, value in environment.items())
+    keep = f"env {variables} {line}; echo EXITED $?; cat"
     subprocess.run(
         ["tmux", "-L", name, "-f", os.devnull, "new-session", "-d", "-x", "120", "-y", "50", keep],
         cwd=folder,

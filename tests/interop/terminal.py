@@ -20,6 +20,7 @@ import anyio
 
 from app_server.clients.demo.process import start_server
 from tests.interop.screen import MARK, terminal
+from tests.interop.terminal_coder import check_coder
 from tests.interop.terminal_menus import check_menus
 from tests.interop.terminal_turns import check_servers, check_turns
 from tests.long.real_servers import Report
@@ -104,6 +105,8 @@ def main() -> int:
         anyio.run(check_servers, codex, Path(work), report)
     with tempfile.TemporaryDirectory() as work:
         anyio.run(check_menus, codex, Path(work), report)
+    with tempfile.TemporaryDirectory() as work:
+        anyio.run(check_coder, codex, Path(work), report)
     return 1 if report.failures else 0
 
 
