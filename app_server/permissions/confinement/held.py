@@ -133,7 +133,7 @@ class HeldPlaces:
                 "folder that is meant"
             )
         if found.identity == held.identity:
-            return replace(held, is_stored=False) if held.is_stored else held
+            return replace(held, is_stored=False)
         if held.identity is None or not self._is_reached(held) or _is_another_disk(held, found):
             return found
         raise PlaceChanged(

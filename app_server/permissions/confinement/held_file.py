@@ -107,19 +107,16 @@ class PlacesFile:
     def _append(self, lines: bytes) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            number = os.open(self._path, flags, 0o600)
-            try:
+            with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
+                number = file.fileno()
                 found = os.fstat(number)
                 is_whole = not found.st_size or os.pread(number, 1, found.st_size - 1) == b"\n"
-                with os.fdopen(os.dup(number), "ab") as file:
-                    file.write(lines if is_whole else b"\n" + lines)
+                file.write(lines if is_whole else b"\n" + lines)
+                file.flush()
                 os.fsync(number)
                 self._offset = os.fstat(number).st_size
                 self._seen = found.st_ino, self._offset
-            finally:
-                os.close(number)
-            if not found.st_size:
-                sync_folder(self._path.parent)
+            sync_folder(self._path.parent)
         except OSError as exc:
             raise StoreFailed(f"{self._path}: {exc.strerror}") from exc
 

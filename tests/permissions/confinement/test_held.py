@@ -293,3 +293,68 @@ def test_a_place_that_was_asked_for_is_what_the_user_was_shown(root: Path) -> No
     assert held.look_at([str(link)]) == [str(outside)]
     with pytest.raises(PlaceChanged, match=f"`{link}` led to `{outside}`"):
         held.checked(str(link))
+
+
+def test_no_more_places_are_remembered_than_the_bound(root: Path) -> None:
+    # As many links, which may lead elsewhere as long as nobody remembers where they led.
+    links = [root / str(number) for number in range(4097)]
+    for link in links:
+        link.symlink_to("sub")
+    held = HeldPlaces()
+    held.hold(map(str, links))
+    for link in (links[0], links[1]):
+        link.unlink()
+        link.symlink_to("no")
+    with pytest.raises(PlaceChanged):
+        held.checked(str(links[1]))
+    assert held.checked(str(links[0])).real == str(root / "no")
+
+
+def test_a_place_that_was_asked_for_and_named_is_forgotten_as_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 2)
+    link = root / "link"
+    link.symlink_to("sub")
+    held = HeldPlaces()
+    held.look_at([str(link)])
+    held.hold([str(link), str(root), str(root / "sub")])
+    link.unlink()
+    link.symlink_to("sub/deep")
+    assert held.checked(str(link)).real == str(root / "sub" / "deep")
+
+
+def test_a_folder_that_is_gone_is_remembered_up_to_the_bound(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 2)
+    for gone, count in ((root / "gone", 1), (root / "gone2", 2)):
+        held = HeldPlaces()
+        others = [root.parent / "outside", root.parent / "outside2"][:count]
+        for other in others:
+            other.mkdir(exist_ok=True)
+        held.can_be_written([str(gone), *map(str, others)])
+        (gone / "in").mkdir(parents=True)
+        held.hold([str(gone / "in")])
+        swap(gone / "in", None)
+        if count == 1:
+            with pytest.raises(PlaceChanged):
+                held.checked(str(gone / "in"))
+        else:
+            assert held.checked(str(gone / "in")).identity is not None
+
+
+@pytest.mark.parametrize("count", [40, 41])
+def test_as_many_links_are_followed_as_linux_follows(root: Path, count: int) -> None:
+    (root / "0").symlink_to("sub")
+    for number in range(1, count):
+        (root / str(number)).symlink_to(str(number - 1))
+    last = root / str(count - 1)
+    found = HeldPlaces().checked(str(last))
+    if count == 40:
+        assert last.is_dir()
+        assert found.real == str(root / "sub")
+    else:
+        with pytest.raises(OSError, match="Too many levels"):
+            last.stat()
+        assert (found.real, found.identity) == (str(root / "0"), None)

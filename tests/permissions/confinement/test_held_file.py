@@ -1,14 +1,17 @@
 """Held places in a home: all its servers know the same, one after another and at once."""
 
+import errno
 import json
 import logging
 import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app_server.permissions.confinement import held_file
+from app_server.permissions.confinement import held, held_file
 from app_server.permissions.confinement.held import HeldPlaces, PlaceChanged
 from app_server.permissions.confinement.held_file import FILE, LOCK, Entry, PlacesFile
 from app_server.permissions.confinement.place import NOT_A_FOLDER, HeldPlace
@@ -42,9 +45,9 @@ def identity(path: Path) -> list[int]:
 def test_what_is_written_says_what_a_place_was(root: Path) -> None:
     link, sub = root.parent / "link", root / "sub"
     link.symlink_to("ws/sub")
-    held = server(root)
-    held.hold([str(link), f"{root}/no"])
-    held.can_be_written(["/x", str(root)])
+    places_ = server(root)
+    places_.hold([str(link), f"{root}/no"])
+    places_.can_be_written(["/x", str(root)])
     expected = [
         {"path": str(link), "real": str(sub), "identity": identity(sub), "through": [str(root)]},
         {"path": f"{root}/no", "real": f"{root}/no", "identity": None, "through": [str(root)]},
@@ -52,9 +55,9 @@ def test_what_is_written_says_what_a_place_was(root: Path) -> None:
     ]
     assert lines(root) == expected
     # Nothing is written twice.
-    held.hold([str(link), f"{root}/no"])
-    held.can_be_written([str(root)])
-    held.checked(str(link))
+    places_.hold([str(link), f"{root}/no"])
+    places_.can_be_written([str(root)])
+    places_.checked(str(link))
     again = server(root)
     again.hold([str(link), f"{root}/no"])
     again.can_be_written(["/x"])
@@ -102,13 +105,13 @@ def test_a_disk_with_another_number_keeps_nobody_from_a_folder(root: Path) -> No
     sub = root / "sub"
     device, inode = identity(sub)
     for changed in ([device + 1, inode], [device + 1, inode + 1], [device, inode]):
-        held = stored(root, identity=changed)
-        assert held.checked(str(sub)).identity == (device, inode)
+        places_ = stored(root, identity=changed)
+        assert places_.checked(str(sub)).identity == (device, inode)
         # From now on it is this one, whatever the numbers.
         sub.rename(root / f"old{changed}")
         sub.mkdir()
         with pytest.raises(PlaceChanged):
-            held.checked(str(sub))
+            places_.checked(str(sub))
         with pytest.raises(PlaceChanged):
             server(root).checked(str(sub))
         sub.rmdir()
@@ -155,24 +158,24 @@ def test_damaged_lines_are_left_out(root: Path, damage: bytes, caplog: Any) -> N
     server(root).hold([str(root)])
     path = root.parent / "home" / FILE
     path.write_bytes(damage + path.read_bytes() if damage.endswith(b"\n") else damage)
-    held = server(root)
-    held.can_be_written([str(root)])
-    held.hold([str(root / "sub")])
+    places_ = server(root)
+    places_.can_be_written([str(root)])
+    places_.hold([str(root / "sub")])
     # What a server wrote that died in the middle is ended by the next one.
     file = PlacesFile(root.parent / "home")
     found = file.news()
     assert found[-2:] == [
         frozenset([str(root)]),
-        (str(root / "sub"), held.checked(str(root / "sub"))),
+        (str(root / "sub"), places_.checked(str(root / "sub"))),
     ]
     assert caplog.messages[-1] == f"1 lines of {path} are damaged"
 
 
 def test_names_that_are_no_text_are_kept(root: Path) -> None:
     name = os.fsdecode(b"/\xff\n\xe2\x80\xa8")
-    held = server(root)
-    held.hold([name])
-    held.can_be_written([name])
+    places_ = server(root)
+    places_.hold([name])
+    places_.can_be_written([name])
     assert PlacesFile(root.parent / "home").news() == [
         (name, HeldPlace(name, None, ("/",))),
         frozenset([name]),
@@ -205,17 +208,143 @@ def test_a_full_file_is_written_anew(root: Path, monkeypatch: pytest.MonkeyPatch
     assert PlacesFile(home).news() == [*places(range(31, 35)), *places(range(40, 41))]
 
 
-def test_no_more_of_a_file_is_read_than_its_bound(root: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_no_more_of_a_file_is_read_than_its_bound(root: Path, beyond: int) -> None:
     home = root.parent / "home"
-    PlacesFile(home).add(places(range(10, 14)), [])
-    size = (home / FILE).stat().st_size // 4
-    monkeypatch.setattr(held_file, "MAX_BYTES", 2 * size)
-    file = PlacesFile(home)
-    assert file.news() == places(range(10, 12))
+    PlacesFile(home).add(places(range(10, 11)), [])
+    line = (home / FILE).read_bytes()
+    (home / FILE).write_bytes(b"#" * ((32 << 20) - 1 - len(line) + beyond) + b"\n" + line)
+    assert PlacesFile(home).news() == ([] if beyond else places(range(10, 11)))
+
+
+def test_a_file_of_eight_mib_is_full(root: Path) -> None:
+    home = root.parent / "home"
+    for beyond in (0, 1):
+        (home / FILE).write_bytes(b"#" * ((8 << 20) - 1 + beyond) + b"\n")
+        file = PlacesFile(home)
+        file.add(places(range(10, 11)), places(range(5, 6)))
+        is_appended = (home / FILE).stat().st_size > 8 << 20
+        assert is_appended is (beyond == 0)
     assert file.news() == []
-    with (home / FILE).open("ab") as appended:
-        appended.write(b"\n")
-    assert file.news() == places(range(12, 14))
+    assert PlacesFile(home).news() == places(range(5, 6)) + places(range(10, 11))
+
+
+def test_a_file_that_somebody_cut_is_read_anew(root: Path) -> None:
+    home = root.parent / "home"
+    file = PlacesFile(home)
+    file.add(places(range(10, 14)), [])
+    text = (home / FILE).read_bytes()
+    (home / FILE).write_bytes(text[: len(text) // 4])
+    assert (file.news(), file.news()) == (places(range(10, 11)), [])
+
+
+def test_what_cannot_be_read_is_nothing_new(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = root.parent / "home"
+    PlacesFile(home).add(places(range(10, 11)), [])
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(held_file, "open_regular", refuse)
+        assert PlacesFile(home).news() == []
+    assert caplog.messages == [
+        f"the held places of {home / FILE} cannot be read: Permission denied"
+    ]
+
+
+class Meanwhile(PlacesFile):
+    """A file to which another server appends right before this one does."""
+
+    def __init__(self, home: Path, entries: list[Entry]) -> None:
+        super().__init__(home)
+        self._home = home
+        self._entries = entries
+
+    def add(self, entries: Sequence[Entry], everything: Iterable[Entry]) -> list[Entry]:
+        PlacesFile(self._home).add(self._entries, [])
+        self._entries = []
+        return super().add(entries, everything)
+
+
+def test_what_another_server_appends_meanwhile_is_known(root: Path) -> None:
+    home, sub = root.parent / "home", root / "sub"
+    other = (str(sub), HeldPlace("/elsewhere", None, ("/",)))
+    places_ = HeldPlaces(Meanwhile(home, [other, (str(root), other[1]), frozenset([str(root)])]))
+    places_.hold([str(sub)])
+    # What was appended last counts, as it does for a server that reads the file.
+    for server_ in (places_, server(root)):
+        assert server_.look_at([str(sub), str(root)]) == [str(sub), "/elsewhere"]
+    sub.rename(root / "old")
+    sub.mkdir()
+    with pytest.raises(PlaceChanged):
+        places_.checked(str(sub))
+
+
+def test_what_another_server_knows_is_not_written_again(root: Path) -> None:
+    one, other = server(root), server(root)
+    one.can_be_written([str(root)])
+    other.can_be_written([str(root)])
+    one.hold([str(root)])
+    other.hold([str(root)])
+    one.hold([str(root / "sub")])
+    assert other.look_at([str(root / "sub")]) == [str(root / "sub")]
+    (root.parent / "home" / FILE).rename(root / "moved")
+    other.checked(str(root / "sub"))
+    other.renew()
+    assert not (root.parent / "home" / FILE).exists()
+    assert len((root / "moved").read_text().splitlines()) == 3
+
+
+def test_what_is_read_has_the_bounds_of_what_is_remembered(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "MAX_HELD", 2)
+    gone = root / "gone"
+    written = frozenset(map(str, (gone, root / "sub", root.parent / "outside")))
+    PlacesFile(root.parent / "home").add([written], [])
+    one = server(root)
+    # Of too many those that are gone are forgotten.
+    one.hold([f"{gone}/in"])
+    for name in ("first", "second"):
+        (gone / "in").mkdir(parents=True)
+        assert one.checked(f"{gone}/in").identity == tuple(identity(gone / "in"))
+        gone.rename(root / name)
+
+
+def test_a_file_that_did_not_grow_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = PlacesFile(root.parent / "home")
+    file.add(places(range(10, 11)), [])
+    read, synced = PlacesFile(root.parent / "home"), list[Path]()
+    assert read.news() == places(range(10, 11))
+    with monkeypatch.context() as patched:
+        patched.delattr(held_file, "open_regular")
+        assert (file.news(), read.news()) == ([], [])
+        patched.setattr(held_file, "sync_folder", synced.append)
+        file.add(places(range(11, 12)), [])
+    assert synced == [root.parent / "home"]
+
+
+def test_a_folder_on_another_disk_is_another_one_while_a_server_runs(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sub = str(root / "sub")
+    one = server(root)
+    one.hold([sub])
+    one.can_be_written([str(root)])
+    found = one.checked(sub)
+    assert found.identity is not None
+    elsewhere = replace(found, identity=(found.identity[0] + 1, found.identity[1]))
+
+    def look(path: str) -> HeldPlace:
+        return elsewhere
+
+    monkeypatch.setattr(held, "look", look)
+    with pytest.raises(PlaceChanged, match="is not the folder that it was"):
+        one.checked(sub)
+    assert server(root).checked(sub) == elsewhere
 
 
 @pytest.mark.parametrize("what", ["link", "folder", "pipe"])
@@ -231,30 +360,30 @@ def test_what_is_no_regular_file_is_not_written(
         (home / FILE).mkdir()
     else:
         os.mkfifo(home / FILE)
-    held = server(root)
+    places_ = server(root)
     with caplog.at_level(logging.WARNING):
-        held.hold([str(root / "sub")])
-        held.can_be_written([str(root)])
+        places_.hold([str(root / "sub")])
+        places_.can_be_written([str(root)])
     # It holds in this server, and is said once.
     assert len([text for text in caplog.messages if "are not stored" in text]) == 1
     (root / "sub").rename(root / "old")
     (root / "sub").mkdir()
     with pytest.raises(PlaceChanged):
-        held.checked(str(root / "sub"))
+        places_.checked(str(root / "sub"))
     assert what != "link" or target.read_bytes() == b""
 
 
 def test_what_could_not_be_written_is_written_later(root: Path) -> None:
     home = root.parent / "home"
     (home / FILE).mkdir()
-    held = server(root)
-    held.hold([str(root)])
+    places_ = server(root)
+    places_.hold([str(root)])
     (home / FILE).rmdir()
     other = server(root)
     other.can_be_written([str(root)])
-    held.hold([str(root / "sub")])
+    places_.hold([str(root / "sub")])
     assert [line.get("path") for line in lines(root)] == [str(root), str(root / "sub"), None]
-    held.hold([f"{root}/no"])
+    places_.hold([f"{root}/no"])
     assert lines(root)[-1]["path"] == f"{root}/no"
     assert len(lines(root)) == 4
 
@@ -264,8 +393,8 @@ def test_a_lock_that_others_keep_is_waited_for_within_a_bound(
 ) -> None:
     monkeypatch.setattr(held_file, "LOCK_S", 0.0)
     with lock_held(root.parent / "home" / LOCK, 0):
-        held = server(root)
-        held.hold([str(root)])
+        places_ = server(root)
+        places_.hold([str(root)])
         assert "another process has held it" in caplog.messages[-1]
-    held.hold([str(root / "sub")])
+    places_.hold([str(root / "sub")])
     assert [line.get("path") for line in lines(root)] == [str(root), str(root / "sub"), None]
