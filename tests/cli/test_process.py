@@ -20,7 +20,7 @@ from tests.support.harness import (
     write_config,
 )
 from tests.support.model import Gate, ScriptedModel, calls, says
-from tests.support.processes import Running, running
+from tests.support.processes import Running, running, started
 from tests.support.wire.pipes import LinePipe
 
 pytestmark = pytest.mark.process
@@ -34,7 +34,7 @@ async def test_a_turn_over_every_transport_of_one_process(tmp_path: Path) -> Non
     async with ScriptedModel().serve() as model:
         write_config(tmp_path, model.url)
         listen = ("ws://127.0.0.1:0", f"unix://{tmp_path}/s/socket", "stdio://")
-        async with running(tmp_path, *listen) as server:
+        async with started(tmp_path, *listen) as server:
             assert [url.split(":")[0] for url in server.urls] == ["ws", "unix", "stdio"]
             for url in server.urls[:2]:
                 async with server.client(url) as client:
@@ -63,7 +63,7 @@ async def test_sigterm_lets_a_turn_end_and_refuses_new_ones(tmp_path: Path) -> N
         gate = Gate()
         script = says("to the end")
         model.scripts.append([*script[:2], gate, *script[2:]])
-        async with running(tmp_path) as server, server.client() as client:
+        async with started(tmp_path) as server, server.client() as client:
             busy, idle = await client.start_thread(), await client.start_thread()
             text = [{"type": "text", "text": "go"}]
             await client.call("turn/start", {"threadId": busy, "input": text})
@@ -100,7 +100,7 @@ async def test_a_second_sigterm_interrupts_and_the_end_is_in_the_log(tmp_path: P
         write_config(tmp_path, model.url, stdio_server("raw"))
         gate = Gate()
         model.scripts.append([*says("x")[:2], gate])
-        async with running(tmp_path) as server, server.client() as client:
+        async with started(tmp_path) as server, server.client() as client:
             result = await client.call("thread/start", {})
             thread = result["thread"]
             text = [{"type": "text", "text": "go"}]

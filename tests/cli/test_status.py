@@ -17,7 +17,7 @@ from app_server.threads.log.file.locks import STARTED_AT
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards
 from tests.support.harness import serve
-from tests.support.processes import run_cli, running
+from tests.support.processes import run_cli, started
 
 NOW = 1_800_000_000
 
@@ -189,7 +189,7 @@ async def test_the_command_shows_who_runs_and_who_was_killed(tmp_path: Path) -> 
     home = ("--home", str(tmp_path))
     none = run_cli("status", *home)
     assert (none.returncode, none.stdout) == (1, f"no server runs with {tmp_path}\n")
-    async with running(tmp_path) as first, running(tmp_path) as second:
+    async with started(tmp_path) as first, started(tmp_path) as second:
         # Whoever answers has written its file.
         async with first.client() as client, second.client():
             for _ in range(2):

@@ -33,6 +33,7 @@ from app_server.threads.repair.doctor import index_path
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
 from protocol.turns.items import TextUserInput
+from tests.support.forks import ForkedProcess
 from tests.support.harness import WireClient, WireError, write_config
 from tests.support.model import ScriptedModel, says
 from tests.support.processes import EXECUTABLE, Running, running
@@ -166,7 +167,7 @@ def delivery(thread_id: str, signal_id: str) -> dict[str, Any]:
 class Countdown:
     """Kills the server after a number of messages."""
 
-    def __init__(self, process: asyncio.subprocess.Process, left: int) -> None:
+    def __init__(self, process: ForkedProcess | asyncio.subprocess.Process, left: int) -> None:
         self._process = process
         self._left = left
         self._changed = anyio.Event()
@@ -184,7 +185,7 @@ class Countdown:
         await self._changed.wait()
 
 
-def kill(process: asyncio.subprocess.Process) -> None:
+def kill(process: ForkedProcess | asyncio.subprocess.Process) -> None:
     """Send SIGKILL."""
     os.kill(process.pid, signal.SIGKILL)
 

@@ -18,7 +18,7 @@ from app_server.server.settings import DRAIN_S
 from tests.support.harness import claim, write_config
 from tests.support.model import Gate, ScriptedModel, says
 from tests.support.paths import ROOT
-from tests.support.processes import run_cli, running
+from tests.support.processes import run_cli, started
 
 UNIT = ROOT / "docs" / "deploy" / "app-server.service"
 CONTAINER = ROOT / "docs" / "deploy" / "Containerfile"
@@ -47,7 +47,7 @@ async def test_systemd_is_notified_that_the_server_is_ready_lives_and_stops(tmp_
             return state
 
         environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
-        async with running(tmp_path, **environment) as server:
+        async with started(tmp_path, **environment) as server:
             assert await next_change() == f"STATUS=listening on {server.urls[0]}"
             assert await next_change() == "READY=1"
             assert [found.entry.pid for found in servers_of(tmp_path)] == [server.process.pid]
@@ -66,7 +66,7 @@ async def test_systemd_is_notified_of_the_stop_while_a_turn_may_still_end(tmp_pa
         model.scripts.append([gate, *says("done")])
         with listening(tmp_path / "notify") as receiver:
             environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
-            async with running(tmp_path, **environment) as server, server.client() as client:
+            async with started(tmp_path, **environment) as server, server.client() as client:
                 thread_id = await client.start_thread()
                 text = [{"type": "text", "text": "go"}]
                 await client.call("turn/start", {"threadId": thread_id, "input": text})

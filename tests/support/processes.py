@@ -16,18 +16,22 @@ from typing import Any
 import anyio
 from websockets.asyncio.client import connect, unix_connect
 
+from tests.support.forks import ForkedProcess, fork_program
 from tests.support.harness import WAIT_S, WireClient, environment_without
 from tests.support.wire.pipes import SocketPipe
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
 START_S = 60.0
+RUN_S = 240.0
+"""For a program to its end: the demos take a minute on a busy machine."""
+HOMES = ("CODEX_HOME", "APP_SERVER_HOME")
 
 
 @dataclass
 class Running:
     """A server process."""
 
-    process: asyncio.subprocess.Process
+    process: ForkedProcess | asyncio.subprocess.Process
     urls: list[str]
 
     @asynccontextmanager
@@ -55,32 +59,60 @@ class Running:
 async def running(
     home: Path, *listen: str, options: Sequence[str] = (), **environment: str
 ) -> AsyncIterator[Running]:
-    """Start the executable with options and variables of its own; leaving kills it."""
-    addresses = listen or ("ws://127.0.0.1:0",)
-    arguments = [word for address in addresses for word in ("--listen", address)]
+    """Run a server, forked, with options and variables of its own; leaving kills it."""
+    process = await fork_program(
+        "app_server.cli.entry",
+        *_words(home, listen, options),
+        environment=environment_without(*HOMES) | environment,
+        folder=home,
+    )
+    async with _watched(process, len(listen) or 1) as server:
+        yield server
+
+
+@asynccontextmanager
+async def started(
+    home: Path, *listen: str, options: Sequence[str] = (), **environment: str
+) -> AsyncIterator[Running]:
+    """Start the executable as `running` does, for tests of what it is to start one."""
     process = await asyncio.create_subprocess_exec(
         str(EXECUTABLE),
-        *("--home", str(home), *arguments, *options),
-        env=environment_without("CODEX_HOME", "APP_SERVER_HOME") | environment,
+        *_words(home, listen, options),
+        env=environment_without(*HOMES) | environment,
         cwd=home,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+    async with _watched(process, len(listen) or 1) as server:
+        yield server
+
+
+def _words(home: Path, listen: Sequence[str], options: Sequence[str]) -> list[str]:
+    addresses = listen or ("ws://127.0.0.1:0",)
+    listening = [word for address in addresses for word in ("--listen", address)]
+    return ["--home", str(home), *listening, *options]
+
+
+@asynccontextmanager
+async def _watched(
+    process: ForkedProcess | asyncio.subprocess.Process, addresses: int
+) -> AsyncIterator[Running]:
     assert process.stderr is not None
     try:
         urls: list[str] = []
         with anyio.fail_after(START_S):
-            while len(urls) < len(addresses):
+            while len(urls) < addresses:
                 line = (await process.stderr.readline()).decode()
                 found = re.fullmatch(r"listening on: (\S+)\n", line)
                 assert found, line + (await process.stderr.read()).decode()
                 urls.append(found[1])
         yield Running(process, urls)
     finally:
-        # Not process.kill(): that may reap the child behind asyncio's back.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
+        if process.returncode is None:
+            # Not process.kill(): that may reap the child behind asyncio's back.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
         await process.communicate()
 
 
@@ -94,7 +126,7 @@ def run_cli(
         env=environment_without("OPENAI_API_KEY") | environment,
         capture_output=True,
         text=True,
-        timeout=START_S,
+        timeout=RUN_S,
         stdin=subprocess.DEVNULL,
         check=False,
     )

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.harness import WireClient, claim, environment_without, serve, write_config
 from tests.support.model import Gate, ScriptedModel, says
-from tests.support.processes import EXECUTABLE, START_S, running
+from tests.support.processes import EXECUTABLE, START_S, started
 
 pytestmark = pytest.mark.process
 
@@ -55,7 +55,7 @@ async def refused(client: WireClient, method: str, **params: Any) -> None:
 async def test_a_full_disk_refuses_what_it_cannot_keep_and_harms_nothing(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model:
         write_config(tmp_path, model.url)
-        async with running(tmp_path, **NO_BYTECODE) as server, server.client() as client:
+        async with started(tmp_path, **NO_BYTECODE) as server, server.client() as client:
             thread = (await client.call("thread/start", {}))["thread"]
             path, here = Path(thread["path"]), {"threadId": thread["id"]}
             await client.call("thread/inject_items", {**here, "items": [item("kept")]})
@@ -96,7 +96,7 @@ async def test_the_end_of_a_turn_that_the_disk_refused_is_written_when_there_is_
         write_config(tmp_path, model.url)
         gate, script = Gate(), says("an answer " * 20)
         model.scripts.append([*script[:2], gate, *script[2:]])
-        async with running(tmp_path, **NO_BYTECODE) as server, server.client() as client:
+        async with started(tmp_path, **NO_BYTECODE) as server, server.client() as client:
             thread = (await client.call("thread/start", {}))["thread"]
             path, here = Path(thread["path"]), {"threadId": thread["id"]}
             text = [{"type": "text", "text": "go"}]
@@ -123,7 +123,7 @@ async def test_an_archive_that_the_disk_refuses_leaves_the_thread_at_work(tmp_pa
         write_config(tmp_path, model.url)
         gate, script = Gate(), says("an answer")
         model.scripts.append([*script[:2], gate, *script[2:]])
-        async with running(tmp_path, **NO_BYTECODE) as server, server.client() as client:
+        async with started(tmp_path, **NO_BYTECODE) as server, server.client() as client:
             thread = (await client.call("thread/start", {}))["thread"]
             path, here = Path(thread["path"]), {"threadId": thread["id"]}
             await client.call("turn/start", {**here, "input": [{"type": "text", "text": "go"}]})

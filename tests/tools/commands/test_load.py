@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.harness import claim, serve, write_config
 from tests.support.model import ScriptedModel, calls, says
-from tests.support.processes import Running, running
+from tests.support.processes import Running, started
 from tests.support.turn_tools.turn_commands import CommandResult, command, desk
 
 ACCESS = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
@@ -67,7 +67,7 @@ def peak_kb(server: Running) -> int:
 async def test_much_output_costs_the_server_less_than_50_mb(tmp_path: Path, printed: int) -> None:
     async with ScriptedModel().serve() as model:
         write_config(tmp_path, model.url)
-        async with running(tmp_path) as server, server.client() as client:
+        async with started(tmp_path) as server, server.client() as client:
             thread_id = await client.start_thread(**ACCESS)
             before = 0
             for line in ("true", f"head -c {printed} /dev/zero"):
