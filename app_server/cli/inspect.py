@@ -20,7 +20,7 @@ from app_server.clients.inspector.upstream import parse_upstream
 from app_server.clients.token_file import TOKEN_FILE_HELP
 from app_server.config.effective import ConfigSources, lets_others_in
 from app_server.config.home import resolve_home
-from app_server.runtime.http.peer_user.own_user import others_are_let_in
+from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.standard_streams import (
     lacks_working_directory,
     print_now,

@@ -36,7 +36,7 @@ from app_server.mcp.catalog.config import (
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings, without_servers
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import CredentialStore
-from app_server.runtime.http.peer_user.own_user import others_are_let_in
+from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.loader import LoadFailed, load
 from app_server.runtime.standard_streams import one_line
 

@@ -16,7 +16,7 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.config.effective import lets_others_in
-from app_server.runtime.http.peer_user.own_user import others_are_let_in
+from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.loader import load
 from app_server.server.listeners import Listeners, accept_failures_logged_once
 from app_server.server.settings import Settings, Substitutes

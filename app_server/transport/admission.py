@@ -18,7 +18,7 @@ from websockets.http11 import Request, Response
 
 from app_server.runtime.counted_warnings import warn_counted
 from app_server.runtime.http.loopback_address import is_this_machine
-from app_server.runtime.http.peer_user.own_user import refusal_of_stranger
+from app_server.runtime.http.peer_user import refusal_of_stranger
 
 if TYPE_CHECKING:
     from app_server.transport.auth.gate import TokenGate

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app_server.cli.signal import _told, make_parser
-from app_server.runtime.http.peer_user.own_user import HOW_TO_LET_IN
+from app_server.runtime.http.peer_user import HOW_TO_LET_IN
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from tests.support.harness import WAIT_S, environment_without, serve
 from tests.support.other_user import STRANGER

@@ -25,7 +25,7 @@ from app_server.host.commands.machine import MachineCommands
 from app_server.host.sandbox.proxied import PORT
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network.policy import NetworkPolicy
-from app_server.runtime.http.peer_user.own_user import HOW_TO_LET_IN
+from app_server.runtime.http.peer_user import HOW_TO_LET_IN
 from app_server.transport.address import TcpAddress, UnixAddress
 from tests.support.accounts.account import callback_of
 from tests.support.accounts.issuer_peer import IssuerPeer

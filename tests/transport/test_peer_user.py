@@ -15,11 +15,17 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app_server.runtime.http.peer_user import own_user, tables
-from app_server.runtime.http.peer_user.diag import asked_owner
-from app_server.runtime.http.peer_user.errors import OtherUser, UserUnknown
-from app_server.runtime.http.peer_user.own_user import OVERFLOW_UID, check_tcp, refusal_of_stranger
-from app_server.runtime.http.peer_user.tables import Tables, owner_in
+from app_server.runtime.http import peer_user
+from app_server.runtime.http.peer_user import (
+    OVERFLOW_UID,
+    OtherUser,
+    Tables,
+    UserUnknown,
+    asked_owner,
+    check_tcp,
+    owner_in,
+    refusal_of_stranger,
+)
 from app_server.transport.address import TcpAddress
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.other_user import done_as, exchanged, other_user
@@ -111,8 +117,8 @@ async def test_without_the_table_nobody_is_let_in(
     def nothing(*_: object) -> int:
         raise UserUnknown("/proc/net/tcp: Permission denied")
 
-    monkeypatch.setattr(own_user, "asked_owner", lambda *_: None)
-    monkeypatch.setattr(own_user, "owner_in", nothing)
+    monkeypatch.setattr(peer_user, "asked_owner", lambda *_: None)
+    monkeypatch.setattr(peer_user, "owner_in", nothing)
     async with serve(tmp_path) as served:
         with pytest.raises(InvalidStatus) as caught:
             async with connect(served.urls[0], proxy=None, open_timeout=WAIT_S):
@@ -212,7 +218,7 @@ def test_a_row_is_found_wherever_a_read_ends(write: Write, monkeypatch: pytest.M
     others = "".join(row(f"0100007F:{port:04X}", HERE, uid=1) for port in range(30))
     found = write(HEAD + others + row(THERE, HERE, uid=1000) + others)
     for size in (1, 7, 149, 150, 151, 4096):
-        monkeypatch.setattr(tables, "CHUNK_BYTES", size)
+        monkeypatch.setattr(peer_user, "CHUNK_BYTES", size)
         assert owner_in(found, CLIENT, SERVER) == 1000
 
 
@@ -222,8 +228,8 @@ def test_a_look_is_bounded_in_bytes_and_in_time(
     found = write(HEAD + row(HERE, THERE) * 1000)
     for bound in ("MAX_TABLE_BYTES", "LOOK_S"):
         with monkeypatch.context() as patched, pytest.raises(UserUnknown) as caught:
-            patched.setattr(tables, "CHUNK_BYTES", 4096)
-            patched.setattr(tables, bound, -1)
+            patched.setattr(peer_user, "CHUNK_BYTES", 4096)
+            patched.setattr(peer_user, bound, -1)
             owner_in(found, CLIENT, SERVER)
         assert str(caught.value) == "the system's table of connections is too long"
 
@@ -282,7 +288,7 @@ def use_map(monkeypatch: pytest.MonkeyPatch, path: Path, text: str | None) -> No
     """Have a map of users be that of this process; None: it cannot be read."""
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(own_user, "UID_MAP", path)
+    monkeypatch.setattr(peer_user, "UID_MAP", path)
 
 
 async def test_a_connection_that_has_gone_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
@@ -292,7 +298,7 @@ async def test_a_connection_that_has_gone_is_nobodys(caplog: pytest.LogCaptureFi
         accepted.close()
         assert await refusal_of_stranger(accepted) == (
             "This server cannot tell which user connects: the connection has gone. "
-            f"{own_user.HOW_TO_LET_IN}\n"
+            f"{peer_user.HOW_TO_LET_IN}\n"
         )
     assert caplog.messages == [
         "refused a connection whose user is unknown: the connection has gone"
@@ -366,5 +372,5 @@ async def test_the_tables_decide_where_the_kernel_cannot_be_asked(
     def refused(*_: object) -> socket.socket:
         raise PermissionError
 
-    monkeypatch.setattr("app_server.runtime.http.peer_user.diag.socket.socket", refused)
+    monkeypatch.setattr("app_server.runtime.http.peer_user.socket.socket", refused)
     await check_tcp(CLIENT, SERVER, write(HEAD + row(THERE, HERE, uid=os.geteuid())))

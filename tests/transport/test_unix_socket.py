@@ -17,9 +17,13 @@ import pytest
 
 from app_server.cli.checks.machine import Machine
 from app_server.cli.checks.ports import check_ports
-from app_server.runtime.http.peer_user import own_user
-from app_server.runtime.http.peer_user.errors import OtherUser, UserUnknown
-from app_server.runtime.http.peer_user.own_user import OVERFLOW_UID, check_unix
+from app_server.runtime.http import peer_user
+from app_server.runtime.http.peer_user import (
+    OVERFLOW_UID,
+    OtherUser,
+    UserUnknown,
+    check_unix,
+)
 from app_server.transport import socket_file
 from app_server.transport.address import UnixAddress
 from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, NO_FOLDER, TOO_LONG
@@ -212,7 +216,7 @@ def test_a_user_of_another_namespace_is_nobody_in_particular(
         def getsockopt(self, *_: int) -> bytes:  # type: ignore[override]
             return b"".join(number.to_bytes(4, sys.byteorder) for number in (0, OVERFLOW_UID, 0))
 
-    monkeypatch.setattr(own_user, "UID_MAP", Path("/nonexistent"))
+    monkeypatch.setattr(peer_user, "UID_MAP", Path("/nonexistent"))
     monkeypatch.setattr(os, "geteuid", lambda: OVERFLOW_UID)
     with (
         closing(Connection(socket.AF_UNIX)) as connection,

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from app_server.runtime.http.peer_user.own_user import refusal_of_stranger
+from app_server.runtime.http.peer_user import refusal_of_stranger
 
 FLOOD_CHARS = 500_000
 """Of each delta of a flood."""

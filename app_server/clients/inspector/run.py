@@ -27,7 +27,7 @@ from app_server.clients.inspector.relay import relay
 from app_server.clients.inspector.site import HEADER, File, content_security_policy, read_site
 from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES
 from app_server.runtime.counted_warnings import warn_counted
-from app_server.runtime.http.peer_user.own_user import refusal_of_stranger
+from app_server.runtime.http.peer_user import refusal_of_stranger
 
 logger = logging.getLogger(__name__)
 

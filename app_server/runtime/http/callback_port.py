@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 import anyio.abc
 
-from app_server.runtime.http.peer_user.own_user import refusal_of_stranger
+from app_server.runtime.http.peer_user import refusal_of_stranger
 
 MAX_HEAD_BYTES = 16 * 1024
 """Bytes of one request; all that matters is in its first line."""

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app_server.runtime.http.backlog import ASKED_BACKLOG, lengthen_backlogs
-from app_server.runtime.http.peer_user.own_user import refusal_of_stranger
+from app_server.runtime.http.peer_user import refusal_of_stranger
 
 HOST = "127.0.0.1"
 

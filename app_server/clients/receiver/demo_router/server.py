@@ -31,7 +31,7 @@ from app_server.clients.receiver.router.wire import (
     parse_frame,
     render_frame,
 )
-from app_server.runtime.http.peer_user.own_user import refusal_of_stranger
+from app_server.runtime.http.peer_user import refusal_of_stranger
 from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
