@@ -101,17 +101,19 @@ class AppsPolicy:
         )
 
     def mode(self, connector: Connector, tool: AppTool) -> str:
-        """Return the approval mode of a tool: managed, its own, its link's, its app's, `auto`."""
+        """Return the approval mode of a tool: managed, its own, its link's, its app's."""
         app = self._of(connector)
         managed = self._managed.get(connector.id, _NOTHING).tools.get(tool.name, _NO_TOOL)
         return (
             managed.mode
             or _tool_choice(app, connector, tool).mode
             or (app.link_modes.get(tool.link_id or "") if app.link_modes else None)
-            or app.mode
-            or self._default.mode
-            or "auto"
+            or self.app_mode(connector)
         )
+
+    def app_mode(self, connector: Connector) -> str:
+        """Return the approval mode of tools that nothing is said about: its app's, else `auto`."""
+        return self._of(connector).mode or self._default.mode or "auto"
 
     def reviewer(self, connector: Connector) -> Reviewer | None:
         """Return who decides on approvals; None: as the thread has it."""
@@ -159,13 +161,12 @@ class Use:
 def registrations(
     generation: ServedRoutes,
     use: Use,
-    presented: PresentedTools,
+    presented: Mapping[str, PresentedTools],
     manifests: Mapping[str, Manifest],
 ) -> list[Registration]:
     """Turn a generation into registrations: the server of resources first, then sorted by name.
 
-    `presented` is what `present_tools` made of the generation's routes, `manifests` what
-    `make_manifests` did.
+    `presented` is by server, `manifests` is what `make_manifests` made of the generation's routes.
     Equal arguments give equal registrations. Source: docs/apps.md, "Registrations".
     """
     telemetry = Telemetry(origin=use.origin, count_list=False)
@@ -212,11 +213,12 @@ def registrations(
 def _filters(route: Route, policy: AppsPolicy) -> Mapping[str, Json]:
     connector = route.connector
     enabled = {name: tool for name, tool in route.tools.items() if policy.enabled(connector, tool)}
+    of_app = policy.app_mode(connector)
+    modes = {name: policy.mode(connector, tool) for name, tool in enabled.items()}
     return {
         "enabled_tools": sorted(enabled),
-        "tools": {
-            name: {"approval_mode": policy.mode(connector, tool)} for name, tool in enabled.items()
-        },
+        "default_tools_approval_mode": of_app,
+        "tools": {name: {"approval_mode": mode} for name, mode in modes.items() if mode != of_app},
         "omit_tools_from": list(policy.omitted_surfaces(connector)),
     }
 

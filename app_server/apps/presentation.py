@@ -5,9 +5,9 @@ Source: docs/apps.md, "Approvals".
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
@@ -103,58 +103,49 @@ class ApprovalTemplates:
             return None
 
 
-PresentedTools: TypeAlias = Mapping[str, Mapping[str, ToolMetadata]]
-"""What the generic packages may know of tools, by server and routed name."""
+class PresentedTools(Mapping[str, ToolMetadata]):
+    """What the generic packages may know of the tools of a connector, by routed name.
 
-
-def present_tools(
-    routes: Iterable[Route],
-    templates: ApprovalTemplates,
-    old_routes: Mapping[str, Route],
-    before: PresentedTools,
-) -> PresentedTools:
-    """Say what the generic packages may know of each tool; once for each generation.
-
-    What would be said as it was `before`, of `old_routes` by server, is taken from there. A full
-    inventory takes a twentieth of a second: not for the loop.
+    Each is made when it is first asked for: models and clients ask for few of thousands.
     Source: docs/extensions.md, "Metadata".
     """
-    return {
-        route.server: _presented(
-            route, templates, old_routes.get(route.server), before.get(route.server, {})
+
+    def __init__(self, route: Route, templates: ApprovalTemplates) -> None:
+        self.route = route
+        self._templates = templates
+        self._made: dict[str, ToolMetadata] = {}
+
+    def __getitem__(self, name: str) -> ToolMetadata:
+        made = self._made.get(name)
+        if made is None:
+            tool = self.route.tools[name]
+            made = self._made[name] = self._tool_metadata(self.route.connector, tool)
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.route.tools)
+
+    def __len__(self) -> int:
+        return len(self.route.tools)
+
+    def _tool_metadata(self, connector: Connector, tool: AppTool) -> ToolMetadata:
+        return ToolMetadata(
+            approval_identity=ApprovalIdentity(
+                server=RESOURCES, source=connector.id, tool=tool.name
+            ),
+            approval_source=ApprovalSource(
+                id=connector.id, name=connector.name, description=connector.description
+            ),
+            approval_presentation=self._templates.presentation(connector, tool),
+            approval_header=APPROVAL_HEADER,
+            approval_form_meta=_form_meta(connector),
+            approval_persistence=ApprovalPersistence(
+                target=PERSISTENCE_TARGET,
+                path=("apps", connector.id, "tools", tool.name, "approval_mode"),
+            ),
+            metric_labels={"connector_id": connector.id, "connector_name": connector.name},
+            search_aliases=_aliases(connector.name, tool.name),
         )
-        for route in routes
-    }
-
-
-def _presented(
-    route: Route,
-    templates: ApprovalTemplates,
-    old: Route | None,
-    before: Mapping[str, ToolMetadata],
-) -> Mapping[str, ToolMetadata]:
-    connector = route.connector
-    known = {}
-    if old is not None and _names(old.connector) == _names(connector):
-        known = {
-            name: said
-            for name, said in before.items()
-            if name in route.tools and _titles(old.tools[name]) == _titles(route.tools[name])
-        }
-    source = ApprovalSource(id=connector.id, name=connector.name, description=connector.description)
-    form_meta = _form_meta(connector)
-    return {
-        name: known.get(name) or _tool_metadata(connector, tool, templates, source, form_meta)
-        for name, tool in route.tools.items()
-    }
-
-
-def _names(connector: Connector) -> tuple[str | None, ...]:
-    return connector.id, connector.name, connector.description
-
-
-def _titles(tool: AppTool) -> tuple[str | None, ...]:
-    return tool.name, tool.title
 
 
 def app_context(connector: Connector, tool: AppTool) -> McpToolCallAppContext:
@@ -165,28 +156,6 @@ def app_context(connector: Connector, tool: AppTool) -> McpToolCallAppContext:
         resource_uri=tool.resources[0] if tool.resources else None,
         app_name=connector.name,
         action_name=tool.action_name,
-    )
-
-
-def _tool_metadata(
-    connector: Connector,
-    tool: AppTool,
-    templates: ApprovalTemplates,
-    source: ApprovalSource,
-    form_meta: JsonObject,
-) -> ToolMetadata:
-    return ToolMetadata(
-        approval_identity=ApprovalIdentity(server=RESOURCES, source=connector.id, tool=tool.name),
-        approval_source=source,
-        approval_presentation=templates.presentation(connector, tool),
-        approval_header=APPROVAL_HEADER,
-        approval_form_meta=form_meta,
-        approval_persistence=ApprovalPersistence(
-            target=PERSISTENCE_TARGET,
-            path=("apps", connector.id, "tools", tool.name, "approval_mode"),
-        ),
-        metric_labels={"connector_id": connector.id, "connector_name": connector.name},
-        search_aliases=_aliases(connector.name, tool.name),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from app_server.apps.inventory.inventory import Inventory, build_inventory
 from app_server.apps.inventory.names import Route, allocate_routes
 from app_server.apps.policy import Use, registrations
-from app_server.apps.presentation import ApprovalTemplates, PresentedTools, present_tools
+from app_server.apps.presentation import ApprovalTemplates, PresentedTools
 from app_server.apps.routes.generation import Generation
 from app_server.apps.routes.handshakes import Manifests, make_manifests
 from app_server.extensions.contract.registration import Registration
@@ -26,7 +26,8 @@ class Prepared:
     inventory: Inventory
     routes: Mapping[str, Route]
     """By server."""
-    presented: PresentedTools
+    presented: Mapping[str, PresentedTools]
+    """By server."""
     manifests: Manifests
 
 
@@ -78,15 +79,19 @@ def prepare(
     Raises:
         InconsistentInventory: a connector goes by two names.
     """
-    inventory = build_inventory(tools)
-    served = None if before is None or before.generation.is_closing else before.made.inventory
-    if served is not None and served.connectors == inventory.connectors:
+    old = Prepared(Inventory((), ()), {}, {}, {}) if before is None else before.made
+    inventory = build_inventory(tools, old.inventory.connectors)
+    is_served = before is not None and not before.generation.is_closing
+    if is_served and inventory.connectors == old.inventory.connectors:
         return None
-    routes = allocate_routes(inventory)
-    old = Prepared(inventory, {}, {}, {}) if before is None else before.made
-    return Prepared(
-        inventory,
-        {route.server: route for route in routes},
-        present_tools(routes, templates, old.routes, old.presented),
-        make_manifests(routes, has_files=has_files, before=old.manifests),
+    routes = {route.server: route for route in allocate_routes(inventory, old.routes)}
+    presented = {
+        server: old.presented[server]
+        if old.routes.get(server) is route
+        else PresentedTools(route, templates)
+        for server, route in routes.items()
+    }
+    manifests = make_manifests(
+        routes.values(), has_files=has_files, old_routes=old.routes, before=old.manifests
     )
+    return Prepared(inventory, routes, presented, manifests)

@@ -6,6 +6,8 @@ Source: docs/apps.md, "Discovery".
 import logging
 from collections.abc import Sequence
 from functools import partial
+from itertools import zip_longest
+from operator import is_
 
 import anyio.abc
 import anyio.to_thread
@@ -66,8 +68,9 @@ class Publishing:
         """
         before = self.current
         if before is not None and not before.generation.is_closing:
-            listed = before.made.inventory.raw_tools
-            if await anyio.to_thread.run_sync(_are_equal, listed, tools):
+            known = before.made.inventory.raw_tools
+            tools = await anyio.to_thread.run_sync(with_known, known, tools)
+            if len(tools) == len(known) and all(map(is_, known, tools)):
                 return False
         has_files = self._means.files is not None
         work = partial(prepare, tools, before, self._templates, has_files=has_files)
@@ -126,11 +129,10 @@ class Publishing:
         self._close_pool_if_idle()
 
 
-def _are_equal(before: Sequence[JsonObject], now: Sequence[JsonObject]) -> bool:
+def with_known(before: Sequence[JsonObject], now: Sequence[JsonObject]) -> Sequence[JsonObject]:
+    """Return tools, with the one of `before` in the place of an equal one: it is compared once."""
     # One tool at a time, so that other threads run meanwhile.
-    return len(before) == len(now) and all(
-        one == other for one, other in zip(before, now, strict=True)
-    )
+    return [old if old == new else new for old, new in zip_longest(before[: len(now)], now)]
 
 
 async def _free(replaced: Published) -> None:

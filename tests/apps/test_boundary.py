@@ -113,7 +113,7 @@ def test_files_that_list_keys_do_nothing_else() -> None:
 
 
 def test_the_generic_rooms_are_protected() -> None:
-    assert {"extension", "mcp", "rpc", "threads", "transport", "turns"} <= set(PROTECTED)
+    assert {"extensions", "mcp", "rpc", "threads", "transport", "turns"} <= set(PROTECTED)
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,7 @@ def test_a_generation_becomes_registrations_with_all_that_the_rest_may_know() ->
             "url": "http://127.0.0.1:9/mcp/codex_apps__gmail",
             **shared,
             "enabled_tools": ["_send"],
+            "default_tools_approval_mode": "auto",
             "tools": {"_send": {"approval_mode": "prompt"}},
             "omit_tools_from": ["code_mode"],
         },

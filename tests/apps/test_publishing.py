@@ -9,10 +9,11 @@ import pytest
 
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.presentation import ApprovalTemplates
-from app_server.apps.published import Published
-from app_server.apps.publishing import Publishing
+from app_server.apps.published import Published, prepare
+from app_server.apps.publishing import Publishing, with_known
 from app_server.apps.routes.generation import Generation, GenerationPorts
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
+from protocol.model import JsonObject
 from tests.support.apps.inventories import listed
 from tests.support.apps.peer import FakePool, Guard
 from tests.support.harness import WAIT_S
@@ -58,6 +59,49 @@ async def test_the_pool_is_closed_with_the_last_generation_that_somebody_uses() 
             lease.release()
             await pool.shut.wait()
         assert served == set()
+
+
+async def test_only_what_changed_is_made_anew_for_the_next_inventory() -> None:
+    def looks(description: str, *ids: str) -> list[JsonObject]:
+        return [listed("look", id_, id_.title(), description=description) for id_ in ids]
+
+    async def refresh() -> None:
+        raise AssertionError("nobody signed in")
+
+    pool: Any = ClosedPool()
+    async with anyio.create_task_group() as tasks:
+        ports = GenerationPorts(pool, Guard(), None, refresh)
+        publishing = Publishing(tasks, ports, ApprovalTemplates.load(), set())
+        assert await publishing.publish(looks("Old.", "mail", "news", "gone"))
+        before = publishing.current
+        assert await publishing.publish(looks("Old.", "mail") + looks("New.", "news", "more"))
+        now = publishing.current
+        assert before is not None
+        assert now is not None
+        old, made = before.made, now.made
+        parts = [(old.routes, made.routes), (old.presented, made.presented)]
+        parts.append((old.manifests, made.manifests))
+        kept = {s: [b.get(s) is n[s] for b, n in parts] for s in made.routes}
+        assert kept == {
+            "codex_apps__mail": [True, True, True],
+            "codex_apps__more": [False, False, False],
+            "codex_apps__news": [False, False, False],
+        }
+        assert made.manifests["codex_apps"] is old.manifests["codex_apps"]
+        fresh = prepare(made.inventory.raw_tools, None, ApprovalTemplates.load(), has_files=False)
+        assert fresh == made
+        publishing.end()
+
+
+def test_a_tool_that_was_known_is_the_same_object_in_the_next_list() -> None:
+    before = [listed("a"), listed("b"), listed("c")]
+    now = with_known(
+        before, [listed("a"), listed("b", description="New."), listed("c"), listed("d")]
+    )
+    assert [tool is old for tool, old in zip(now, before, strict=False)] == [True, False, True]
+    assert now == [listed("a"), listed("b", description="New."), listed("c"), listed("d")]
+    assert with_known(before, before[:1]) == before[:1]
+    assert with_known([], before) == before
 
 
 async def test_what_was_being_made_at_the_end_is_not_published(

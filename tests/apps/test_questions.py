@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from app_server.apps.inventory.inventory import build_inventory
+from app_server.apps.inventory.inventory import AppTool, Connector, build_inventory
 from app_server.apps.inventory.names import allocate_routes
 from app_server.apps.presentation import (
     TEMPLATES_FILE,
     ApprovalTemplates,
+    PresentedTools,
     app_context,
-    present_tools,
 )
 from app_server.extensions.contract.metadata import (
+    ApprovalIdentity,
     ApprovalPresentation,
     ParameterLabel,
+    RuntimeMetadata,
+    ToolMetadata,
 )
 from protocol.turns.items import McpToolCallAppContext
 from tests.support.apps.inventories import listed
@@ -99,28 +102,24 @@ def test_an_item_says_to_which_app_it_goes() -> None:
     assert app_context(*one()) == McpToolCallAppContext(connector_id="gmail", app_name="Gmail")
 
 
-def test_how_a_tool_was_presented_is_kept_where_it_would_not_change() -> None:
-    def routes(*tools: dict[str, Any]) -> Any:
-        return allocate_routes(build_inventory(tools))
+def test_a_tool_is_presented_when_somebody_asks_for_it() -> None:
+    (route,) = allocate_routes(build_inventory([listed("a"), listed("b")]))
+    asked: list[str] = []
 
-    before = routes(listed("a"), listed("b"), listed("c", "mail", "Mail"))
-    said = present_tools(before, NO_TEMPLATES, {}, {})
-    known = {route.server: route for route in before}
-    described = {"connector_description": "Other."}
-    now = routes(
-        listed("a", description="New."),
-        listed("b", title="B"),
-        listed("c", "mail", "Mail", meta=described),
+    class Templates(ApprovalTemplates):
+        def presentation(self, connector: Connector, tool: AppTool) -> ApprovalPresentation | None:
+            asked.append(tool.name)
+            return super().presentation(connector, tool)
+
+    said = PresentedTools(route, Templates())
+    metadata = RuntimeMetadata(tools=said)
+    assert (metadata.tools, list(said), len(said), asked) == (said, ["a", "b"], 2, [])
+    assert metadata.of_tool("x") == ToolMetadata()
+    first = metadata.of_tool("b")
+    assert metadata.of_tool("b") is first
+    assert asked == ["b"]
+    assert first.approval_identity == ApprovalIdentity(
+        server="codex_apps", source="gmail", tool="b"
     )
-    again = present_tools(now, NO_TEMPLATES, known, said)
-    assert again == present_tools(now, NO_TEMPLATES, {}, {})
-    same = {
-        (server, name): said[server].get(name) is metadata
-        for server, tools in again.items()
-        for name, metadata in tools.items()
-    }
-    assert same == {
-        ("codex_apps__gmail", "a"): True,
-        ("codex_apps__gmail", "b"): False,
-        ("codex_apps__mail", "c"): False,
-    }
+    assert dict(said) == dict(PresentedTools(route, NO_TEMPLATES))
+    assert asked == ["b", "a"]

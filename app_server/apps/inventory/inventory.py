@@ -100,11 +100,12 @@ class Inventory:
         return tuple(connector for connector in self.connectors if connector.has_real_tool)
 
 
-def build_inventory(raw_tools: Sequence[JsonObject]) -> Inventory:
+def build_inventory(raw_tools: Sequence[JsonObject], before: Sequence[Connector] = ()) -> Inventory:
     """Validate the tools of all pages, in the endpoint's order, and sort them by connector.
 
     Tools without a name, and those that do not say to whom they belong, are dropped; of two with
-    one name in one connector the first is kept.
+    one name in one connector the first is kept. A connector that is equal to one of `before` is
+    that very object: what was made of it needs not be made again.
 
     Raises:
         InconsistentInventory: a connector goes by two names.
@@ -127,8 +128,10 @@ def build_inventory(raw_tools: Sequence[JsonObject]) -> Inventory:
         if name not in of_connector:
             definition = annotations.with_reviewer_context(raw)
             of_connector[name] = AppTool(name, definition, annotations.is_synthetic(meta))
-    connectors = tuple(
-        Connector(id_, origins[id_].name, origins[id_].description, tuple(tools[id_].values()))
-        for id_ in sorted(origins)
-    )
-    return Inventory(connectors, tuple(raw_tools))
+    old = {connector.id: connector for connector in before}
+    connectors = []
+    for id_ in sorted(origins):
+        origin = origins[id_]
+        made = Connector(id_, origin.name, origin.description, tuple(tools[id_].values()))
+        connectors.append(old[id_] if old.get(id_) == made else made)
+    return Inventory(tuple(connectors), tuple(raw_tools))

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ MAX_NAME_BYTES = 64
 
 _PREFIX = f"{RESOURCES}__"
 _NO_SLUG = "app"
+_OTHERS = re.compile(r"[^A-Za-z0-9]")
 _INSTALL_PAGES = "https://chatgpt.com/apps"
 
 
@@ -36,25 +38,32 @@ class Route:
 
 
 class _Wanted(NamedTuple):
-    """A name that would be natural, and what tells its bearer from all others."""
+    """A name that would be natural, and what tells its bearer from others that want names."""
 
     base: str
-    identity: str
+    own: str
 
 
-def allocate_routes(inventory: Inventory) -> tuple[Route, ...]:
+def allocate_routes(
+    inventory: Inventory, before: Mapping[str, Route] = MappingProxyType({})
+) -> tuple[Route, ...]:
     """Give every connector with a real tool a server, and its tools names, in the order of ids.
 
     Connectors without one take part in sharing out the names: the first real tool of one changes
-    nobody else's.
+    nobody else's. A route of `before`, by server, stays that very object for the same connector.
     """
-    wanted = [_server(connector) for connector in inventory.connectors]
-    named = zip(inventory.connectors, wanted, _allocate(wanted), strict=True)
-    return tuple(
-        Route(server, connector, _tool_names(connector, identity.identity))
-        for connector, identity, server in named
-        if connector.has_real_tool
-    )
+    wanted = [_Wanted(_PREFIX + _sanitize(one.name), one.id) for one in inventory.connectors]
+    servers = _allocate(RESOURCES, wanted)
+    routes = []
+    for connector, one, server in zip(inventory.connectors, wanted, servers, strict=True):
+        old = before.get(server)
+        if old is not None and old.connector is connector:
+            routes.append(old)
+        elif connector.has_real_tool:
+            routes.append(
+                Route(server, connector, _tool_names(connector, _identity(RESOURCES, one)))
+            )
+    return tuple(routes)
 
 
 def stripped_title(connector: Connector, tool: AppTool) -> str | None:
@@ -65,17 +74,12 @@ def stripped_title(connector: Connector, tool: AppTool) -> str | None:
 
 def mention_slug(name: str) -> str:
     """Return how users name an app in their input."""
-    return re.sub(r"[^A-Za-z0-9]", "-", name).lower().strip("-") or _NO_SLUG
+    return _OTHERS.sub("-", name).lower().strip("-") or _NO_SLUG
 
 
 def install_url(name: str, connector_id: str) -> str:
     """Return the page where a user connects an app; computed, whatever upstream says."""
     return f"{_INSTALL_PAGES}/{mention_slug(name)}/{quote(connector_id, safe='')}"
-
-
-def _server(connector: Connector) -> _Wanted:
-    base = _PREFIX + _sanitize(connector.name)
-    return _Wanted(base, f"{RESOURCES}\0{base}\0{connector.id}")
 
 
 def _tool_names(connector: Connector, identity: str) -> Mapping[str, AppTool]:
@@ -84,12 +88,8 @@ def _tool_names(connector: Connector, identity: str) -> Mapping[str, AppTool]:
         for name in (connector.name, connector.id)
         if re.search(r"[A-Za-z0-9]", name)
     ]
-    bases = [_tool_base(begins, tool.name) for tool in connector.tools]
-    wanted = [
-        _Wanted(base, f"{identity}\0{base}\0{tool.name}")
-        for base, tool in zip(bases, connector.tools, strict=True)
-    ]
-    return dict(zip(_allocate(wanted), connector.tools, strict=True))
+    wanted = [_Wanted(_tool_base(begins, tool.name), tool.name) for tool in connector.tools]
+    return dict(zip(_allocate(identity, wanted), connector.tools, strict=True))
 
 
 def _tool_base(begins: Sequence[str], name: str) -> str:
@@ -105,26 +105,30 @@ def _sanitize(name: str) -> str:
     return mention_slug(name).replace("-", "_")
 
 
-def _allocate(wanted: Sequence[_Wanted]) -> Iterator[str]:
+def _allocate(within: str, wanted: Sequence[_Wanted]) -> Iterator[str]:
     """Name everybody, in their order: natural names first, then the others with a hash."""
     count = Counter(one.base for one in wanted)
     names = {one: one.base for one in wanted if count[one.base] == 1 and _fits(one.base)}
     taken = set(names.values())
     for one in sorted(one for one in wanted if one not in names):
-        names[one] = next(name for name in _with_hashes(one) if name not in taken)
+        names[one] = next(name for name in _with_hashes(within, one) if name not in taken)
         taken.add(names[one])
     return (names[one] for one in wanted)
 
 
-def _with_hashes(wanted: _Wanted) -> Iterator[str]:
-    seed = wanted.identity
+def _identity(within: str, wanted: _Wanted) -> str:
+    return f"{within}\0{wanted.base}\0{wanted.own}"
+
+
+def _with_hashes(within: str, wanted: _Wanted) -> Iterator[str]:
+    seed = identity = _identity(within, wanted)
     attempt = 0
     while True:
         digest = hashlib.sha1(seed.encode(), usedforsecurity=False).hexdigest()
         suffix = f"_{digest[:12]}"
         yield _cut(wanted.base, MAX_NAME_BYTES - len(suffix)) + suffix
         attempt += 1
-        seed = f"{wanted.identity}\0{attempt}"
+        seed = f"{identity}\0{attempt}"
 
 
 def _fits(name: str) -> bool:

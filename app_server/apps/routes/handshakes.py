@@ -68,16 +68,18 @@ def listed_tools(route: Route, *, has_files: bool) -> list[JsonObject]:
     return tools
 
 
-def make_manifests(routes: Iterable[Route], *, has_files: bool, before: Manifests) -> Manifests:
-    """Say what each route will answer; what is as `before` stays the very same object.
+def make_manifests(
+    routes: Iterable[Route], *, has_files: bool, old_routes: Mapping[str, Route], before: Manifests
+) -> Manifests:
+    """Say what each route will answer; of a route that is one of `old_routes` it is as `before`.
 
     A full inventory takes some ten ms: not for the loop.
     """
-    made = {RESOURCES: Manifest.of(RESOURCES_HANDSHAKE.result(), [])}
+    made = {RESOURCES: before.get(RESOURCES) or Manifest(RESOURCES_HANDSHAKE.result(), ())}
     for route in routes:
+        if old_routes.get(route.server) is route:
+            made[route.server] = before[route.server]
+            continue
         hello = handshake_of(route, has_files=has_files).result()
-        made[route.server] = Manifest.of(hello, listed_tools(route, has_files=has_files))
-    return {
-        server: old if (old := before.get(server)) == manifest and old is not None else manifest
-        for server, manifest in made.items()
-    }
+        made[route.server] = Manifest(hello, tuple(listed_tools(route, has_files=has_files)))
+    return made

@@ -10,7 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    StringConstraints,
+)
 from pydantic_core import to_json
 
 from protocol.model import JsonObject
@@ -159,7 +166,8 @@ class RuntimeMetadata(_Closed):
     """Which environment the sandbox state describes: the server's, or the thread's."""
     approvals_reviewer: Literal["user", "auto_review"] | None = None
     """Who is asked; None: as the thread has it."""
-    tools: Mapping[str, ToolMetadata] = {}
+    tools: SkipValidation[Mapping[str, ToolMetadata]] = {}
+    """Taken as it is: a mapping may make what it has when it is asked for it."""
 
     def of_tool(self, name: str) -> ToolMetadata:
         """Return what is said of a tool, by raw name; nothing is the default."""

@@ -25,7 +25,7 @@ from app_server.extensions.contract.registration import (
     Tier,
 )
 from app_server.extensions.contract.registry import ExtensionRegistry
-from app_server.mcp.bounds import ListTooLarge, check_bytes, check_count
+from app_server.mcp.bounds import ListTooLarge, bytes_of, check_bytes, check_count
 from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig
 from app_server.mcp.catalog.tables import parse_server
 from app_server.mcp.tools.listing import Listing
@@ -120,7 +120,7 @@ def _known(manifest: Manifest | None) -> Listing | None:
     if listing is None:
         try:
             check_count("tools", len(manifest.tools))
-            check_bytes("tools", manifest.size)
+            check_bytes("tools", bytes_of(manifest.tools))
         except ListTooLarge as exc:
             raise ConfigError(str(exc)) from exc
         listing = _LISTINGS[manifest] = Listing.of(manifest.hello, list(manifest.tools), None)

@@ -189,9 +189,15 @@ class ServerConfig:
 
     def allows(self, tool: str) -> bool:
         """Whether the filters let a raw tool name through."""
-        if self.enabled_tools is not None and tool not in self.enabled_tools:
-            return False
-        return tool not in self.disabled_tools
+        return bool(self.allowed_of([tool]))
+
+    def allowed_of(self, tools: Iterable[str]) -> list[str]:
+        """Return the raw tool names that the filters let through, in their order."""
+        disabled = frozenset(self.disabled_tools)
+        if self.enabled_tools is None:
+            return [tool for tool in tools if tool not in disabled]
+        enabled = frozenset(self.enabled_tools) - disabled
+        return [tool for tool in tools if tool in enabled]
 
     def approval_mode_of(self, tool: str) -> str:
         """Return the approval mode in force for a raw tool name."""

@@ -16,6 +16,7 @@ MAX_LENGTH = 128
 """Characters of namespace, name and the two between them."""
 
 PREFIX = "mcp__"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 _HASH_LENGTH = 13
 """An underscore and twelve hexadecimal digits."""
 
@@ -36,7 +37,7 @@ class VisibleName(NamedTuple):
 
 def assign_names(tools: Iterable[RawName]) -> dict[RawName, VisibleName]:
     """Give every tool a name of its own; the result does not depend on the order of `tools`."""
-    ordered = sorted(set(tools), key=_tool_identity)
+    ordered = sorted(dict.fromkeys(tools))
     namespaces = _namespaces({tool.server for tool in ordered})
     wanted = {tool: VisibleName(namespaces[tool.server], _sanitize(tool.tool)) for tool in ordered}
     count = Counter(wanted.values())
@@ -45,7 +46,8 @@ def assign_names(tools: Iterable[RawName]) -> dict[RawName, VisibleName]:
     for tool, visible in wanted.items():
         if count[visible] > 1:
             visible = VisibleName(visible.namespace, visible.name + _hash(_tool_identity(tool)))
-        visible = _fit(tool, visible, used)
+        if visible in used or not _is_short(visible):
+            visible = _cut_to_fit(tool, visible, used)
         used.add(visible)
         names[tool] = visible
     return names
@@ -60,14 +62,16 @@ def _namespaces(servers: set[str]) -> dict[str, str]:
     }
 
 
-def _fit(tool: RawName, visible: VisibleName, used: set[VisibleName]) -> VisibleName:
-    identity = _tool_identity(tool)
+def _is_short(visible: VisibleName) -> bool:
+    return len(visible.namespace) + len(visible.name) + 2 <= MAX_LENGTH
+
+
+def _cut_to_fit(tool: RawName, visible: VisibleName, used: set[VisibleName]) -> VisibleName:
+    seed = identity = _tool_identity(tool)
     attempt = 0
-    candidate = visible
-    while len(candidate.namespace) + len(candidate.name) + 2 > MAX_LENGTH or candidate in used:
-        seed = identity if attempt == 0 else f"{identity}\0{attempt}"
-        candidate = _cut(visible, _hash(seed))
+    while (candidate := _cut(visible, _hash(seed))) in used:
         attempt += 1
+        seed = f"{identity}\0{attempt}"
     return candidate
 
 
@@ -79,7 +83,7 @@ def _cut(visible: VisibleName, suffix: str) -> VisibleName:
 
 
 def _sanitize(raw: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_]", "_", raw) or "_"
+    return _UNSAFE.sub("_", raw) or "_"
 
 
 def _prefixed(name: str) -> str:

@@ -96,7 +96,7 @@ class ToolTable:
     @cached_property
     def raw_names(self) -> frozenset[tuple[str, str]]:
         """Raw names of servers and tools."""
-        return frozenset((tool.raw.server, tool.raw.tool) for tool in self.tools)
+        return frozenset(tool.raw for tool in self.tools)
 
     @cached_property
     def _by_name(self) -> dict[VisibleName, Tool]:
@@ -183,34 +183,34 @@ def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> T
 
 
 def _named(listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
-    shown = {
-        RawName(config.name, name): (config, listing, definition)
-        for config, listing in listed
-        for name, definition in listing.tools.items()
-        if config.allows(name) and is_for_model(definition)
-    }
-    names = assign_names(shown)
+    shown = [
+        (RawName(config.name, name), config, listing)
+        for config, listing in sorted(listed, key=_server)
+        for name in config.allowed_of(sorted(listing.tools))
+        if is_for_model(listing.tools[name])
+    ]
+    names = assign_names(raw for raw, _, _ in shown)
     tools = [
         Tool(
             raw,
             names[raw],
-            definition,
+            listing.tools[raw.tool],
             config,
             listing.parameters.get(raw.tool),
             listing.sizes.get(raw.tool),
         )
-        for raw, (config, listing, definition) in sorted(shown.items(), key=_raw_name)
+        for raw, config, listing in shown
     ]
     instructions = {
         names[raw].namespace: listing.instructions
-        for raw, (_, listing, _) in shown.items()
+        for raw, _, listing in shown
         if listing.instructions
     }
     return ToolTable(tools, instructions)
 
 
-def _raw_name(entry: tuple[RawName, object]) -> RawName:
-    return entry[0]
+def _server(listed: tuple[ServerConfig, Listing]) -> str:
+    return listed[0].name
 
 
 def _membership(plugins: Sequence[str]) -> str:

@@ -48,7 +48,7 @@ HELLO: JsonObject = {
 
 
 def with_manifest(peer: WebPeer, owner: Generation, *names: str) -> Registration:
-    manifest = Manifest.of(HELLO, [tool(name) for name in names])
+    manifest = Manifest(HELLO, [tool(name) for name in names])
     return Registration("shelved", {"url": peer.url}, SecretStr(BEARER), owner, manifest=manifest)
 
 
@@ -346,7 +346,8 @@ async def test_a_manifest_is_what_the_route_answers(tmp_path: Path, has_files: b
         listed("send", "mail", meta={"connector_description": "Mail."}),
     ]
     async with serve_tools(tools, files=files) as served:
-        manifests = make_manifests(served.generation.routes, has_files=has_files, before={})
+        routes = served.generation.routes
+        manifests = make_manifests(routes, has_files=has_files, old_routes={}, before={})
         assert list(manifests) == [RESOURCES, "codex_apps__cal", "codex_apps__mail"]
         for server, manifest in manifests.items():
             async with connect(
@@ -355,7 +356,8 @@ async def test_a_manifest_is_what_the_route_answers(tmp_path: Path, has_files: b
                 assert client.hello == manifest.hello
                 answer = await client.request("tools/list")
                 assert answer == {"tools": list(manifest.tools)}
-        again = make_manifests(served.generation.routes, has_files=has_files, before=manifests)
+        known = {route.server: route for route in routes}
+        again = make_manifests(routes, has_files=has_files, old_routes=known, before=manifests)
         assert all(again[server] is manifest for server, manifest in manifests.items())
 
 

@@ -10,10 +10,7 @@ from pydantic import SecretStr
 from app_server.apps.inventory.inventory import AppTool, Connector, build_inventory
 from app_server.apps.inventory.names import Route, allocate_routes
 from app_server.apps.policy import AppsPolicy, Use, registrations
-from app_server.apps.presentation import (
-    ApprovalTemplates,
-    present_tools,
-)
+from app_server.apps.presentation import ApprovalTemplates, PresentedTools
 from app_server.extensions.contract.registration import Owner, Registration
 from tests.support.apps.inventories import listed
 from tests.support.mcp_peers.shelf import Generation as CountingOwner
@@ -61,7 +58,7 @@ def project(
     plugins: dict[str, list[str]] | None = None,
     templates: ApprovalTemplates = NO_TEMPLATES,
 ) -> dict[str, Registration]:
-    presented = present_tools(served.routes, templates, {}, {})
+    presented = {route.server: PresentedTools(route, templates) for route in served.routes}
     made = registrations(served, Use(policy(config), ORIGIN, plugins or {}), presented, {})
     assert len({registration.name for registration in made}) == len(made)
     return {registration.name: registration for registration in made}
