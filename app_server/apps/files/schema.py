@@ -46,13 +46,13 @@ def with_paths(definition: JsonObject, file_params: Sequence[str]) -> JsonObject
     how many elements an array has.
     """
     schema, properties = definition.get("inputSchema"), _properties(definition)
-    if not isinstance(schema, dict) or not properties:
-        return definition
     masked = {
         name: _path(properties[name], FileBounds.of(definition, name))
         for name in file_params
         if name in properties
     }
+    if not isinstance(schema, dict) or not masked:
+        return definition
     return {**definition, "inputSchema": {**schema, "properties": {**properties, **masked}}}
 
 

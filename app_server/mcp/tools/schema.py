@@ -22,26 +22,24 @@ def reduce_schema(schema: Json, depth: int = 0) -> JsonObject:
     """
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return {}
-    reduced = {key: value for key, value in schema.items() if key in _KEPT}
+    reduced: JsonObject = {}
+    for key, value in schema.items():
+        if key in _KEPT:
+            reduced[key] = value
+        elif key in _MAPS_OF_SCHEMAS and isinstance(value, dict):
+            reduced[key] = {name: reduce_schema(value[name], depth + 1) for name in sorted(value)}
+        elif key in _LISTS_OF_SCHEMAS and isinstance(value, list):
+            reduced[key] = [reduce_schema(element, depth + 1) for element in value]
+        elif key == "items" or (key == "additionalProperties" and isinstance(value, dict)):
+            reduced[key] = reduce_schema(value, depth + 1)
+        elif key == "additionalProperties" and isinstance(value, bool):
+            reduced[key] = value
     if "const" in schema:
         reduced["enum"] = [schema["const"]]
         reduced.setdefault("type", _type_of(schema["const"]))
-    for key in _MAPS_OF_SCHEMAS:
-        if isinstance(inner := schema.get(key), dict):
-            reduced[key] = {name: reduce_schema(inner[name], depth + 1) for name in sorted(inner)}
-    for key in _LISTS_OF_SCHEMAS:
-        if isinstance(inner := schema.get(key), list):
-            reduced[key] = [reduce_schema(element, depth + 1) for element in inner]
-    if "items" in schema:
-        reduced["items"] = reduce_schema(schema["items"], depth + 1)
-    elif _allows_arrays(reduced.get("type")):
-        reduced["items"] = {"type": "string"}
     if _allows_arrays(reduced.get("type")):
+        reduced.setdefault("items", {"type": "string"})
         reduced |= {key: schema[key] for key in _KEPT_OF_ARRAYS if key in schema}
-    if isinstance(extra := schema.get("additionalProperties"), dict):
-        reduced["additionalProperties"] = reduce_schema(extra, depth + 1)
-    elif isinstance(extra, bool):
-        reduced["additionalProperties"] = extra
     return reduced
 
 

@@ -52,7 +52,7 @@ class Tool:
         return {
             **_FUNCTION,
             "name": self.visible.name,
-            "description": "\n\n".join(filter(None, self._texts)),
+            "description": "\n\n".join(text for text in self._texts if text),
             "parameters": self._shown_parameters,
         }
 
@@ -214,7 +214,7 @@ def _server(listed: tuple[ServerConfig, Listing]) -> str:
 
 
 def _membership(plugins: Sequence[str]) -> str:
-    names = [f"`{name}`" for name in plugins]
-    if not names:
+    if not plugins:
         return ""
+    names = [f"`{name}`" for name in plugins]
     return f"Part of the plugin{'s' if len(names) > 1 else ''} {', '.join(names)}."
