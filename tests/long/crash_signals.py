@@ -5,7 +5,7 @@
 
 import asyncio
 import itertools
-import sys
+import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +19,7 @@ from app_server.signals.ledger import Ledger
 from app_server.threads.log.state.thread import replay
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued
+from tests.support.forks import fork_program
 from tests.support.harness import WireClient, WireError, serve, write_config
 from tests.support.model import ScriptedModel
 from tests.support.threads.rollouts import read_rollout
@@ -79,11 +80,12 @@ async def _settled(client: WireClient, *stages: str) -> Any:
 
 
 async def _die(home: Path, point: Point, params: dict[str, Any]) -> None:
-    victim = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.receiver.signal_victim", str(home), *point,
-        stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert victim.stdout is not None
+    victim = await fork_program(
+        "tests.support.receiver.signal_victim",
+        *(str(home), *point),
+        environment=os.environ,
+        folder=home,
+    )
     try:
         url = (await victim.stdout.readline()).decode().strip()
         with suppress(
@@ -98,9 +100,7 @@ async def _die(home: Path, point: Point, params: dict[str, Any]) -> None:
                 with anyio.move_on_after(1.5):
                     await victim.wait()
     finally:
-        with suppress(ProcessLookupError):
-            victim.kill()
-        await victim.wait()
+        await victim.aclose()
 
 
 def _check_receipt(home: Path, thread_id: str) -> None:

@@ -3,7 +3,7 @@
 `python -m tests.long.starts` makes 200 of them beside processes that keep every core busy, half of
 them with a stored ChatGPT account and half with the apps of the demo. Each has to list its apps, to
 have every MCP server ready in a thread, to run a turn, to say nothing of errors, and to end with
-status 0. `--starts 30` is what the suite does (tests/server/test_starts.py).
+status 0. `--starts 20` is what the suite does (tests/server/test_starts.py).
 """
 
 import argparse

@@ -36,17 +36,18 @@ class ForkedProcess:
         self,
         process: Any,
         stdin: asyncio.StreamWriter,
-        stdout: asyncio.StreamReader,
-        stderr: asyncio.StreamReader,
+        stdout: tuple[asyncio.StreamReader, asyncio.ReadTransport],
+        stderr: tuple[asyncio.StreamReader, asyncio.ReadTransport],
     ) -> None:
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._has_ended = asyncio.Event()
+        self._reading = (stdout[1], stderr[1])
         self._loop.add_reader(process.sentinel, self._on_end)
         self.pid: int = process.pid
         self.stdin = stdin
-        self.stdout = stdout
-        self.stderr = stderr
+        self.stdout = stdout[0]
+        self.stderr = stderr[0]
 
     @property
     def returncode(self) -> int | None:
@@ -74,6 +75,14 @@ class ForkedProcess:
         status: int = self._process.exitcode
         return status
 
+    async def aclose(self) -> None:
+        """End it at once, wait for that, and close its streams."""
+        self.kill()
+        with anyio.CancelScope(shield=True):
+            await self.wait()
+        for transport in self._reading:
+            transport.close()
+
     async def communicate(self) -> tuple[bytes, bytes]:
         """Close stdin, read all that comes and wait for the end."""
         self.stdin.close()
@@ -83,6 +92,7 @@ class ForkedProcess:
 
     def _on_end(self) -> None:
         self._loop.remove_reader(self._process.sentinel)
+        self.stdin.close()
         self._has_ended.set()
 
 
@@ -106,12 +116,12 @@ async def fork_program(
     )
 
 
-async def _reader(descriptor: int) -> asyncio.StreamReader:
+async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
     reader = asyncio.StreamReader(LINE_BYTES)
-    await asyncio.get_running_loop().connect_read_pipe(
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
     )
-    return reader
+    return reader, transport
 
 
 async def _writer(descriptor: int) -> asyncio.StreamWriter:

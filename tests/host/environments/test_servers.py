@@ -21,9 +21,10 @@ from tests.support.host.environments import (
     status,
     until,
 )
-from tests.support.host.exec_peer import EXECUTABLE, exec_server
+from tests.support.host.exec_peer import exec_server
 from tests.support.mcp_peers.calls import settled
 from tests.support.model import calls
+from tests.support.processes import EXECUTABLE
 
 
 @claim("environment:mcp", "environment:info")

@@ -1,12 +1,9 @@
-"""Exec servers for tests: the real executable, and a client that speaks the protocol by hand."""
+"""Exec servers for tests: the real program, and a client that speaks the protocol by hand."""
 
 import asyncio
-import contextlib
 import json
 import os
-import signal
 import struct
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,9 +14,9 @@ import anyio
 from websockets.asyncio.client import ClientConnection, connect
 
 from app_server.host.exec.server.server import ExecServer, ExecSettings
+from tests.support.forks import ForkedProcess, fork_program
 from tests.support.harness import WAIT_S, environment_without
 
-EXECUTABLE = Path(sys.executable).parent / "app-server"
 START_S = 60.0
 
 HELLO = {"protocolVersion": 1, "clientName": "test"}
@@ -29,12 +26,12 @@ HELLO = {"protocolVersion": 1, "clientName": "test"}
 class ExecProcess:
     """A running `app-server exec-server`."""
 
-    process: asyncio.subprocess.Process
+    process: ForkedProcess
     url: str
 
     def kill(self) -> None:
         """End it by kill -9."""
-        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.kill()
 
     async def ended(self) -> int:
         """Wait for the end and return the exit status."""
@@ -46,25 +43,20 @@ class ExecProcess:
 async def exec_server(
     *arguments: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[ExecProcess]:
-    """Run the executable; leaving kills it."""
-    process = await asyncio.create_subprocess_exec(
-        str(EXECUTABLE),
+    """Run the program, forked; leaving kills it."""
+    process = await fork_program(
+        "app_server.cli.entry",
         *("exec-server", *arguments),
-        env=environment_without() | dict(environment or {}),
-        cwd=cwd,
-        stdin=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        environment=environment_without() | dict(environment or {}),
+        folder=cwd or Path.cwd(),
     )
-    assert process.stderr is not None
     try:
         with anyio.fail_after(START_S):
             line = (await process.stderr.readline()).decode()
         assert line.startswith("listening on: ws://"), line
         yield ExecProcess(process, line.removeprefix("listening on: ").strip())
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-        await process.communicate()
+        await process.aclose()
 
 
 @asynccontextmanager

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import json
-import os
 import re
-import signal as signals
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,11 +21,13 @@ from app_server.clients.receiver.agent.environment import URL_VARIABLE
 from app_server.clients.receiver.agent.item import line_holds
 from app_server.clients.receiver.failpoints import KILL_AT, Step
 from app_server.clients.receiver.router.wire import KEY_VARIABLE, RouterAddress
+from tests.support.forks import ForkedProcess, fork_program
 from tests.support.harness import WAIT_S, environment_without
 from tests.support.receiver.peer import KEY
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
-START_S = 60.0
+ENTRY = "app_server.cli.entry"
+START_S = 180.0
 LOOK_S = 0.01
 
 _OURS = (
@@ -53,7 +53,7 @@ def clean_environment(**more: str) -> dict[str, str]:
 class BridgeProcess:
     """A bridge, and this test as its agent."""
 
-    process: asyncio.subprocess.Process
+    process: ForkedProcess
     session: str
     home: Path
     said: list[str] = field(default_factory=list)
@@ -142,14 +142,8 @@ async def bridge(
     words = ["receiver", "--home", str(home), "--session", session, *options]
     if router is not None:
         words += ["--router-url", router]
-    process = await asyncio.create_subprocess_exec(
-        str(EXECUTABLE),
-        *words,
-        env=clean_environment(**more),
-        cwd=cwd or home,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    process = await fork_program(
+        ENTRY, *words, environment=clean_environment(**more), folder=cwd or home
     )
     made = BridgeProcess(process, session, home)
     made.greet()
@@ -160,13 +154,13 @@ async def bridge(
 @asynccontextmanager
 async def router_process(
     home: Path, port: int = 0, *, kill_at: Step | None = None, **environment: str
-) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+) -> AsyncIterator[tuple[str, ForkedProcess]]:
     """Start a demo router; gives its URL. Leaving kills it."""
-    process = await asyncio.create_subprocess_exec(
-        str(EXECUTABLE),
+    process = await fork_program(
+        ENTRY,
         *("receiver", "--demo-router", "--home", str(home), "--port", str(port)),
-        env=clean_environment(**environment, **_dying_at(kill_at)),
-        stderr=asyncio.subprocess.PIPE,
+        environment=clean_environment(**environment, **_dying_at(kill_at)),
+        folder=home,
     )
     async with _killed(process):
         yield await read_url(process), process
@@ -175,14 +169,13 @@ async def router_process(
 @asynccontextmanager
 async def server_process(
     home: Path, *options: str, **environment: str
-) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+) -> AsyncIterator[tuple[str, ForkedProcess]]:
     """Start an app-server that answers; gives its URL. Leaving kills it."""
-    process = await asyncio.create_subprocess_exec(
-        str(EXECUTABLE),
+    process = await fork_program(
+        ENTRY,
         *("--home", str(home), *(options or ("--listen", "ws://127.0.0.1:0"))),
-        env=clean_environment(**environment),
-        cwd=home,
-        stderr=asyncio.subprocess.PIPE,
+        environment=clean_environment(**environment),
+        folder=home,
     )
     async with _killed(process):
         url = await read_url(process)
@@ -194,7 +187,7 @@ def _dying_at(step: Step | None) -> dict[str, str]:
     return {} if step is None else {KILL_AT: step}
 
 
-async def read_url(process: asyncio.subprocess.Process) -> str:
+async def read_url(process: ForkedProcess | asyncio.subprocess.Process) -> str:
     """Read from stderr where a process listens."""
     assert process.stderr is not None
     said = ""
@@ -207,19 +200,15 @@ async def read_url(process: asyncio.subprocess.Process) -> str:
 
 
 @asynccontextmanager
-async def _killed(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
+async def _killed(process: ForkedProcess) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signals.SIGKILL)
-            with anyio.CancelScope(shield=True):
-                await process.wait()
+        await process.aclose()
 
 
 @asynccontextmanager
-async def _listening(process: asyncio.subprocess.Process, said: list[str]) -> AsyncIterator[None]:
+async def _listening(process: ForkedProcess, said: list[str]) -> AsyncIterator[None]:
     assert process.stderr is not None
     stderr = process.stderr
 

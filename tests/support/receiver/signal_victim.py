@@ -1,6 +1,6 @@
 """A server that kills itself at one step of its work with signals; for tests of crashes.
 
-`python -m tests.support.receiver.signal_victim HOME WHERE NUMBER WHEN`: WHERE is `ledger` or `log`,
+Its words are HOME WHERE NUMBER WHEN: WHERE is `ledger` or `log`,
 NUMBER counts its writes from the first signal on, WHEN is `before` or `after` the write. Prints its
 URL.
 """
@@ -22,8 +22,9 @@ from app_server.transport.address import TcpAddress
 from tests.support.harness import REQUIREMENTS
 
 
-def main(home: Path, where: str, number: int, when: str) -> None:
+def main() -> None:
     """Serve until the step is reached."""
+    home, where, number, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     counts = {"ledger": 0, "log": 0}
 
     def watch(kind: str, write: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,7 +54,3 @@ def main(home: Path, where: str, number: int, when: str) -> None:
 
 def _ready(urls: Sequence[str]) -> None:
     print(urls[0], flush=True)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
