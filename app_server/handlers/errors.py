@@ -15,18 +15,6 @@ from app_server.mcp.errors import (
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.models.catalogue.providers import ProviderNotFound
 from app_server.rpc.dispatch import storage_failed
-from app_server.sessions.errors import (
-    MAX_META_BYTES,
-    InputIdTaken,
-    McpMetaTooLarge,
-    NoActiveTurn,
-    NotLoaded,
-    SessionClosed,
-    SessionUnloading,
-    ThreadIdTaken,
-    TurnIdMismatch,
-    TurnNotSteerable,
-)
 from app_server.sessions.managed_policy import SettingNotAllowed
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
@@ -42,6 +30,18 @@ from app_server.threads.failures import (
 from app_server.threads.log.live import LogClosed
 from app_server.threads.organization.filing import FilingState
 from app_server.threads.organization.organization import Organization
+from app_server.turns.thread_errors import (
+    MAX_META_BYTES,
+    InputIdTaken,
+    McpMetaTooLarge,
+    NoActiveTurn,
+    NotLoaded,
+    SessionClosed,
+    SessionUnloading,
+    ThreadIdTaken,
+    TurnIdMismatch,
+    TurnNotSteerable,
+)
 from protocol.cursors import InvalidCursor
 from protocol.jsonrpc.errors import (
     INVALID_REQUEST,

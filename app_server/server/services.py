@@ -43,13 +43,13 @@ from app_server.server.offline_model import offline_model_url
 from app_server.server.settings import Settings, Substitutes
 from app_server.server.start.first_settings import read_first_settings
 from app_server.sessions.memory.budget import MemoryBudget
-from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts, settings_as_stored
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
+from app_server.turns.server_context import ServerContext
 
 if TYPE_CHECKING:
     from app_server.handlers.settings.problems import ConfigProblems
@@ -111,13 +111,13 @@ async def build_services(
         signals.log_grew(state)
 
     sessions = Sessions(
-        SessionPorts(
+        ServerContext(
             store=store,
             model=lazy_model,
             model_lists=model_lists,
             clients=hub,
             clock=clock,
-            approvals=PersistentApprovals(config_file, registry),
+            lasting_approvals=PersistentApprovals(config_file, registry),
             processes=environments,
             home=home,
             commands=commands,

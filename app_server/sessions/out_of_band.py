@@ -3,8 +3,7 @@
 Source: docs/tools.md, "Elicitations".
 """
 
-from app_server.runtime.pausable_timeouts import PausableTimeouts
-from app_server.sessions.mcp_servers import ThreadServers
+from app_server.turns.context import ThreadContext
 
 MAX_OPEN = 1_000
 
@@ -20,11 +19,10 @@ class TooManyElicitations(Exception):
 class OutOfBandElicitations:
     """How many are open for one loaded thread."""
 
-    def __init__(self, servers: ThreadServers) -> None:
-        self.timeouts = PausableTimeouts()
-        """Of the thread's commands: how long they are waited for."""
+    def __init__(self, context: ThreadContext) -> None:
         self.count = 0
-        self._servers = servers
+        self._timeouts = context.timeouts
+        self._servers = context.servers
 
     def open(self) -> None:
         """Count one more; the first pauses the timeouts of commands and of calls of MCP servers.
@@ -36,7 +34,7 @@ class OutOfBandElicitations:
             raise TooManyElicitations
         self.count += 1
         if self.count == 1:
-            self.timeouts.pause()
+            self._timeouts.pause()
             self._servers.set.hold()
 
     def settle(self) -> None:
@@ -49,5 +47,5 @@ class OutOfBandElicitations:
             raise NoOpenElicitation
         self.count -= 1
         if not self.count:
-            self.timeouts.resume()
+            self._timeouts.resume()
             self._servers.set.release()

@@ -12,15 +12,15 @@ import anyio.lowlevel
 
 from app_server.config.values import Config
 from app_server.extensions.contract.registration import ContributionContext
-from app_server.sessions.errors import SessionClosed
 from app_server.sessions.loaded.loading import ThreadLoading
 from app_server.sessions.loaded.threads import LoadedThreads
 from app_server.sessions.loaded.unloading import QuietUnloading
-from app_server.sessions.ports import SessionPorts
 from app_server.threads.failures import ThreadArchived, ThreadNotFound
 from app_server.threads.log.live import LogClosed
 from app_server.threads.log.state.queue import Plan, Result
 from app_server.threads.log.state.thread import ThreadState
+from app_server.turns.server_context import ServerContext
+from app_server.turns.thread_errors import SessionClosed
 from protocol.log.rollout import ArchivedChanged, Record
 
 
@@ -28,13 +28,13 @@ class Sessions(LoadedThreads):
     """All loaded threads, with what loads and unloads them."""
 
     def __init__(
-        self, ports: SessionPorts, tasks: anyio.abc.TaskGroup, unload_delay_s: float
+        self, server: ServerContext, tasks: anyio.abc.TaskGroup, unload_delay_s: float
     ) -> None:
         """`tasks` owns whatever the threads do."""
-        super().__init__(ports)
+        super().__init__(server)
         self._tasks = tasks
-        self.loading = ThreadLoading(self, ports, tasks)
-        self.unloading = QuietUnloading(self, ports.clients, unload_delay_s)
+        self.loading = ThreadLoading(self, server, tasks)
+        self.unloading = QuietUnloading(self, server.clients, unload_delay_s)
 
     async def change(
         self, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
@@ -56,7 +56,7 @@ class Sessions(LoadedThreads):
         async with self.lock(thread_id):
             session = self.find(thread_id)
             if session is None:
-                return await self._ports.store.change(thread_id, decide)
+                return await self._server.store.change(thread_id, decide)
             added = await session.thread.change(decide)
             return session.thread.state, added
 
@@ -91,7 +91,7 @@ class Sessions(LoadedThreads):
             outcome.append((result, bool(records)))
             return records
 
-        await self._ports.store.change(thread_id, amend)
+        await self._server.store.change(thread_id, amend)
         return outcome[0]
 
     async def archive(self, thread_id: str, record: ArchivedChanged) -> bool:
@@ -120,7 +120,7 @@ class Sessions(LoadedThreads):
                 is_written = await found.close(record) or is_written
                 await self.release(found)
             if not is_written:
-                await self._ports.store.change(thread_id, archived_now)
+                await self._server.store.change(thread_id, archived_now)
         return session is not None or found is not None
 
     async def delete(self, thread_id: str) -> bool:
@@ -134,14 +134,14 @@ class Sessions(LoadedThreads):
         async with self.lock(thread_id):
             if (session := self._sessions.get(thread_id)) is not None:
                 await self.release(session)
-            await self._ports.store.delete(thread_id)
+            await self._server.store.delete(thread_id)
         return session is not None
 
     async def refresh_extensions(self, base: Config) -> None:
         """Let extensions look anew at what they register; bounded, and a failure is only logged."""
         demanded = {} if base.requirements is None else base.requirements.document
         context = ContributionContext("discover", base.document, None, demanded)
-        await self._ports.extensions.refresh(context)
+        await self._server.extensions.refresh(context)
         for session in list(self):
             await session.mcp.prepare_reload()
 

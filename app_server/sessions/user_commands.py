@@ -10,21 +10,150 @@ from dataclasses import dataclass
 from functools import partial
 
 import anyio
-import anyio.abc
+import anyio.to_thread
 
+from app_server.host.commands.shell import find_shell, shown_line
+from app_server.host.environments import UnknownEnvironment
 from app_server.models.interface import ModelFailure
 from app_server.observability.logs.context import start_apart
-from app_server.sessions.errors import SessionClosed, SessionUnloading
+from app_server.permissions.commands.nested import read_command
+from app_server.permissions.shell.actions import command_actions
 from app_server.sessions.input.client import ClientInput
-from app_server.sessions.turn.context import ThreadContext
 from app_server.sessions.turn.turn import CommandWork, ThreadTurns
-from app_server.tools.commands.run import CommandRun
-from app_server.tools.commands.user_shell import UserCommand, UserShell
 from app_server.tools.environments import NoEnvironment
-from app_server.turns.running_turn import RunningTurn
+from app_server.turns.commands.run import NOT_STARTED, CommandRun
+from app_server.turns.commands.terminals import UNCONFINED_WORK, ShellLine, ThreadMachine
+from app_server.turns.commands.text import cut_to
+from app_server.turns.context import ThreadContext
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.slot import RunningTurn
+from app_server.turns.thread_errors import SessionClosed, SessionUnloading
+from protocol.log.rollout import LOCAL, WorkingFolder
 from protocol.model import JsonObject
+from protocol.turns.items import CommandExecutionThreadItem
 from protocol.turns.notifications import ErrorNotification
 from protocol.turns.turn import TurnError
+
+DEFAULT_S = 3600.0
+"""For a command whose client named no time."""
+
+NO_SHELL = "shell is unavailable in this session"
+"""In the words of Codex."""
+
+TIMED_OUT = 124
+"""The exit code of what took too long, as timeout(1) has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCommand:
+    """A line that a user wants to run."""
+
+    line: str
+    timeout_s: float = DEFAULT_S
+    output_limit_bytes: int
+    """How much of its output the model reads."""
+
+
+class UserShell:
+    """Runs command lines of the user in one loaded thread."""
+
+    def __init__(self, context: ThreadContext) -> None:
+        self._machine = context.machine
+        self._terminals = context.terminals
+
+    async def begin(self, command: UserCommand, recorder: TurnRecorder) -> CommandRun:
+        """Announce the item of a command, and start it; what cannot be started is complete then.
+
+        Raises:
+            NoEnvironment: the thread has none; nothing was announced.
+            OSError: the log cannot be written.
+        """
+        settings, machine = recorder.log.state.in_force, self._machine
+        if not settings.working_folders:
+            raise NoEnvironment(NO_SHELL)
+        folder = settings.working_folders[0]
+        shell = await _shell_of(machine, folder)
+        login = machine.settings.allow_login_shell
+        script = await read_command(machine.scripts, command.line)
+        item = CommandExecutionThreadItem(
+            id=recorder.new_id(),
+            command=shown_line(shell or "sh", command.line, login=login),
+            cwd=folder.cwd,
+            source="userShell",
+            status="inProgress",
+            command_actions=command_actions(script, folder.cwd),
+        )
+        await self._terminals.make_room(recorder)
+        run = self._terminals.open(item, command.line, recorder)
+        recorder.started(item)
+        try:
+            if shell is None:
+                raise OSError(f"environment `{folder.environment_id}` is out of reach")
+            line = ShellLine(
+                environment_id=folder.environment_id,
+                cwd=folder.cwd,
+                shell=shell,
+                login=login,
+                policy=UNCONFINED_WORK,
+            )
+            await self._terminals.start(run, line)
+        except OSError as exc:
+            place_or_program = f"{exc.filename}: " if exc.filename else ""
+            await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
+        return run
+
+    async def finish(self, command: UserCommand, run: CommandRun, turn: RunningTurn) -> JsonObject:
+        """Wait for the end of a command, and give what the model is to know of it.
+
+        Cancelling ends the command, and completes its item; `message` then gives the same.
+
+        Raises:
+            OSError: the log cannot be written.
+        """
+        code: int | None = None
+        try:
+            with anyio.move_on_after(command.timeout_s) as limit:
+                await _ended(run)
+            code = TIMED_OUT if limit.cancelled_caught else None
+        finally:
+            await (run.abort() if turn.is_interrupted else run.stop(code))
+            self._terminals.forget(run)
+        return self.message(command, run)
+
+    @staticmethod
+    def message(command: UserCommand, run: CommandRun) -> JsonObject:
+        """Return what the model is to know of a command whose item is complete."""
+        output = cut_to(run.read(), command.output_limit_bytes) or run.item.aggregated_output or ""
+        text = (
+            f"<user_shell_command>\n<command>\n{command.line}\n</command>\n<result>\n"
+            f"Exit code: {run.item.exit_code}\n"
+            f"Duration: {(run.item.duration_ms or 0) / 1000:.4f} seconds\nOutput:\n{output}\n"
+            "</result>\n</user_shell_command>"
+        )
+        return {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": text}],
+        }
+
+
+async def _shell_of(machine: ThreadMachine, folder: WorkingFolder) -> str | None:
+    """Return the path of the user's shell there; None on a machine that is away."""
+    if folder.environment_id == LOCAL:
+        return await anyio.to_thread.run_sync(find_shell, None)
+    try:
+        shell, _ = await machine.environments.info(folder.environment_id)
+    except (OSError, UnknownEnvironment):
+        return None
+    return shell.path
+
+
+async def _ended(run: CommandRun) -> None:
+    if run.process is None:
+        await run.completed.wait()
+    else:
+        await run.process.finished.wait()
+
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +167,6 @@ class UserCommands:
     given: ClientInput
     """Takes what the model is to know."""
     shell: UserShell
-    tasks: anyio.abc.TaskGroup
-    """Owns commands beside a turn."""
 
     async def start(self, command: UserCommand) -> Callable[[], None]:
         """Accept a command; gives what is to be called once the caller has been answered.
@@ -56,7 +183,7 @@ class UserCommands:
         return partial(self._begin_beside, command, turn)
 
     def _begin_beside(self, command: UserCommand, turn: RunningTurn) -> None:
-        start_apart(self.tasks, self._beside, command, turn, thread_id=self.context.thread.id)
+        start_apart(self.context.tasks, self._beside, command, turn, thread_id=self.context.log.id)
 
     async def _alone(self, command: UserCommand, turn: RunningTurn) -> None:
         """Do what a turn of its own does.
@@ -93,7 +220,7 @@ class UserCommands:
             self._refuse(turn.id, exc)
         except (OSError, SessionClosed, SessionUnloading) as exc:
             logger.warning(
-                "a command of the user in thread %s failed: %s", self.context.thread.id, exc
+                "a command of the user in thread %s failed: %s", self.context.log.id, exc
             )
 
     def _refuse(self, turn_id: str, reason: NoEnvironment) -> None:

@@ -12,7 +12,6 @@ from pydantic_core import from_json
 
 from app_server.config.values import Config, ConfigError
 from app_server.mcp.errors import RequiredServersFailed
-from app_server.sessions.errors import SessionClosed
 from app_server.sessions.input.inbox import InboxMessage
 from app_server.signals.entries import Effects, Entries, run_effects
 from app_server.signals.ledger import Entry
@@ -28,6 +27,7 @@ from app_server.threads.failures import (
     ThreadTooNew,
 )
 from app_server.threads.log.state.thread import ThreadState
+from app_server.turns.thread_errors import SessionClosed
 from protocol.log.rollout import Settings, SignalMark
 
 logger = logging.getLogger(__name__)

@@ -20,17 +20,21 @@ from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, PlannedChange
 from app_server.patch.shown import shown_changes
 from app_server.permissions.decision import Ask, Refuse
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.tools.elsewhere import work_policy
-from app_server.tools.environments import FoundEnvironment, NoEnvironment, TurnEnvironments
+from app_server.tools.environments import (
+    FoundEnvironment,
+    NoEnvironment,
+    TurnEnvironments,
+    work_policy,
+)
 from app_server.tools.patches.declaration import NAME, PatchArguments, patch_declaration
 from app_server.tools.patches.planned import PlannedPatch, planned_here, planned_there
 from app_server.tools.patches.texts import Written, reason_to_ask
 from app_server.tools.patches.turn_changes import TurnChanges
-from app_server.turns.approval.approvals import ThreadApprovals
 from app_server.turns.approval.files import FileRequest
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import FileChangeThreadItem
 
@@ -43,19 +47,18 @@ NO_COMMAND = (
 PLAN_MODE = "patch rejected: in plan mode nothing is written; put the change into the plan"
 
 
-class ApplyPatch:
+class ApplyPatch(TurnTool):
     """The patches of one turn, and what they have changed together."""
 
     def __init__(
         self,
-        turn: TurnContext,
-        approvals: ThreadApprovals,
-        grammar: ShellGrammar,
+        context: ThreadContext,
+        turn: RunningTurn,
         environments: TurnEnvironments,
     ) -> None:
         self._turn = turn
-        self._approvals = approvals
-        self._grammar = grammar
+        self._approvals = context.approvals
+        self._grammar = context.server.grammar
         self._environments = environments
         self._changes = TurnChanges(turn)
 
@@ -72,9 +75,7 @@ class ApplyPatch:
             return call.namespace is None and call.name == NAME
         return call.is_function(NAME)
 
-    def may_overlap(self, call: RequestedCall) -> bool:
-        """Return False: what a patch finds must be what it changes."""
-        return False
+    # Calls do not overlap: what a patch finds must be what it changes.
 
     async def run(self, call: RequestedCall) -> Json:
         """Apply a patch; returns what became of it."""
@@ -165,7 +166,7 @@ class ApplyPatch:
         turn = self._turn
         writable = self._environments.confinement(found.folder).writable
         request = FileRequest(
-            turn_id=turn.turn_id,
+            turn_id=turn.id,
             item_id=item.id,
             environment_id=found.id,
             cwd=cwd,

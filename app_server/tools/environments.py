@@ -5,15 +5,24 @@ Source: docs/environments.md, "Threads in an environment"; docs/tools.md, "Sandb
 
 from dataclasses import dataclass
 
+import anyio
+
 from app_server.host.environments import Environments, UnknownEnvironment
+from app_server.host.exec.client.remote_file import read_beginning
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_of, through_proxy
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.grants import Grant
-from app_server.permissions.network.settings import NetworkTable
-from app_server.turns.approval.permissions import PermissionApprovals
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
+from protocol.exec.processes import ExecGrant, WorkPolicy
 from protocol.log.rollout import LOCAL, WorkingFolder
+from protocol.turns.policy import (
+    DangerFullAccessSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
 
 NONE_CHOSEN = "this thread has no environment"
 
@@ -49,11 +58,18 @@ class FoundEnvironment:
 class TurnEnvironments:
     """The environments of one turn; the settings in force may change while it runs."""
 
-    turn: TurnContext
-    machines: Environments
-    permissions: PermissionApprovals
-    places: Places
-    proxy: NetworkTable | None
+    context: ThreadContext
+    turn: RunningTurn
+
+    @property
+    def machines(self) -> Environments:
+        """Those of all threads."""
+        return self.context.server.environments
+
+    @property
+    def places(self) -> Places:
+        """What is known of this machine."""
+        return self.context.settings.places
 
     @property
     def names(self) -> list[str]:
@@ -109,7 +125,7 @@ class TurnEnvironments:
             }
             settings = settings.model_copy(update=there)
         confined = self.granted(environment_id).widened(confinement_of(settings, self.places))
-        return through_proxy(confined, self.proxy)
+        return through_proxy(confined, self.context.settings.network_proxy)
 
     def granted(self, environment_id: str) -> Grant:
         """Return what the user granted in an environment beyond the sandbox."""
@@ -117,7 +133,7 @@ class TurnEnvironments:
         if turn.settings.mode == "plan" or turn.recorder.has_own_history:
             # What was granted to carry work out is not there to plan or to review it.
             return Grant()
-        return self.permissions.granted(turn.turn_id, environment_id)
+        return self.context.approvals.permissions.granted(turn.id, environment_id)
 
     def _id_of(self, named: str | None) -> str:
         settings = self.turn.settings
@@ -130,3 +146,57 @@ class TurnEnvironments:
             known = ", ".join(f"`{one}`" for one in ids)
             raise EnvironmentNotKnown(f"unknown environment `{named}`; this thread has: {known}")
         return named
+
+
+READ_S = 60.0
+"""For a file to be read."""
+
+
+def work_policy(environments: TurnEnvironments, found: FoundEnvironment) -> WorkPolicy:
+    """Say what confines the turn on another machine.
+
+    The proxy is of this machine: what has its network through it has none there.
+    """
+    confinement = environments.confinement(found.folder)
+    grant = environments.granted(found.id)
+    settings, network = environments.turn.settings, confinement.network
+    profile = settings.profile_in_force
+    if profile is not None:
+        profile = profile.model_copy(update={"proxied": None, "network": network})
+    return WorkPolicy(
+        sandbox_policy=_policy_there(settings.sandbox_policy, confinement),
+        permission_profile=profile,
+        roots=found.folder.roots,
+        folder=found.folder.cwd,
+        granted=ExecGrant(
+            read=list(grant.read), write=list(grant.write), network=grant.network and network
+        ),
+    )
+
+
+async def read_elsewhere(
+    environments: TurnEnvironments, found: FoundEnvironment, path: str, limit_bytes: int
+) -> bytes:
+    """Read the beginning of a file of another machine; `path` is absolute.
+
+    Raises:
+        OSError: it is not there, may not be read, or is not read in 60 s; or the machine is out of
+            reach.
+    """
+    policy = work_policy(environments, found)
+    opening = environments.machines.open_file(found.id, path, policy)
+    try:
+        with anyio.fail_after(READ_S):
+            content, _ = await read_beginning(opening, limit_bytes)
+    except TimeoutError as exc:
+        raise OSError(f"it was not read in {READ_S:g} s") from exc
+    return content
+
+
+def _policy_there(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
+    match policy:
+        case ReadOnlySandboxPolicy() | WorkspaceWriteSandboxPolicy():
+            return policy.model_copy(update={"network_access": confinement.network})
+        case _:
+            # Somebody else's sandbox is around this machine alone; there nothing confines.
+            return DangerFullAccessSandboxPolicy()

@@ -12,6 +12,7 @@ from pathlib import PurePath
 import anyio
 import anyio.to_thread
 
+from app_server.host.commands.output import KeptOutput
 from app_server.host.commands.shell import UnknownShell, find_shell, shown_line
 from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.errors import SandboxUnavailable
@@ -21,22 +22,22 @@ from app_server.permissions.confinement.confinement import UNCONFINED, Confineme
 from app_server.permissions.decision import Ask, CommandFacts, Refuse, Run, Verdict
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.apply_patch import ApplyPatch
-from app_server.tools.commands.arguments import EXEC_COMMAND, ExecArguments, exec_declaration
-from app_server.tools.commands.denials import looks_denied
-from app_server.tools.commands.run import NOT_STARTED, CommandRun
-from app_server.tools.commands.terminals import ShellLine, Terminals
-from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
-from app_server.tools.elsewhere import UNCONFINED_WORK, work_policy
+from app_server.tools.command_arguments import EXEC_COMMAND, ExecArguments, exec_declaration
 from app_server.tools.environments import (
     FoundEnvironment,
     NoEnvironment,
     TurnEnvironments,
+    work_policy,
 )
-from app_server.turns.approval.approvals import ThreadApprovals
 from app_server.turns.approval.asking import Decision
 from app_server.turns.approval.commands import CommandRequest
+from app_server.turns.commands.run import NOT_STARTED, CommandRun
+from app_server.turns.commands.terminals import UNCONFINED_WORK, ShellLine
+from app_server.turns.commands.text import BYTES_PER_TOKEN, model_text, state_line
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import CommandExecutionThreadItem
 
@@ -52,22 +53,22 @@ class _Planned:
     line: ShellLine
 
 
-class ExecCommand:
+class ExecCommand(TurnTool):
     """Runs command lines; what still runs when a call is answered goes on behind the turns."""
 
     def __init__(
         self,
-        turn: TurnContext,
-        terminals: Terminals,
-        approvals: ThreadApprovals,
+        context: ThreadContext,
+        turn: RunningTurn,
         patches: ApplyPatch,
         environments: TurnEnvironments,
     ) -> None:
-        self._patches = patches
+        self._context = context
         self._turn = turn
+        self._patches = patches
         self._environments = environments
-        self._terminals = terminals
-        self._approvals = approvals
+        self._terminals = context.terminals
+        self._approvals = context.approvals
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function; not without a folder to work in."""
@@ -146,11 +147,11 @@ class ExecCommand:
             shell = await self._shell(arguments, found)
         except UnknownShell as exc:
             raise BadCall(_failed(str(exc))) from exc
-        login = arguments.login and self._terminals.place.settings.allow_login_shell
+        login = arguments.login and self._context.machine.settings.allow_login_shell
         is_users = arguments.shell is None
         script = await self._approvals.commands.read(arguments.cmd, shell, is_users=is_users)
         request = CommandRequest(
-            turn_id=self._turn.turn_id,
+            turn_id=self._turn.id,
             item_id=call_id,
             facts=CommandFacts(
                 script=script,
@@ -187,7 +188,7 @@ class ExecCommand:
         if confinement.proxy is None:
             return None
         return self._approvals.network.of_command(
-            confinement.proxy, self._turn.turn_id, run.item.id, run.note
+            confinement.proxy, self._turn.id, run.item.id, run.note
         )
 
     async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> Decision:
@@ -234,7 +235,7 @@ class ExecCommand:
             await run.complete(run.exit_code)
         limit = min(
             int(planned.arguments.max_output_tokens) * BYTES_PER_TOKEN,
-            self._turn.output_limit_bytes,
+            self._context.settings.output_limit_bytes,
         )
         return model_text(
             run.read(),
@@ -247,7 +248,7 @@ class ExecCommand:
     async def _wait(self, run: CommandRun, yield_s: float) -> bool:
         """Wait until the command has ended, or goes on behind the turns."""
         assert run.process is not None
-        with self._turn.timeouts.move_on_after(yield_s):
+        with self._context.timeouts.move_on_after(yield_s):
             await run.process.finished.wait()
         return run.exit_code is not None or not await self._terminals.leave(run)
 
@@ -289,3 +290,28 @@ def _folder(cwd: str, workdir: str | None) -> str:
 
 def _failed(reason: str) -> str:
     return f"{EXEC_COMMAND} failed: {reason}"
+
+
+SIGNS = (
+    b"Operation not permitted",
+    b"Permission denied",
+    b"Read-only file system",
+    b"Network is unreachable",
+    b"Could not resolve host",
+    b"Temporary failure in name resolution",
+)
+"""What the system's errors are called, and what tools say that have no network."""
+
+OWN_FAILURES = (2, 126, 127)
+"""Exit codes with which shells say that the line itself cannot be run."""
+
+LOOKED_AT_BYTES = 64 * 1024
+"""Of the end of its output."""
+
+
+def looks_denied(exit_code: int, output: KeptOutput) -> bool:
+    """Whether the sandbox may be the reason of a failure."""
+    if exit_code == 0 or exit_code in OWN_FAILURES:
+        return False
+    end = output.all()[-LOOKED_AT_BYTES:]
+    return any(sign in end for sign in SIGNS)

@@ -4,19 +4,19 @@ Source: docs/plugins.md, "Suggestions of the model".
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
 from app_server.config.editing.errors import NotRecorded
-from app_server.extensions.contract.plugins import PluginOffers
-from app_server.extensions.contract.registration import ContributionContext
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.turns.approval.tools import ELICITATION
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, text
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.integrations.suggestions import (
     SUGGESTION_SERVER,
     SuggestedPlugin,
@@ -60,32 +60,24 @@ class _Suggestion(ToolArguments):
     ]
 
 
-class PluginInstall:
+class PluginInstall(TurnTool):
     """Lists plugins that could be installed, and asks the user whether to install one."""
 
-    def __init__(
-        self,
-        turn: TurnContext,
-        offers: PluginOffers,
-        context: Callable[[], ContributionContext],
-    ) -> None:
-        """`context` is what extensions are given of the thread."""
-        self._turn = turn
-        self._offers = offers
+    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
         self._context = context
+        self._turn = turn
+        self._offers = context.server.plugin_offers
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the functions where there may be something to install."""
-        return _DECLARATIONS if self._offers.has_any(self._context().config) else []
+        return _DECLARATIONS if self._offers.has_any(self._context.servers.context().config) else []
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is one of the functions, and they are declared."""
         is_ours = call.is_function(LIST) or call.is_function(REQUEST)
-        return is_ours and self._offers.has_any(self._context().config)
+        return is_ours and self._offers.has_any(self._context.servers.context().config)
 
-    def may_overlap(self, call: RequestedCall) -> bool:
-        """Return False: what comes after an install is meant to have it."""
-        return False
+    # Calls do not overlap: what comes after an install is meant to have it.
 
     async def run(self, call: RequestedCall) -> Json:
         """List (`SuggestedPlugins`), or ask and wait without limit (`SuggestionResult`), as JSON.
@@ -97,14 +89,14 @@ class PluginInstall:
 
     async def _list(self, call: RequestedCall) -> str:
         call.read(_Nothing)
-        offered = await self._offers.offered(self._context().config)
+        offered = await self._offers.offered(self._context.servers.context().config)
         listed = SuggestedPlugins(tools=[_shortened(one) for one in offered[:MAX_LISTED]])
         return listed.model_dump_json()
 
     async def _request(self, call: RequestedCall) -> str:
         """Ask the clients about one; they install plugins, and what they did is verified."""
         suggestion = call.read(_Suggestion)
-        context = self._context()
+        context = self._context.servers.context()
         offered = await self._offers.offered(context.config)
         plugin = next((one for one in offered if one.id == suggestion.tool_id), None)
         if plugin is None:
@@ -134,15 +126,15 @@ class PluginInstall:
         """Put the question, whatever the approval policy says; None if a client refused."""
         turn = self._turn
         question = FormElicitation(
-            thread_id=turn.thread_id,
-            turn_id=turn.turn_id,
+            thread_id=self._context.log.id,
+            turn_id=turn.id,
             server_name=SUGGESTION_SERVER,
             meta=meta.model_dump(mode="json"),
             message=meta.suggest_reason,
             requested_schema=McpElicitationSchema(type="object", properties={}),
         )
-        with turn.waiting_on_approval():
-            answer, _ = await turn.clients.ask(turn.thread_id, ELICITATION, question)
+        with self._context.status.waiting_on_approval():
+            answer, _ = await self._context.clients.ask(ELICITATION, question)
         return answer if isinstance(answer, McpServerElicitationRequestResponse) else None
 
     async def _decline(self, plugin_id: str) -> None:

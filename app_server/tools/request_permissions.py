@@ -14,12 +14,14 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from app_server.models.catalogue.features import ModelFeatures
-from app_server.tools.commands.arguments import environment_member
+from app_server.tools.command_arguments import environment_member
 from app_server.tools.environments import EnvironmentNotKnown, NoEnvironment, TurnEnvironments
-from app_server.turns.approval.permissions import PermissionApprovals, PermissionRequest
+from app_server.turns.approval.permissions import PermissionRequest
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.policy import (
     AdditionalFileSystemPermissions,
@@ -64,14 +66,14 @@ class _Request(ToolArguments):
     environment_id: str | None = None
 
 
-class RequestPermissions:
+class RequestPermissions(TurnTool):
     """Asks for permissions, and returns to the model what it was granted."""
 
     def __init__(
-        self, turn: TurnContext, approvals: PermissionApprovals, environments: TurnEnvironments
+        self, context: ThreadContext, turn: RunningTurn, environments: TurnEnvironments
     ) -> None:
         self._turn = turn
-        self._approvals = approvals
+        self._approvals = context.approvals.permissions
         self._environments = environments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
@@ -82,9 +84,7 @@ class RequestPermissions:
         """Whether it is the function."""
         return call.is_function(NAME)
 
-    def may_overlap(self, call: RequestedCall) -> bool:
-        """Return False: what comes after it is meant to have what is granted."""
-        return False
+    # Calls do not overlap: what comes after it is meant to have what is granted.
 
     async def run(self, call: RequestedCall) -> Json:
         """Ask, and return what was granted, as JSON.
@@ -109,7 +109,7 @@ class RequestPermissions:
             await anyio.to_thread.run_sync(self._environments.places.held.look_at, named)
         given, scope = await self._approvals.ask(
             PermissionRequest(
-                turn_id=self._turn.turn_id,
+                turn_id=self._turn.id,
                 item_id=call.call_id,
                 environment_id=found.id,
                 cwd=cwd,

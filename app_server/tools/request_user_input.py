@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from app_server.models.catalogue.features import ModelFeatures
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.approvals import (
     ToolRequestUserInputOption,
@@ -45,12 +47,13 @@ class _Questions(ToolArguments):
     questions: list[_Question] = Field(min_length=1, max_length=MAX_QUESTIONS)
 
 
-class RequestUserInput:
+class RequestUserInput(TurnTool):
     """Asks the clients of a thread, in plan mode or where the settings allow it in every mode."""
 
-    def __init__(self, turn: TurnContext, *, in_every_mode: bool) -> None:
+    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
+        self._context = context
         self._turn = turn
-        self._in_every_mode = in_every_mode
+        self._in_every_mode = context.settings.asks_in_every_mode
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function, in every mode: what is declared should not change in a thread."""
@@ -60,9 +63,7 @@ class RequestUserInput:
         """Whether it is the function."""
         return call.is_function(NAME)
 
-    def may_overlap(self, call: RequestedCall) -> bool:
-        """Return False: what runs beside it might make an answer worthless."""
-        return False
+    # Calls do not overlap: what runs beside it might make an answer worthless.
 
     async def run(self, call: RequestedCall) -> Json:
         """Ask, and wait without limit; returns the answers as JSON, none if a client refused.
@@ -77,14 +78,14 @@ class RequestUserInput:
         if len({question.id for question in questions}) < len(questions):
             raise BadCall("failed to parse function arguments: questions: two have the same id")
         params = ToolRequestUserInputParams(
-            thread_id=turn.thread_id,
-            turn_id=turn.turn_id,
+            thread_id=self._context.log.id,
+            turn_id=turn.id,
             item_id=call.call_id,
             questions=[_shown(question) for question in questions],
             is_blocking=True,
         )
-        with turn.waiting_on_user_input():
-            answer, _ = await turn.clients.ask(turn.thread_id, METHOD, params)
+        with self._context.status.waiting_on_user_input():
+            answer, _ = await self._context.clients.ask(METHOD, params)
         if not isinstance(answer, ToolRequestUserInputResponse):
             answer = ToolRequestUserInputResponse(answers={})
         return answer.model_dump_json()

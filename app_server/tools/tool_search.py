@@ -9,16 +9,22 @@ from itertools import chain
 import anyio.to_thread
 
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.tools.declare import SEARCH_FUNCTION, declare_found
+from app_server.mcp.tools.declare import (
+    SEARCH_FUNCTION,
+    declare_found,
+    deferred_lines,
+    deferred_note,
+)
 from app_server.mcp.tools.search import DEFAULT_LIMIT, MAX_LIMIT, best, text_of
 from app_server.mcp.tools.table import Tool
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.dynamic.specs import DynamicTools
 from app_server.turns.tools.call import BadCall, RequestedCall
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 
 
-class ToolSearch:
+class ToolSearch(TurnTool):
     """Finds tools and declares them to the model."""
 
     def __init__(self, servers: ServerSet, clients: DynamicTools) -> None:
@@ -29,6 +35,13 @@ class ToolSearch:
         """Declare the search while there is something to search."""
         is_needed = self._clients.deferred or self._deferred_of_servers()
         return [SEARCH_FUNCTION] if is_needed else []
+
+    def notes(self) -> Sequence[str]:
+        """Say which tools can be searched."""
+        lines = self._clients.deferred_lines()
+        if self._deferred_of_servers():
+            lines = [*deferred_lines(self._servers.tools()), *lines]
+        return [deferred_note(lines)] if lines else []
 
     def _deferred_of_servers(self) -> Sequence[Tool]:
         servers = self._servers

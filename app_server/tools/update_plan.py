@@ -9,9 +9,10 @@ from typing import Literal
 from pydantic import Field
 
 from app_server.models.catalogue.features import ModelFeatures
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.notifications import (
     TurnPlanStep,
@@ -64,10 +65,10 @@ class _Plan(ToolArguments):
     explanation: str | None = Field(default=None, max_length=MAX_TEXT_CHARS)
 
 
-class UpdatePlan:
+class UpdatePlan(TurnTool):
     """Passes a turn's plan on."""
 
-    def __init__(self, turn: TurnContext) -> None:
+    def __init__(self, turn: RunningTurn) -> None:
         self._turn = turn
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
@@ -78,9 +79,7 @@ class UpdatePlan:
         """Whether it is the function."""
         return call.is_function(NAME)
 
-    def may_overlap(self, call: RequestedCall) -> bool:
-        """Return False: of two plans the later one counts."""
-        return False
+    # Calls do not overlap: of two plans the later one counts.
 
     async def run(self, call: RequestedCall) -> Json:
         """Notify the clients of the thread.
@@ -94,8 +93,7 @@ class UpdatePlan:
         wanted = call.read(_Plan)
         turn.recorder.emit(
             TurnPlanUpdatedNotification(
-                thread_id=turn.thread_id,
-                turn_id=turn.turn_id,
+                **turn.recorder.ids,
                 explanation=wanted.explanation,
                 plan=[
                     TurnPlanStep(step=step.step, status=STATUSES[step.status])

@@ -14,12 +14,18 @@ from app_server.permissions.confinement.confinement import Confinement, Ruling
 from app_server.permissions.confinement.held import PlaceChanged
 from app_server.permissions.confinement.resolving import resolved
 from app_server.runtime.files.reaching import NotReached, open_file
-from app_server.tools.commands.arguments import environment_member
-from app_server.tools.elsewhere import read_elsewhere
-from app_server.tools.environments import FoundEnvironment, NoEnvironment, TurnEnvironments
+from app_server.tools.command_arguments import environment_member
+from app_server.tools.environments import (
+    FoundEnvironment,
+    NoEnvironment,
+    TurnEnvironments,
+    read_elsewhere,
+)
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, text
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import ImageViewThreadItem
 
@@ -39,10 +45,13 @@ class _View(ToolArguments):
     environment_id: str | None = None
 
 
-class ViewImage:
+class ViewImage(TurnTool):
     """Shows the model what it asks to see, where the turn may read."""
 
-    def __init__(self, turn: TurnContext, environments: TurnEnvironments) -> None:
+    def __init__(
+        self, context: ThreadContext, turn: RunningTurn, environments: TurnEnvironments
+    ) -> None:
+        self._context = context
         self._turn = turn
         self._environments = environments
 
@@ -70,7 +79,7 @@ class ViewImage:
             BadCall: it may not be read, is not there, or is no image.
         """
         turn, arguments = self._turn, call.read(_View)
-        if not turn.features().images:
+        if not self._context.model.features.images:
             raise BadCall(NO_IMAGES)
         try:
             found = await self._environments.find(arguments.environment_id)

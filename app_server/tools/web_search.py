@@ -4,11 +4,13 @@ Its calls are no calls of ours; what clients see of them is in turns/response/we
 Source: docs/tools.md, "Web search".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from app_server.models.catalogue.features import IMAGE, TEXT, ModelFeatures
 from app_server.models.web_search_settings import WebSearchMode, WebSearchSettings
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import RequestedCall
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 
 _ACCESS: dict[WebSearchMode, JsonObject] = {
@@ -18,13 +20,12 @@ _ACCESS: dict[WebSearchMode, JsonObject] = {
 }
 
 
-class WebSearch:
+class WebSearch(TurnTool):
     """Declares the search."""
 
-    def __init__(self, settings: WebSearchSettings, is_unconfined: Callable[[], bool]) -> None:
-        """`is_unconfined` says whether the turn may do whatever the user may."""
+    def __init__(self, settings: WebSearchSettings, turn: RunningTurn) -> None:
         self._settings = settings
-        self._is_unconfined = is_unconfined
+        self._turn = turn
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the search where it is known to be there, or the settings say that it is."""
@@ -38,7 +39,7 @@ class WebSearch:
 
     def _usual_mode(self) -> WebSearchMode:
         # A turn that may reach the network itself is kept from nothing by a copy of the web.
-        return "live" if self._is_unconfined() else "cached"
+        return "live" if self._turn.settings.sandbox_policy.type == "dangerFullAccess" else "cached"
 
     def offers(self, call: RequestedCall) -> bool:
         """Return False: whoever serves the model makes its calls."""

@@ -10,12 +10,13 @@ import anyio
 
 from app_server.host.commands.command import InputClosed
 from app_server.models.catalogue.features import ModelFeatures
-from app_server.tools.commands.arguments import STDIN_DECLARATION, WRITE_STDIN, StdinArguments
-from app_server.tools.commands.run import CommandRun
-from app_server.tools.commands.terminals import Terminals
-from app_server.tools.commands.text import BYTES_PER_TOKEN, model_text, state_line
+from app_server.tools.command_arguments import STDIN_DECLARATION, WRITE_STDIN, StdinArguments
+from app_server.turns.commands.run import CommandRun
+from app_server.turns.commands.text import BYTES_PER_TOKEN, model_text, state_line
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import RequestedCall
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import TerminalInteractionNotification
 
@@ -27,12 +28,12 @@ NO_INPUT = (
 )
 
 
-class WriteStdin:
+class WriteStdin(TurnTool):
     """Writes to commands, and reads what they printed since."""
 
-    def __init__(self, turn: TurnContext, terminals: Terminals) -> None:
+    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
+        self._context = context
         self._turn = turn
-        self._terminals = terminals
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function."""
@@ -42,27 +43,26 @@ class WriteStdin:
         """Whether it is this function."""
         return call.is_function(WRITE_STDIN)
 
-    def may_overlap(self, call: RequestedCall) -> bool:
-        """Return False: what is written to one command comes in the order of the calls."""
-        return False
+    # Calls do not overlap: what is written to one command comes in the order of the calls.
 
     async def run(self, call: RequestedCall) -> Json:
         """Write, wait, and return what the command printed since the model last read of it."""
         arguments = call.read(StdinArguments)
         session_id = str(int(arguments.session_id))
-        run = self._terminals.find(session_id)
+        run = self._context.terminals.find(session_id)
         if run is None:
             return _failed(f"Unknown process id {session_id}")
         began_s = time.perf_counter()
         if arguments.chars and (failure := await self._write(run, arguments.chars)) is not None:
             return _failed(failure)
         self._notify(run, arguments.chars)
-        with self._turn.timeouts.move_on_after(arguments.yield_s):
+        with self._context.timeouts.move_on_after(arguments.yield_s):
             await run.completed.wait()
         if run.completed.is_set():
-            self._terminals.forget(run)
+            self._context.terminals.forget(run)
         limit = min(
-            int(arguments.max_output_tokens) * BYTES_PER_TOKEN, self._turn.output_limit_bytes
+            int(arguments.max_output_tokens) * BYTES_PER_TOKEN,
+            self._context.settings.output_limit_bytes,
         )
         return model_text(
             run.read(),
@@ -91,8 +91,8 @@ class WriteStdin:
     def _notify(self, run: CommandRun, chars: str) -> None:
         self._turn.recorder.emit(
             TerminalInteractionNotification(
-                thread_id=self._turn.thread_id,
-                turn_id=self._turn.turn_id,
+                thread_id=self._context.log.id,
+                turn_id=self._turn.id,
                 item_id=run.item.id,
                 process_id=run.session_id,
                 stdin=chars,

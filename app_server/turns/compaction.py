@@ -5,9 +5,8 @@ an interrupt, it is what it was. Turns and items that clients see are not touche
 Source: docs/compaction.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from app_server.models.interface import (
     ItemDone,
@@ -27,9 +26,10 @@ from app_server.models.prompt.context import (
 )
 from app_server.models.prompt.request import message, request_body
 from app_server.models.provider import Provider
-from app_server.turns.model_calls import ModelCalls
+from app_server.turns.model_requests import ModelRequests
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response.reader import texts_of
+from app_server.turns.tools.table import ToolTable
 from protocol.log.rollout import HistoryCompacted, ItemCompleted, TokensUsed
 from protocol.model import Json, JsonObject
 from protocol.server.account import RateLimitSnapshot
@@ -68,16 +68,16 @@ class Compactor:
     """Makes room in one turn's thread."""
 
     recorder: TurnRecorder
-    calls: ModelCalls
+    requests: ModelRequests
+    tools: ToolTable
+    """Those of the next request."""
     prompt: str | None
     """None means PROMPT."""
-    surroundings: Callable[[], tuple[Sequence[JsonObject], Sequence[str]]]
-    """Gives the tools and notes of the next request."""
 
     @property
     def may_help(self) -> bool:
         """Whether there is anything that a compaction would replace."""
-        return worth_compacting(split_unseen(self.recorder.thread.state.history)[0])
+        return worth_compacting(split_unseen(self.recorder.log.state.history)[0])
 
     async def compact_for_request(self) -> None:
         """Compact what the model has seen; what it has not seen yet stays as it is, behind it.
@@ -86,7 +86,7 @@ class Compactor:
             ModelFailure: it was announced; the history is what it was.
             OSError: the disk refused.
         """
-        await self._compact(*split_unseen(self.recorder.thread.state.history))
+        await self._compact(*split_unseen(self.recorder.log.state.history))
 
     async def compact_all(self) -> None:
         """Compact the whole history; one without anything new stays as it is.
@@ -94,58 +94,59 @@ class Compactor:
         Raises:
             ModelFailure, OSError: see `compact_for_request`.
         """
-        await self._compact(list(self.recorder.thread.state.history), [])
+        await self._compact(list(self.recorder.log.state.history), [])
 
     async def _compact(self, seen: list[JsonObject], unseen: list[JsonObject]) -> None:
-        recorder, calls = self.recorder, self.calls
+        recorder, requests = self.recorder, self.requests
         item = ContextCompactionThreadItem(id=recorder.new_id())
         recorder.started(item)
         if not worth_compacting(seen):
             await recorder.completed(item)
             return
         summary = await self._sum_up(seen)
-        history = compacted(seen, summary, unseen, kept_tokens(calls.model.compact_at))
-        account = calls.measured(self._size_of(history))
+        history = compacted(seen, summary, unseen, kept_tokens(requests.model.compact_at))
+        account = requests.measured(self._size_of(history))
         at_ms = item.completed_at_ms = recorder.now_ms()
-        await recorder.thread.append(
+        await recorder.log.append(
             HistoryCompacted(at_ms=at_ms, turn_id=recorder.turn_id, items=history),
             TokensUsed(at_ms=at_ms, usage=account),
             ItemCompleted(at_ms=at_ms, turn_id=recorder.turn_id, item=item),
             sync=False,
         )
-        calls.emit_usage(account)
+        requests.emit_usage(account)
         recorder.announce_completed(item)
 
     async def _sum_up(self, seen: Sequence[JsonObject]) -> str:
-        shown = list(seen)
-        for trims_left in range(MAX_TRIMS, -1, -1):
-            may_trim = trims_left > 0 and len(shown) > 1
+        requests, shown, trims = self.requests, list(seen), 0
+        attempts = requests.attempts()
+        while True:
             try:
-                summary = await self.calls.call(
-                    partial(self._ask, shown), is_too_long if may_trim else None
-                )
+                summary = await self._ask(shown, attempts.provider)
             except ModelFailure as failure:
-                if not (may_trim and is_too_long(failure)):
-                    raise
-                shown = without_oldest(shown)
-                continue
-            break
-        await self.calls.account(summary.usage)
-        self.calls.emit_limits(summary.limits)
+                if is_too_long(failure) and trims < MAX_TRIMS and len(shown) > 1:
+                    requests.emit_limits(failure.limits)
+                    shown, trims = without_oldest(shown), trims + 1
+                    attempts = requests.attempts()
+                else:
+                    await attempts.wait(failure)
+            else:
+                break
+        await requests.account(summary.usage)
+        requests.emit_limits(summary.limits)
         return summary.text
 
     async def _ask(self, shown: Sequence[JsonObject], provider: Provider) -> "_Summary":
         body = request_body(
-            self.recorder.thread.state,
-            self.calls.model.features,
+            self.recorder.log.state,
+            self.requests.model.features,
             (),
             None,
             REQUEST_KIND,
-            self.surroundings()[1],
+            self.tools.notes(),
             history=[*shown, message("user", self.prompt or PROMPT)],
         )
         summary = _Summary()
-        async with self.calls.port.stream(ModelRequest(provider, body)) as batches:
+        async with self.requests.port.stream(ModelRequest(provider, body)) as batches:
             async for batch in batches:
                 for event in batch:
                     summary.take(event)
@@ -154,8 +155,8 @@ class Compactor:
         return summary
 
     def _size_of(self, history: Sequence[JsonObject]) -> int:
-        tools, notes = self.surroundings()
-        state, features = self.recorder.thread.state, self.calls.model.features
+        state, features = self.recorder.log.state, self.requests.model.features
+        tools, notes = self.tools.declarations(features), self.tools.notes()
         body = request_body(state, features, tools, None, None, notes, history=history)
         parts: list[Json] = [body["instructions"], body["tools"], body["input"]]
         return estimated_tokens(parts)

@@ -3,50 +3,61 @@
 Source: docs/hooks.md.
 """
 
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 
+from app_server.config.values import Config
 from app_server.extensions.hooks.definition import WIRE, Event, Hook
 from app_server.extensions.hooks.outcome import Outcome, together
-from app_server.extensions.hooks.running import HookRunner
-from app_server.extensions.hooks.source import HookSource
-from app_server.runtime.clock import Clock
+from app_server.extensions.hooks.source import read_hooks_of
 from app_server.threads.log.live import LiveThread
-from app_server.turns.ports import ClientPort
+from app_server.turns.clients import ThreadClients
+from app_server.turns.server_context import ServerContext
+from app_server.turns.tools.call import BadCall, RequestedCall
 from protocol.integrations.skills import (
     HookCompletedNotification,
     HookRunSummary,
     HookStartedNotification,
 )
 from protocol.log.rollout import Settings
+from protocol.model import Json
 from protocol.turns.policy import DangerFullAccessSandboxPolicy
 
 NOTHING = Outcome("completed")
+
+SHELL = "Bash"
+"""What hooks know `exec_command` as."""
+
+PATCH = "apply_patch"
+
+OUTPUT = "\nOutput:\n"
+"""What stands before the output of a command in what the model reads."""
 
 
 @dataclass(slots=True)
 class ThreadHooks:
     """Runs the hooks of a thread that the user trusts."""
 
-    thread: LiveThread
-    source: HookSource
-    transcript: str
-    """The path of the thread's log."""
-    runner: HookRunner
-    clients: ClientPort
-    clock: Clock
+    log: LiveThread
+    clients: ThreadClients
+    server: ServerContext
+    has_begun: bool = field(default=False, init=False)
+    """Whether the hooks of the thread's start have run, since it was loaded."""
     _hooks: Sequence[Hook] = field(default=(), init=False)
 
-    async def read(self, settings: Settings) -> None:
+    async def read(self, config: Config) -> None:
         """Read the hooks; if the disk does not answer in time, those that were read last stay."""
+        settings, server = self.log.state.in_force, self.server
         folder = None if settings.without_environment else Path(settings.cwd)
-        found = await self.source.read(folder)
+        plugins = server.hooked_plugins(config.document, self.log.id)
+        found = await read_hooks_of(config, server.home, folder, plugins, server.folder_reads)
         if found is not None:
             self._hooks = [hook for hook in found if hook.runs]
 
@@ -89,7 +100,7 @@ class ThreadHooks:
     async def _run(
         self, hook: Hook, turn_id: str, call_id: str | None, payload: Mapping[str, Any]
     ) -> Outcome:
-        started_ms, begun = self.clock.now_ms(), time.monotonic()
+        started_ms, begun = self.server.clock.now_ms(), time.monotonic()
         scope: Literal["thread", "turn"] = "thread" if hook.event == "SessionStart" else "turn"
         summary = HookRunSummary(
             id=_run_id(hook, call_id),
@@ -105,35 +116,34 @@ class ThreadHooks:
             started_at=started_ms // 1000,
             entries=[],
         )
-        thread_id = self.thread.id
+        thread_id = self.log.id
         self.clients.emit(
-            thread_id, HookStartedNotification(thread_id=thread_id, turn_id=turn_id, run=summary)
+            HookStartedNotification(thread_id=thread_id, turn_id=turn_id, run=summary)
         )
         outcome = Outcome("failed")
         try:
-            outcome = await self.runner.run(hook, payload, self.thread.state.in_force.cwd)
+            outcome = await self.server.hook_runner.run(hook, payload, self.log.state.in_force.cwd)
         finally:
             ended = summary.model_copy(
                 update={
                     "status": outcome.status,
                     "entries": list(outcome.entries),
-                    "completed_at": self.clock.now_ms() // 1000,
+                    "completed_at": self.server.clock.now_ms() // 1000,
                     "duration_ms": round((time.monotonic() - begun) * 1000),
                 }
             )
             self.clients.emit(
-                thread_id,
-                HookCompletedNotification(thread_id=thread_id, turn_id=turn_id, run=ended),
+                HookCompletedNotification(thread_id=thread_id, turn_id=turn_id, run=ended)
             )
         return outcome
 
     def _payload(self, event: Event, turn_id: str, members: Mapping[str, Any]) -> Mapping[str, Any]:
-        settings = self.thread.state.in_force
+        settings = self.log.state.in_force
         turn = {} if event == "SessionStart" else {"turn_id": turn_id}
         return {
-            "session_id": self.thread.id,
+            "session_id": self.log.id,
             **turn,
-            "transcript_path": self.transcript,
+            "transcript_path": self.server.store.shown_path(self.log.id),
             "cwd": settings.cwd,
             "hook_event_name": event,
             "model": settings.model,
@@ -151,3 +161,51 @@ def _run_id(hook: Hook, call_id: str | None) -> str:
 def _mode(settings: Settings) -> str:
     is_open = isinstance(settings.sandbox_policy, DangerFullAccessSandboxPolicy)
     return "bypassPermissions" if is_open and settings.approval_policy == "never" else "default"
+
+
+@dataclass(frozen=True, slots=True)
+class HookedCall:
+    """A call of a tool, as hooks are given it."""
+
+    name: str
+    input: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, call: RequestedCall) -> "HookedCall":
+        """Return a call as hooks are given it; arguments that are no JSON count as none."""
+        if call.kind == "custom":
+            return cls(call.full_name, {"command": call.input})
+        try:
+            arguments = call.arguments()
+        except BadCall:
+            arguments = None
+        given = arguments if isinstance(arguments, dict) else {}
+        if call.is_function("exec_command"):
+            return cls(SHELL, {"command": given.get("cmd")})
+        if call.is_function(PATCH):
+            return cls(PATCH, {"command": given.get("input")})
+        name = call.name if call.namespace is None else f"{call.namespace}__{call.name}"
+        return cls(name, given)
+
+    def changed(self, call: RequestedCall, wanted: Mapping[str, Any]) -> RequestedCall:
+        """Return the call with what a hook wants in the place of its arguments."""
+        if call.kind == "custom":
+            return replace(call, input=wanted.get("command"))
+        if self.name in (SHELL, PATCH):
+            arguments = call.arguments()
+            name = "cmd" if self.name == SHELL else "input"
+            given = arguments if isinstance(arguments, dict) else {}
+            return replace(call, input=json.dumps({**given, name: wanted.get("command")}))
+        return replace(call, input=json.dumps(dict(wanted)))
+
+    def refusal(self, reason: str) -> str:
+        """Return what the model reads of a call that a hook refused."""
+        if self.name == SHELL:
+            return f"Command blocked by PreToolUse hook: {reason}. Command: {self.input['command']}"
+        return f"Tool call blocked by PreToolUse hook: {reason}. Tool: {self.name}"
+
+    def response(self, output: Json) -> Json:
+        """Return what came of the call as hooks are given it: of a command what it printed."""
+        if self.name == SHELL and isinstance(output, str) and OUTPUT in output:
+            return output.split(OUTPUT, 1)[1]
+        return output

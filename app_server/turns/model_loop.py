@@ -4,46 +4,25 @@ Does not know: the thread's session, whose turn takes these steps one after the 
 Source: docs/wire.md, "Turns".
 """
 
-from dataclasses import dataclass, field
-
 import anyio
 
-from app_server.models.catalogue.thread_model import ThreadModel
-from app_server.models.interface import EventBatches, Model, ModelFailure, ModelRequest
+from app_server.models.interface import EventBatches, ModelFailure, ModelRequest
 from app_server.models.prompt.context import tokens_in_context
 from app_server.models.prompt.request import request_body
 from app_server.models.provider import Provider
 from app_server.observability.telemetry.spans import span
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
-from app_server.turns.model_calls import ModelCalls
+from app_server.turns.context import ThreadContext
+from app_server.turns.model_requests import ModelRequests
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response.patch_progress import PatchProgress
 from app_server.turns.response.plan_messages import TurnPlans
 from app_server.turns.response.reader import ResponseReader
-from app_server.turns.session_settings import SessionSettings
+from app_server.turns.slot import TurnOptions
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.scheduling import run_calls
 from app_server.turns.tools.table import ToolTable
-from protocol.model import Json
 from protocol.turns.items import AgentMessageThreadItem
-from protocol.turns.requests import McpMetaByServer
-
-
-@dataclass(slots=True)
-class TurnOptions:
-    """What holds for one turn alone."""
-
-    output_schema: Json = None
-    client_metadata: dict[str, str] | None = None
-    """Changes when the turn is steered."""
-    mcp_meta: McpMetaByServer = field(default_factory=dict)
-    """Changes when the turn is steered."""
-    service_tier: str | None = None
-    """Takes the place of the thread's; `default` means none."""
-    trigger: str | None = None
-    """What made the client start the turn."""
-    parent_turn_id: str | None = None
-    """The turn that caused this one."""
 
 
 class ModelLoop:
@@ -51,29 +30,23 @@ class ModelLoop:
 
     def __init__(
         self,
+        context: ThreadContext,
         recorder: TurnRecorder,
-        port: Model,
-        model: ThreadModel,
         tools: ToolTable,
         options: TurnOptions,
-        settings: SessionSettings,
     ) -> None:
-        self.options = options
         self.last_message: AgentMessageThreadItem | None = None
         self.is_asking = False
         """Whether a model is being asked at this moment."""
+        self._context = context
         self._recorder = recorder
         self._tools = tools
-        self._model = model
-        self.calls = ModelCalls(recorder, port, model)
-        self._compactor = Compactor(
-            recorder,
-            self.calls,
-            settings.compact_prompt,
-            lambda: (tools.declarations(), tools.notes()),
-        )
+        self._options = options
+        self._model = context.model
+        self.requests = ModelRequests(recorder, context.server.model, context.model)
+        prompt = context.settings.compact_prompt
+        self._compactor = Compactor(recorder, self.requests, tools, prompt)
         self._plans = TurnPlans(recorder)
-        self._shows_patches_early = settings.shows_patches_early
         self._compactions_in_a_row = 0
         self._was_too_long = False
         self._is_prepared = False
@@ -85,7 +58,7 @@ class ModelLoop:
         """Whether a user has said something that the model was not sent yet."""
         if self._recorder.has_own_history:
             return False
-        return any(entry.message is not None for entry in self._recorder.thread.state.queued)
+        return any(entry.message is not None for entry in self._recorder.log.state.queued)
 
     def cut_off(self) -> None:
         """Cut off the request that is under way, if a user has said something since it was made.
@@ -117,19 +90,15 @@ class ModelLoop:
         try:
             if not self._is_prepared:
                 self._is_prepared = True
-                await self._model.prepare()
+                if (warning := await self._model.prepare()) is not None:
+                    self._context.clients.warning(warning)
             await self._make_room()
-            try:
-                answer = await self.calls.call(self._respond, self._may_be_shortened)
-            except ModelFailure as failure:
-                if not self._may_be_shortened(failure):
-                    raise
-                answer = await self._respond_shortened()
+            answer = await self._answer()
         finally:
             self.is_asking = False
         self.last_message = answer.last_message or self.last_message
-        await self.calls.account(answer.usage)
-        self.calls.emit_limits(answer.limits)
+        await self.requests.account(answer.usage)
+        self.requests.emit_limits(answer.limits)
         return answer
 
     async def make_calls(self, answer: ResponseReader) -> None:
@@ -147,7 +116,7 @@ class ModelLoop:
         if self._recorder.has_own_history:
             return
         limit = self._model.compact_at
-        if limit is None or tokens_in_context(self._recorder.thread.state) < limit:
+        if limit is None or tokens_in_context(self._recorder.log.state) < limit:
             self._compactions_in_a_row = 0
             return
         if not self._compactor.may_help:
@@ -155,14 +124,24 @@ class ModelLoop:
             return
         if self._compactions_in_a_row == MAX_IN_A_ROW:
             text = f"the context stays above {limit} tokens, also after {MAX_IN_A_ROW} compactions"
-            raise self.given_up(ModelFailure(text, "contextWindowExceeded"))
+            raise self.requests.announced(ModelFailure(text, "contextWindowExceeded"))
         self._compactions_in_a_row += 1
         await self._compactor.compact_for_request()
 
-    async def _respond_shortened(self) -> ResponseReader:
-        self._was_too_long = True
-        await self._compactor.compact_for_request()
-        return await self.calls.call(self._respond)
+    async def _answer(self) -> ResponseReader:
+        """Send the request until it is answered, or has failed for good."""
+        attempts = self.requests.attempts()
+        while True:
+            try:
+                return await self._respond(attempts.provider)
+            except ModelFailure as failure:
+                if not self._may_be_shortened(failure):
+                    await attempts.wait(failure)
+                    continue
+                self.requests.emit_limits(failure.limits)
+            self._was_too_long = True
+            await self._compactor.compact_for_request()
+            attempts = self.requests.attempts()
 
     def _may_be_shortened(self, failure: ModelFailure) -> bool:
         if self._recorder.has_own_history or self._was_too_long:
@@ -170,18 +149,19 @@ class ModelLoop:
         return is_too_long(failure) and self._compactor.may_help
 
     async def _respond(self, provider: Provider) -> ResponseReader:
-        state = self._recorder.thread.state
+        state = self._recorder.log.state
         body = request_body(
             state,
             self._model.features,
-            self._tools.declarations(),
-            self.options.output_schema,
-            self.options.client_metadata,
+            self._tools.declarations(self._model.features),
+            self._options.output_schema,
+            self._options.client_metadata,
             self._tools.notes(),
             history=self._recorder.history,
         )
         plans = self._plans if state.in_force.mode == "plan" else None
-        patches = PatchProgress(self._recorder) if self._shows_patches_early else None
+        is_early = self._context.settings.shows_patches_early
+        patches = PatchProgress(self._recorder) if is_early else None
         reader = ResponseReader(self._recorder, plans, patches)
         if self.is_directed:
             # It came since the history was made: a request without it would be cut off at once.
@@ -196,7 +176,7 @@ class ModelLoop:
         ) as work:
             try:
                 with anyio.CancelScope() as self._request:
-                    async with self.calls.port.stream(ModelRequest(provider, body)) as batches:
+                    async with self.requests.port.stream(ModelRequest(provider, body)) as batches:
                         await self._read(batches, reader)
             except ModelFailure as failure:
                 work.fail(failure.kind)
@@ -224,8 +204,3 @@ class ModelLoop:
                 left = left[passed or 1 :]
                 if self._recorder.is_crowded:
                     await self._recorder.yield_to_loop()
-
-    def given_up(self, failure: ModelFailure) -> ModelFailure:
-        """Announce a failure that ends the turn, and return it to be raised."""
-        self.calls.announce(failure)
-        return failure

@@ -1,10 +1,14 @@
-"""Items of one turn: into the log first, then out to the clients."""
+"""Items of one turn: into the log first, then out to the clients.
 
-from collections.abc import Sequence
+Source: docs/wire.md, "Turns"; docs/tools.md, "Reviews".
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.turns.ports import ClientPort
+from app_server.turns.clients import ThreadClients
 from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,
@@ -15,34 +19,52 @@ from protocol.log.rollout import (
 from protocol.model import JsonObject, WireModel
 from protocol.turns.items import (
     AgentMessageDeltaNotification,
+    AgentMessageThreadItem,
     CommandExecutionThreadItem,
     ItemCompletedNotification,
     ItemStartedNotification,
     KnownThreadItem,
+    UserMessageThreadItem,
 )
 
 
 class TurnRecorder:
     """Writes and publishes the items of one turn."""
 
-    def __init__(self, thread: LiveThread, turn_id: str, clients: ClientPort, clock: Clock) -> None:
-        self.thread = thread
+    def __init__(self, log: LiveThread, turn_id: str, clients: ThreadClients, clock: Clock) -> None:
+        self.log = log
         self.turn_id = turn_id
         self._clients = clients
         self._clock = clock
-
-    has_own_history = False
-    """Whether the model sees another history than the thread's."""
+        self._own_history: list[JsonObject] | None = None
 
     @property
     def history(self) -> list[JsonObject]:
         """What the model sees."""
-        return self.thread.state.history
+        return self.log.state.history if self._own_history is None else self._own_history
+
+    @property
+    def has_own_history(self) -> bool:
+        """Whether the model sees another history than the thread's."""
+        return self._own_history is not None
+
+    @contextmanager
+    def own_history(self, history: Sequence[JsonObject]) -> Iterator[None]:
+        """Give the model a history of its own in the context, which begins with `history`.
+
+        It is not written to the log. Items are, but for messages: clients are not sent those
+        either.
+        """
+        self._own_history = list(history)
+        try:
+            yield
+        finally:
+            self._own_history = None
 
     @property
     def ids(self) -> dict[str, str]:
         """The members that events of a turn have for their thread and turn."""
-        return {"thread_id": self.thread.id, "turn_id": self.turn_id}
+        return {"thread_id": self.log.id, "turn_id": self.turn_id}
 
     def now_ms(self) -> int:
         """Return Unix milliseconds."""
@@ -54,15 +76,19 @@ class TurnRecorder:
 
     def emit(self, event: WireModel) -> None:
         """Send an event to the thread's listeners."""
-        self.thread.open_items.note(event)
-        self._clients.emit(self.thread.id, event)
+        if self.has_own_history and isinstance(event, AgentMessageDeltaNotification):
+            return
+        self.log.open_items.note(event)
+        self._clients.emit(event)
 
     def emit_run(self, first: AgentMessageDeltaNotification, more: Sequence[str]) -> None:
         """Send a piece of a message, and those that came with it, each as an event of its own."""
-        self.thread.open_items.note(first)
+        if self.has_own_history:
+            return
+        self.log.open_items.note(first)
         for piece in more:
-            self.thread.open_items.add_text(first.item_id, piece)
-        self._clients.emit_run(self.thread.id, first, more)
+            self.log.open_items.add_text(first.item_id, piece)
+        self._clients.emit_run(first, more)
 
     @property
     def is_crowded(self) -> bool:
@@ -75,6 +101,8 @@ class TurnRecorder:
 
     def started(self, item: KnownThreadItem) -> None:
         """Announce an item; `started_at_ms` is set from now on."""
+        if self.has_own_history and isinstance(item, AgentMessageThreadItem):
+            return
         item.started_at_ms = self.now_ms()
         self.announce_started(item)
 
@@ -82,13 +110,18 @@ class TurnRecorder:
         """Announce an item."""
         assert item.started_at_ms is not None
         # The item will change; what clients know of it changes by what they are sent.
-        self.thread.open_items.begin(item.model_copy())
+        self.log.open_items.begin(item.model_copy())
         at_ms = item.started_at_ms
         self.emit(ItemStartedNotification(**self.ids, item=item, started_at_ms=at_ms))
 
+    def announce_user_message(self, item: UserMessageThreadItem) -> None:
+        """Announce what the user said, which is in the log, as an item that began and ended."""
+        self.announce_started(item.model_copy(update={"completed_at_ms": None}))
+        self.announce_completed(item)
+
     def abandoned(self, item_id: str) -> None:
         """Show an item that will not be completed to nobody who comes now."""
-        self.thread.open_items.end(item_id)
+        self.log.open_items.end(item_id)
 
     async def completed(self, item: KnownThreadItem, history: Sequence[JsonObject] = ()) -> None:
         """Write an item and what the model is to remember of it, then announce it.
@@ -96,6 +129,11 @@ class TurnRecorder:
         Raises:
             OSError: the disk refused; nothing was announced.
         """
+        if self._own_history is not None:
+            self._own_history.extend(history)
+            if isinstance(item, AgentMessageThreadItem):
+                return
+            history = ()
         item.completed_at_ms = self.now_ms()
         records: list[Record] = [
             ItemCompleted(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item)
@@ -103,7 +141,7 @@ class TurnRecorder:
         if history:
             records.append(HistoryAppended(at_ms=item.completed_at_ms, items=list(history)))
         # The end of the turn syncs what its items leave to the system's write-back.
-        await self.thread.append(*records, sync=False)
+        await self.log.append(*records, sync=False)
         self.announce_completed(item)
 
     async def left_running(self, item: CommandExecutionThreadItem) -> None:
@@ -113,9 +151,9 @@ class TurnRecorder:
             OSError: the disk refused.
         """
         record = ItemLeftRunning(at_ms=self.now_ms(), turn_id=self.turn_id, item=item)
-        await self.thread.append(record, sync=False)
+        await self.log.append(record, sync=False)
         # Who joins now finds it in the log.
-        self.thread.open_items.end(item.id)
+        self.log.open_items.end(item.id)
 
     async def completed_after_turn(self, item: CommandExecutionThreadItem) -> None:
         """Write and announce the end of an item that was left running, in whichever turn that is.
@@ -124,7 +162,7 @@ class TurnRecorder:
             OSError: the disk refused; nothing was announced.
         """
         item.completed_at_ms = self.now_ms()
-        await self.thread.append(
+        await self.log.append(
             ItemEnded(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item), sync=False
         )
         self.announce_completed(item)
@@ -132,8 +170,8 @@ class TurnRecorder:
     def announce_completed(self, item: KnownThreadItem) -> None:
         """Announce that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None
-        self.thread.open_items.end(item.id)
-        at_ms, thread_id = item.completed_at_ms, self.thread.id
+        self.log.open_items.end(item.id)
+        at_ms, thread_id = item.completed_at_ms, self.log.id
         self.emit(
             ItemCompletedNotification(
                 item=item, thread_id=thread_id, turn_id=self.turn_id, completed_at_ms=at_ms
@@ -146,6 +184,8 @@ class TurnRecorder:
         Raises:
             OSError: the disk refused.
         """
-        if items:
+        if self._own_history is not None:
+            self._own_history.extend(items)
+        elif items:
             record = HistoryAppended(at_ms=self.now_ms(), items=list(items))
-            await self.thread.append(record, sync=False)
+            await self.log.append(record, sync=False)

@@ -14,7 +14,7 @@ from app_server.apps.upstream import hosted_session
 from app_server.config.values import Config
 from app_server.mcp.catalog import tables
 from app_server.mcp.catalog.tables import read_mcp_settings
-from app_server.sessions import mcp_servers
+from app_server.turns import servers
 from tests.support.apps.hosted import connector, serve_hosted, sign_in
 from tests.support.apps.service import LIST, runs
 from tests.support.harness import WAIT_S, Served, claim, serve
@@ -126,7 +126,7 @@ async def test_an_endpoint_that_hangs_holds_turns_up_no_longer_than_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
 ) -> None:
     # What is not the grace is longer than this test waits.
-    monkeypatch.setattr(mcp_servers, "DISCOVERY_S", 1800.0)
+    monkeypatch.setattr(servers, "DISCOVERY_S", 1800.0)
     monkeypatch.setattr(tables, "DEFAULT_GRACE_MS", 10)
     async with apps() as hosted:
         hosted.script.holds[held] = anyio.Event()
@@ -146,7 +146,7 @@ async def test_an_endpoint_that_hangs_holds_turns_up_no_longer_than_a_server(
 async def test_a_look_without_a_limit_of_the_grace_ends_with_its_first_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_servers, "DISCOVERY_S", 1800.0)
+    monkeypatch.setattr(servers, "DISCOVERY_S", 1800.0)
     monkeypatch.setattr(hosted_session, "INTRODUCTION_S", 1800.0)
     async with apps() as hosted:
         settings = sign_in(tmp_path, hosted) + WAITS_FOR_ALL
@@ -182,7 +182,7 @@ async def test_threads_wait_for_one_look_together(
         return began_s[-1]
 
     monkeypatch.setattr(service, "Timer", partial(Timer, now_s=an_hour_ago))
-    monkeypatch.setattr(mcp_servers, "DISCOVERY_S", 1800.0)
+    monkeypatch.setattr(servers, "DISCOVERY_S", 1800.0)
     async with apps() as hosted:
         settings = sign_in(tmp_path, hosted) + "mcp_optional_startup_grace_ms = 1800000\n"
         held = hosted.script.holds[LIST] = anyio.Event()

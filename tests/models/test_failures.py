@@ -102,7 +102,7 @@ async def test_a_failed_model_call_ends_the_turn_with_what_is_known(
 async def test_a_retry_announces_itself_and_may_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.turns.model_calls.RETRY_BASE_S", 0)
+    monkeypatch.setattr("app_server.turns.model_requests.RETRY_BASE_S", 0)
     monkeypatch.setattr("app_server.models.client.RETRY_BASE_S", 0)
     config = "\n[model_providers.patient]\nrequest_max_retries = 0\nstream_max_retries = 2\n"
     async with serve(tmp_path, config=config) as served, served.client() as client:

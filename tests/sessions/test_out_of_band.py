@@ -65,7 +65,7 @@ async def test_a_command_is_waited_for_while_a_question_is_open(tmp_path: Path) 
         await client.wait_for(
             "item/started", lambda told: told["item"]["type"] == "commandExecution"
         )
-        timeouts = served.services.sessions.get(thread_id).out_of_band.timeouts
+        timeouts = served.services.sessions.get(thread_id).context.timeouts
         with anyio.fail_after(WAIT_S):
             while not timeouts.paused:
                 await anyio.lowlevel.checkpoint()

@@ -12,9 +12,9 @@ import pytest
 
 from app_server.cli.signal import main
 from app_server.runtime.clock import SystemClock
-from app_server.sessions.mcp_servers import ThreadServers
 from app_server.signals.loading_places import MAX_LOADING, MAX_RECENT, SLOW_S, LoadingPlaces
 from app_server.threads.store import ThreadStore
+from app_server.turns.servers import ThreadServers
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S, WireClient, claim, serve, write_config
 from tests.support.receiver.signals import deliver

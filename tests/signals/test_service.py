@@ -14,7 +14,6 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from app_server.sessions.errors import SessionClosed
 from app_server.signals import schedule as schedules
 from app_server.signals import service as services
 from app_server.signals.entries import Entries, run_effects
@@ -31,6 +30,7 @@ from app_server.signals.service import (
 )
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.turns.thread_errors import SessionClosed
 from protocol.log.rollout import (
     HistoryAppended,
     SignalMark,

@@ -1,7 +1,8 @@
 """Web search: how it is declared, and what clients see of searches that were made."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +11,7 @@ from app_server.models.catalogue.built_in import features_of
 from app_server.models.provider import Provider
 from app_server.models.web_search_settings import read_web_search
 from app_server.tools.web_search import WebSearch
+from app_server.turns.slot import RunningTurn
 from tests.support.harness import claim, serve
 from tests.support.model import COMPLETED, says
 
@@ -20,6 +22,12 @@ CHAT = Provider("c", "c", "http://127.0.0.1/v1", wire_api="chat")
 BOTH = {"search_content_types": ["text", "image"]}
 CACHED = {"type": "web_search", "external_web_access": False}
 LIVE = {"type": "web_search", "external_web_access": True}
+
+
+def turn_in(sandbox: str) -> RunningTurn:
+    """Return a turn with a sandbox, as the tool sees it."""
+    settings = SimpleNamespace(sandbox_policy=SimpleNamespace(type=sandbox))
+    return cast(RunningTurn, SimpleNamespace(settings=settings))
 
 
 @pytest.mark.parametrize(
@@ -67,16 +75,20 @@ LIVE = {"type": "web_search", "external_web_access": True}
 def test_the_search_is_declared_where_there_is_one(
     model: str, provider: Provider, config: dict[str, Any], declared: list[Any]
 ) -> None:
-    search = WebSearch(read_web_search(Config(config).view()), lambda: False)
+    search = WebSearch(read_web_search(Config(config).view()), turn_in("readOnly"))
     assert search.declarations(features_of(model, provider)) == declared
 
 
 def test_a_turn_that_nothing_confines_searches_the_live_web() -> None:
     settings = read_web_search(Config({}).view())
-    [declared] = WebSearch(settings, lambda: True).declarations(features_of("gpt-5.5", OPENAI))
+    [declared] = WebSearch(settings, turn_in("dangerFullAccess")).declarations(
+        features_of("gpt-5.5", OPENAI)
+    )
     assert declared == {**LIVE, **BOTH}
     cached = read_web_search(Config({"web_search": "cached"}).view())
-    [declared] = WebSearch(cached, lambda: True).declarations(features_of("gpt-5.5", OPENAI))
+    [declared] = WebSearch(cached, turn_in("dangerFullAccess")).declarations(
+        features_of("gpt-5.5", OPENAI)
+    )
     assert declared == {**CACHED, **BOTH}
 
 

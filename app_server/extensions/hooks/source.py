@@ -3,8 +3,7 @@
 Source: docs/hooks.md, "Declaring hooks".
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,33 +11,24 @@ from app_server.config.trust import trust_of
 from app_server.config.values import Config, ConfigError
 from app_server.extensions.hooks.definition import Hook
 from app_server.extensions.hooks.files import HookList, places_of, read_hooks
-from app_server.extensions.hooks.plugins import HookedPlugin, OfPlugins
+from app_server.extensions.hooks.plugins import HookedPlugin
 from app_server.host.folder_reads import FolderReads
 from app_server.runtime.files.repository import folders_of_project
 
 
-@dataclass(frozen=True, slots=True)
-class HookSource:
-    """The files with hooks that a thread looks at."""
+async def read_hooks_of(
+    config: Config,
+    home: Path,
+    folder: Path | None,
+    plugins: Sequence[HookedPlugin],
+    reads: FolderReads,
+) -> Sequence[Hook] | None:
+    """Read the hooks that hold in a folder; `None` if the disk does not answer in time.
 
-    config: Callable[[], Config]
-    """Gives the settings in force."""
-    home: Path | None
-    """None: there are no hooks."""
-    reads: FolderReads
-    of_plugins: OfPlugins
-
-    async def read(self, folder: Path | None) -> Sequence[Hook] | None:
-        """Read the hooks that hold in a folder; `None` if the disk does not answer in time.
-
-        A thread without a folder is shown those of the user alone.
-        """
-        if self.home is None:
-            return ()
-        config = self.config()
-        plugins = self.of_plugins(config.document)
-        found = await self.reads.read(partial(hooks_of, config, self.home, folder, plugins))
-        return None if found is None else found.hooks
+    A thread without a folder is shown those of the user alone.
+    """
+    found = await reads.read(partial(hooks_of, config, home, folder, plugins))
+    return None if found is None else found.hooks
 
 
 def hooks_of(

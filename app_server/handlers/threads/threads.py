@@ -274,7 +274,6 @@ class ThreadHandlers:
             self._hub.broadcast(
                 ThreadGoalUpdatedNotification(thread_id=state.id, goal=state.metadata.goal)
             )
-            session.wake_goal()
 
 
 def _dynamic_tools(params: ThreadStartParams) -> list[JsonObject]:

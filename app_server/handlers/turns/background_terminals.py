@@ -7,8 +7,8 @@ from app_server.handlers.errors import loaded_thread
 from app_server.handlers.services import Services
 from app_server.handlers.views.pages import cursor_number
 from app_server.rpc.context import RequestContext, Routes
-from app_server.tools.commands.run import CommandRun
-from app_server.tools.commands.terminals import Terminals
+from app_server.turns.commands.run import CommandRun
+from app_server.turns.commands.terminals import Terminals
 from protocol.cursors import is_offset
 from protocol.host.terminals import (
     ThreadBackgroundTerminal,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import RequestContext, Routes
-from app_server.sessions.goals.goals import MAX_OBJECTIVE_CHARS, within_budget
 from app_server.threads.log.state.thread import ThreadState
+from app_server.turns.goals import MAX_OBJECTIVE_CHARS, within_budget
 from protocol.jsonrpc.errors import invalid_request
 from protocol.log.metadata import GoalChanged
 from protocol.log.rollout import Record
@@ -68,7 +68,7 @@ class GoalHandlers:
         session = self._services.sessions.find(params.thread_id)
         if session is not None:
             session.goals.user_changed()
-            context.after_answer(session.wake_goal)
+            context.after_answer(session.wake)
         return ThreadGoalSetResponse(goal=record.goal)
 
     async def clear(

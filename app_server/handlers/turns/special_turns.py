@@ -7,10 +7,10 @@ from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.views.turns import started_turn
 from app_server.rpc.context import RequestContext, Routes
-from app_server.sessions.errors import TurnActive
-from app_server.tools.commands.arguments import MAX_LINE_CHARS
-from app_server.tools.commands.user_shell import DEFAULT_S, UserCommand
+from app_server.sessions.user_commands import DEFAULT_S, UserCommand
+from app_server.tools.command_arguments import MAX_LINE_CHARS
 from app_server.turns.code_review.texts import hint
+from app_server.turns.thread_errors import TurnActive
 from protocol.host.terminals import ThreadShellCommandParams, ThreadShellCommandResponse
 from protocol.jsonrpc.errors import invalid_member, invalid_request
 from protocol.threads.context import ThreadCompactStartParams, ThreadCompactStartResponse
@@ -49,16 +49,16 @@ class SpecialTurnHandlers:
         with config_failures(), thread_failures(thread_id):
             session = await self._sessions.writable(thread_id)
             try:
-                turn_id, begin = await session.reviews.start(params.target)
+                running = await session.turns.start_review(params.target)
             except TurnActive as exc:
                 text = "thread already has an active or pending turn"
                 raise invalid_request(text, "turnActive") from exc
-        context.after_answer(begin)
+        context.after_answer(running.run_soon)
         # Not an item of the thread: it says what the turn is for.
         asked = UserMessageThreadItem(
-            id=turn_id, content=[TextUserInput(text=hint(params.target), text_elements=[])]
+            id=running.id, content=[TextUserInput(text=hint(params.target), text_elements=[])]
         )
-        turn = started_turn(turn_id).model_copy(update={"items": [asked]})
+        turn = started_turn(running.id).model_copy(update={"items": [asked]})
         return ReviewStartResponse(turn=turn, review_thread_id=session.thread.id)
 
     async def compact(
@@ -66,7 +66,7 @@ class SpecialTurnHandlers:
     ) -> ThreadCompactStartResponse:
         """Sum a thread up in a turn of its own, in the place of one that runs."""
         with thread_failures(params.thread_id):
-            begin = await self._sessions.get(params.thread_id).compaction.start()
+            begin = await self._sessions.get(params.thread_id).turns.start_compaction()
         context.after_answer(begin)
         return ThreadCompactStartResponse()
 

@@ -3,7 +3,7 @@
 Source: docs/config.md, "Models"; docs/compaction.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from app_server.config.values import Config
@@ -54,8 +54,6 @@ class ThreadModel:
     thread: LiveThread
     settings: ModelSettings
     lists: ModelLists
-    warn: Callable[[str], None]
-    """Notifies the thread's clients."""
     _has_warned: bool = field(default=False, init=False)
 
     @property
@@ -85,21 +83,21 @@ class ThreadModel:
         share = int(window * WINDOW_SHARE) if window else None
         return min((each for each in (limit, share) if each), default=None)
 
-    async def prepare(self) -> None:
+    async def prepare(self) -> str | None:
         """Before a turn's first request: ask the provider about a model that is not known.
 
-        Clients are warned once of a model of which nothing is known, neither here nor there, and of
-        whose context the settings say nothing.
+        Returns a warning for clients, once, of a model of which nothing is known, neither here nor
+        there, and of whose context the settings say nothing.
         """
         provider = self.provider
         if provider is None or self.features.is_known:
-            return
+            return None
         await self.lists.models(provider)
         known = self.features.is_known or self.settings.context_window is not None
         if known or self._has_warned:
-            return
+            return None
         self._has_warned = True
-        self.warn(
+        return (
             f"Nothing is known of the model `{self.thread.state.in_force.model}`: it is treated "
             f"like one with a context of {self.context_window} tokens that takes text and images. "
             "Set `model_context_window` to what it can take."

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from pydantic_core import to_json
 
 from app_server.models.prompt.user_input import TurnInput
-from app_server.sessions.errors import (
+from app_server.sessions.turn.turn import (
+    InputWork,
+    ThreadTurns,
+    already_begun,
+    name_records,
+    user_message_item,
+)
+from app_server.threads.log.state.thread import ThreadState
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn, TurnOptions
+from app_server.turns.thread_errors import (
     MAX_META_BYTES,
     InputIdTaken,
     McpMetaTooLarge,
@@ -18,12 +28,6 @@ from app_server.sessions.errors import (
     TurnIdMismatch,
     TurnNotSteerable,
 )
-from app_server.sessions.turn.context import ThreadContext
-from app_server.sessions.turn.records import name_records, user_message_item
-from app_server.sessions.turn.turn import InputWork, ThreadTurns, already_begun
-from app_server.threads.log.state.thread import ThreadState
-from app_server.turns.model_loop import TurnOptions
-from app_server.turns.running_turn import RunningTurn
 from protocol.log.rollout import HistoryAppended, InputQueued, Record, Settings
 from protocol.model import Json, JsonObject
 from protocol.turns.requests import McpMetaByServer
@@ -52,14 +56,14 @@ class ClientInput:
             OSError: the disk refused; nothing was accepted.
         """
         async with self.context.slot.reserve(while_draining=True):
-            if (taken_by := _turn_that_took(self.context.thread.state, user_input)) is not None:
+            if (taken_by := _turn_that_took(self.context.log.state, user_input)) is not None:
                 return taken_by, already_begun
             if self.context.slot.turn is None:
                 check_mcp_meta({}, options.mcp_meta)
             else:
                 turn = self.context.slot.turn
                 await self._queue(turn, user_input, options.mcp_meta)
-                return turn.id, turn.loop.cut_off
+                return turn.id, turn.cut_off
             if self.context.slot.draining:
                 raise SessionClosed
             begun = await self.turns.begin(InputWork(user_input, settings), options)
@@ -84,7 +88,7 @@ class ClientInput:
             OSError: the disk refused; nothing was accepted.
         """
         async with self.context.slot.changing():
-            if (taken_by := _turn_that_took(self.context.thread.state, user_input)) is not None:
+            if (taken_by := _turn_that_took(self.context.log.state, user_input)) is not None:
                 return taken_by, already_begun
             turn = self.context.slot.turn
             if turn is not None and expected_turn_id != turn.id:
@@ -94,7 +98,7 @@ class ClientInput:
                 raise TurnNotSteerable(turn.kind)
             await self._queue(turn, user_input, mcp_meta)
             turn.options.client_metadata = client_metadata(turn.options.client_metadata)
-            return turn.id, turn.loop.cut_off
+            return turn.id, turn.cut_off
 
     async def _queue(
         self, turn: RunningTurn, user_input: TurnInput, mcp_meta: McpMetaByServer
@@ -112,8 +116,8 @@ class ClientInput:
                 )
             )
         if records:
-            await self.context.thread.append(*records)
-        self.context.hooks.input_taken(self.context.thread.id, turn.id, user_input.content)
+            await self.context.log.append(*records)
+        self.context.extensions.hooks.input_taken(self.context.log.id, turn.id, user_input.content)
         turn.options.mcp_meta.update(mcp_meta)
 
     async def inject(self, items: Sequence[JsonObject]) -> None:
@@ -132,7 +136,7 @@ class ClientInput:
                 record = InputQueued(
                     at_ms=at_ms, input_id=self.context.clock.new_id(), items=list(items)
                 )
-            await self.context.thread.append(record)
+            await self.context.log.append(record)
 
 
 def _turn_that_took(state: ThreadState, user_input: TurnInput) -> str | None:

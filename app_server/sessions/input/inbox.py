@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app_server.models.prompt.user_input import TurnInput
-from app_server.sessions.turn.context import ThreadContext
 from app_server.sessions.turn.turn import InputWork, ThreadTurns, already_begun
+from app_server.turns.context import ThreadContext
 from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,
@@ -81,22 +81,20 @@ class Inbox:
                 marks = [
                     message.mark.model_copy(update={"woke": message.wakes}) for message in messages
                 ]
-                settings = self.context.thread.state.settings
+                settings = self.context.log.state.settings
                 woken = await self.turns.begin(
                     InputWork(TurnInput((), items, signals=marks), settings)
                 )
                 return Reception(messages, woken.id, woken.run_soon)
             marks = [message.mark for message in messages]
             at_ms = self.context.clock.now_ms()
-            await self.context.thread.append(
-                HistoryAppended(at_ms=at_ms, items=items, signals=marks)
-            )
+            await self.context.log.append(HistoryAppended(at_ms=at_ms, items=items, signals=marks))
             return Reception(messages)
 
     async def _into_turn(self, messages: Sequence[InboxMessage]) -> Reception:
         taken = without_own_turn(messages)
         at_ms = self.context.clock.now_ms()
-        await self.context.thread.append(
+        await self.context.log.append(
             *(
                 InputQueued(
                     at_ms=at_ms,
@@ -118,13 +116,11 @@ class Inbox:
             OSError: the disk refused; the signal is still there.
         """
         async with self.context.slot.changing():
-            place = self.context.thread.state.signals.find((source, signal_id))
+            place = self.context.log.state.signals.find((source, signal_id))
             if place is None or place.stage not in ("queued", "visible"):
                 return False
             if place.stage == "visible" and self.context.slot.is_asking:
                 return False
             at_ms = self.context.clock.now_ms()
-            await self.context.thread.append(
-                SignalRecalled(at_ms=at_ms, source=source, id=signal_id)
-            )
+            await self.context.log.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))
             return True

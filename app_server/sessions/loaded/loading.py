@@ -18,15 +18,15 @@ from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.models.prompt.request import INTERRUPTED, message, outputs_for_open_calls
 from app_server.permissions.confinement.confining import confinement_of
 from app_server.runtime.loader import Lazy, load
-from app_server.sessions.errors import ThreadIdTaken
 from app_server.sessions.loaded.threads import LoadedThreads
-from app_server.sessions.ports import SessionPorts
 from app_server.sessions.session_settings import read_session_settings
 from app_server.threads.failures import ThreadArchived, ThreadExists
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState
+from app_server.turns.server_context import ServerContext
 from app_server.turns.session_settings import SessionSettings
+from app_server.turns.thread_errors import ThreadIdTaken
 from protocol.log.rollout import (
     FilesChanging,
     HistoryAppended,
@@ -62,11 +62,11 @@ class ThreadLoading:
     """Loads threads, each one once."""
 
     def __init__(
-        self, loaded: LoadedThreads, ports: SessionPorts, tasks: anyio.abc.TaskGroup
+        self, loaded: LoadedThreads, server: ServerContext, tasks: anyio.abc.TaskGroup
     ) -> None:
         """`tasks` owns whatever the threads do."""
         self._loaded = loaded
-        self._ports = ports
+        self._server = server
         self._tasks = tasks
         # With it come turns and tools, which the first answers do without.
         self._session_type = Lazy("what runs threads", _load_session_type)
@@ -102,7 +102,7 @@ class ThreadLoading:
             if self._loaded.find(created.thread_id) is not None:
                 return await self._start_again(created, config), Start.FOUND
             try:
-                thread = await self._ports.store.create(created)
+                thread = await self._server.store.create(created)
             except ThreadExists:
                 return await self._start_again(created, config), Start.LOADED
             session = await self._open(thread, config, mcp, settings, base, anew=True)
@@ -111,7 +111,7 @@ class ThreadLoading:
     async def _start_again(self, created: ThreadCreated, config: Config) -> "ThreadSession":
         session = self._loaded.find(created.thread_id)
         if session is None:
-            before = (await self._ports.store.read(created.thread_id)).created
+            before = (await self._server.store.read(created.thread_id)).created
         else:
             before = session.thread.state.created
         if created.request_digest is None or created.request_digest != before.request_digest:
@@ -145,14 +145,14 @@ class ThreadLoading:
         base = self._loaded.base
         mcp, settings = await self._read(config)
         async with self._loaded.lock(created.thread_id):
-            thread = await self._ports.store.fork(source_id, point, created)
+            thread = await self._server.store.fork(source_id, point, created)
             try:
                 records = self._repairs(thread.state, thread.state.settings)
                 if name is not None:
                     records.append(NameChanged(at_ms=created.at_ms, name=name))
                 await thread.append(*records)
             except BaseException:
-                await self._ports.store.unload(thread)
+                await self._server.store.unload(thread)
                 raise
             return await self._open(thread, config, mcp, settings, base)
 
@@ -199,20 +199,20 @@ class ThreadLoading:
         await self.prepare()
         self._loaded.require_open()
         base = self._loaded.base
-        thread = await self._ports.store.load(thread_id)
+        thread = await self._server.store.load(thread_id)
         try:
             config, settings = await configure(thread.state)
             settled = await self._settled_patches(thread.state)
             await thread.append(*settled, *self._repairs(thread.state, settings))
             mcp, session_settings = await self._read(config)
         except BaseException:
-            await self._ports.store.unload(thread)
+            await self._server.store.unload(thread)
             raise
         return await self._open(thread, config, mcp, session_settings, base)
 
     async def _read(self, config: Config) -> tuple[McpSettings, SessionSettings]:
         mcp = read_mcp_settings(config)
-        return mcp, await read_session_settings(config, self._ports.places)
+        return mcp, await read_session_settings(config, self._server.places)
 
     async def _settled_patches(self, state: ThreadState) -> list[Record]:
         """Return the items of patches that a process died with."""
@@ -220,7 +220,7 @@ class ThreadLoading:
         if not left:
             return []
         items = await anyio.to_thread.run_sync(await load(_recover_all), left)
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._server.clock.now_ms()
         for item in items:
             item.completed_at_ms = at_ms
         return [
@@ -229,7 +229,7 @@ class ThreadLoading:
         ]
 
     def _repairs(self, state: ThreadState, settings: Settings) -> list[Record]:
-        at_ms = self._ports.clock.now_ms()
+        at_ms = self._server.clock.now_ms()
         # What ran when the server ended was ended with it.
         records: list[Record] = [
             ItemEnded(at_ms=at_ms, turn_id=left.turn_id, item=_given_up(left.item, at_ms))
@@ -258,10 +258,10 @@ class ThreadLoading:
         try:
             # Who loads a stored thread names none of its places: they stay as they are held.
             confinement = confinement_of(thread.state.settings, settings.places)
-            await self._ports.commands.hold(confinement, anew=anew)
-            session = make(thread, config, mcp, settings, self._ports, self._tasks)
+            await self._server.commands.hold(confinement, anew=anew)
+            session = make(thread, config, mcp, settings, self._server, self._tasks)
         except BaseException:
-            await self._ports.store.unload(thread)
+            await self._server.store.unload(thread)
             raise
         self._loaded.add(session)
         if self._loaded.base is not None and self._loaded.base is not base:

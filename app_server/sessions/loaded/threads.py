@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 import anyio
 
 from app_server.config.values import Config
-from app_server.sessions.errors import NotLoaded, SessionClosed
-from app_server.sessions.ports import SessionPorts
+from app_server.turns.server_context import ServerContext
+from app_server.turns.thread_errors import NotLoaded, SessionClosed
 
 if TYPE_CHECKING:
     from app_server.sessions.session import ThreadSession
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class LoadedThreads:
     """The loaded threads, in the order in which they were loaded."""
 
-    def __init__(self, ports: SessionPorts) -> None:
-        self._ports = ports
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
         self._sessions: dict[str, ThreadSession] = {}
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self.base: Config | None = None
@@ -60,13 +60,13 @@ class LoadedThreads:
             NotLoaded: nobody has.
         """
         if thread_id not in self._sessions:
-            await self._ports.store.require_free(thread_id)
+            await self._server.store.require_free(thread_id)
         return self.get(thread_id)
 
     def add(self, session: "ThreadSession") -> None:
         """Make a thread known that has just been loaded."""
         self._sessions[session.thread.id] = session
-        self._ports.clients.open_stream(session.thread.id)
+        self._server.clients.open_stream(session.thread.id)
 
     async def unload(self, thread_id: str) -> bool:
         """Stop a thread's turn and servers and release it; False if somebody else did, or had."""
@@ -87,8 +87,8 @@ class LoadedThreads:
         with anyio.CancelScope(shield=True):
             await session.close()
             self._sessions.pop(thread.id)
-            self._ports.clients.close_stream(thread.id)
-            await self._ports.store.unload(thread)
+            self._server.clients.close_stream(thread.id)
+            await self._server.store.unload(thread)
 
     def lock(self, thread_id: str) -> anyio.Lock:
         """Held while a thread is loaded or unloaded, so that the one never meets the other."""

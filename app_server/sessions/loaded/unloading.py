@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from app_server.sessions.loaded.threads import LoadedThreads
-from app_server.turns.ports import ClientPort
+from app_server.turns.clients import ClientPort
 from protocol.threads.notifications import ThreadClosedNotification, ThreadStatusChangedNotification
 from protocol.threads.thread import NotLoadedThreadStatus
 

@@ -1,13 +1,11 @@
 """The files of instructions that one loaded thread has read, and for which folders."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import anyio
 
 from app_server.config.values import Config, ConfigError
-from app_server.host.environments import Environments
-from app_server.host.folder_reads import READ_S, FolderReads
+from app_server.host.folder_reads import READ_S
 from app_server.sessions.surroundings.agents_elsewhere import read_elsewhere
 from app_server.sessions.surroundings.agents_files import (
     SEPARATOR,
@@ -16,6 +14,7 @@ from app_server.sessions.surroundings.agents_files import (
     read_instructions,
 )
 from app_server.sessions.surroundings.machine import timezone_name
+from app_server.turns.server_context import ServerContext
 from protocol.log.rollout import LOCAL, Settings, WorkingFolder
 
 
@@ -25,9 +24,7 @@ class ThreadInstructions:
     def __init__(
         self,
         config: Config,
-        home: Path,
-        reads: FolderReads,
-        environments: Environments,
+        server: ServerContext,
     ) -> None:
         """Read nothing yet but the settings.
 
@@ -35,9 +32,9 @@ class ThreadInstructions:
             ConfigError: a setting does not fit.
         """
         self._config = config
-        self._home = home
-        self._reads = reads
-        self._environments = environments
+        self._home = server.home
+        self._reads = server.folder_reads
+        self._environments = server.environments
         self._settings = read_agents_settings(config)
         self._found = Instructions()
         self._read_for: Sequence[tuple[str, str, str | None]] | None = None

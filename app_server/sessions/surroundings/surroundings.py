@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
-from app_server.config.values import Config
 from app_server.host.environments import Environments, UnknownEnvironment
 from app_server.models.prompt.surroundings import KnownSurroundings, Surroundings, news
-from app_server.permissions.network.settings import read_network_feature
 from app_server.sessions.surroundings.instructions import ThreadInstructions
 from app_server.sessions.surroundings.machine import date_of, shell_name
 from app_server.sessions.surroundings.skills import ThreadSkills
-from app_server.sessions.turn.context import ThreadContext
+from app_server.turns.context import ThreadContext
 from protocol.log.rollout import LOCAL, HistoryAppended, Settings
 from protocol.model import JsonObject
 
@@ -31,22 +29,16 @@ class ThreadSurroundings:
     def __init__(
         self,
         context: ThreadContext,
-        config: Config,
         instructions: ThreadInstructions,
         skills: ThreadSkills,
-        environments: Environments,
     ) -> None:
-        """Show what is read of files of instructions and of skills.
-
-        Raises:
-            ConfigError: a setting does not fit.
-        """
+        """Show what is read of files of instructions and of skills."""
         self.skills = skills
         self._context = context
-        self._has_proxy = read_network_feature(config) is not None
+        self._has_proxy = context.settings.network_proxy is not None
         self._instructions = instructions
         self._shell = shell_name()
-        self._environments = environments
+        self._environments = context.server.environments
         self._shells: Mapping[str, str] = {}
         self._in_history = KnownSurroundings()
         self._sent_settings: Settings | None = None
@@ -57,11 +49,11 @@ class ThreadSurroundings:
         if not self._instructions.are_of(settings):
             await self._instructions.read(settings)
             for warning in self._instructions.take_warnings():
-                self._context.publisher.warning(warning)
+                self._context.clients.warning(warning)
         await self.skills.read(settings)
         self._shells = await _shells_of(self._environments, settings)
         self._sent_settings = settings
-        state = self._context.thread.state
+        state = self._context.log.state
         waiting = [item for entry in state.queued for item in entry.items]
         known = self._in_history.look(state.history, waiting)
         return news(self._surroundings(settings), known)
@@ -76,13 +68,13 @@ class ThreadSurroundings:
         Raises:
             OSError: the disk refused.
         """
-        settings = self._context.thread.state.in_force
+        settings = self._context.log.state.in_force
         if self._sent_settings is not None and _place(self._sent_settings) == _place(settings):
             return
         items: Sequence[JsonObject] = await self.news(settings)
         if items:
             record = HistoryAppended(at_ms=self._context.clock.now_ms(), items=list(items))
-            await self._context.thread.append(record, sync=False)
+            await self._context.log.append(record, sync=False)
 
     def _surroundings(self, settings: Settings) -> Surroundings:
         return Surroundings(

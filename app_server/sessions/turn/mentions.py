@@ -5,25 +5,51 @@ Source: docs/plugins.md, "In turns"; docs/skills.md, "Skills of MCP servers".
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 
 from app_server.extensions.contract.metadata import RuntimeMetadata
-from app_server.extensions.contract.plugins import NamedPlugin, PluginMentions
+from app_server.extensions.contract.plugins import NamedPlugin
 from app_server.extensions.skills.instructions import MAX_NAMED, SkillNames
+from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.servers import skills as server_skills
 from app_server.mcp.tools.skill_resources import ServerSkill
 from app_server.mcp_wire.errors import McpError
 from app_server.models.prompt.plugins import plugin_text
 from app_server.models.prompt.request import message
 from app_server.models.prompt.user_input import TurnInput, skill_message
-from app_server.sessions.mcp_servers import ThreadServers
 from app_server.sessions.surroundings.skills import ThreadSkills
-from app_server.sessions.turn.context import ThreadContext
-from app_server.turns.named_by_input import NamedByInput
+from app_server.turns.context import ThreadContext
 from protocol.model import JsonObject
 from protocol.turns.items import MentionUserInput
+
+
+@dataclass(frozen=True, slots=True)
+class NamedByInput:
+    """What the user named."""
+
+    plugins: Sequence[NamedPlugin] = ()
+    """Those that the model is shown, once it is known which tools they have."""
+    plugin_ids: frozenset[str] = frozenset()
+    """Plugins of which at least a skill was named."""
+    servers: frozenset[str] = frozenset()
+    """Raw names of MCP servers."""
+    skills: SkillNames = field(default_factory=SkillNames)
+    """What may name skills of MCP servers."""
+
+    def wants(self, server: ServerConfig) -> bool:
+        """Whether the first request of the turn waits until a server has started, or failed."""
+        metadata = server.metadata
+        return (
+            server.name in self.servers
+            or metadata.plugin_id in self.plugin_ids
+            or (metadata.serves_skills and bool(self.skills))
+        )
+
+
+NOTHING_NAMED = NamedByInput()
+
 
 logger = logging.getLogger(__name__)
 
@@ -35,23 +61,22 @@ class InputMentions:
     """The mentions in the input of one loaded thread."""
 
     context: ThreadContext
-    servers: ThreadServers
     skills: ThreadSkills
-    plugins: PluginMentions
-    reads_server_skills: bool
 
     def named_by(self, user_input: TurnInput) -> NamedByInput:
         """Return what the input that begins a turn names; its skills have been read."""
         content = user_input.content
-        plugins = self.plugins.named(content, self.servers.context())
+        named = self.context.server.plugin_mentions.named
+        plugins = named(content, self.context.servers.context())
         of_skills = self.skills.plugins(user_input)
         paths = [part.path for part in content if isinstance(part, MentionUserInput)]
+        reads_skills = self.context.settings.reads_server_skills
         servers = [path.removeprefix(SERVER_SCHEME) for path in paths if _is_server(path)]
         return NamedByInput(
             plugins=plugins,
             plugin_ids=frozenset(of_skills).union(plugin.id for plugin in plugins),
             servers=frozenset(servers),
-            skills=self.skills.elsewhere(user_input) if self.reads_server_skills else SkillNames(),
+            skills=self.skills.elsewhere(user_input) if reads_skills else SkillNames(),
         )
 
     async def add_messages(self, turn_id: str, named: NamedByInput) -> None:
@@ -74,7 +99,7 @@ class InputMentions:
 
         What cannot be read is left out, with a warning.
         """
-        servers, warn = self.servers.set, self.context.publisher.warning
+        servers, warn = self.context.servers.set, self.context.clients.warning
         server = server_skills.skill_server(servers)
         if server is None:
             return []
@@ -105,7 +130,7 @@ class InputMentions:
         return messages
 
     def _texts(self, plugins: Sequence[NamedPlugin]) -> list[str]:
-        servers = self.servers.set
+        servers = self.context.servers.set
         metadata = {tool.visible.namespace: tool.config.metadata for tool in servers.tools().tools}
         texts = [
             plugin_text(

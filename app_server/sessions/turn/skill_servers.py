@@ -15,10 +15,8 @@ from app_server.config.values import ConfigError
 from app_server.extensions.skills.dependencies import NeededServer
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport
 from app_server.mcp.catalog.tables import parse_server
-from app_server.sessions.mcp_servers import ThreadServers
-from app_server.sessions.ports import Install
-from app_server.sessions.turn.context import ThreadContext
 from app_server.turns.approval.tools import writes_freely
+from app_server.turns.context import ThreadContext
 from protocol.turns.approvals import (
     ToolRequestUserInputOption,
     ToolRequestUserInputParams,
@@ -48,9 +46,6 @@ class SkillServers:
     """The offers of one loaded thread."""
 
     context: ThreadContext
-    servers: ThreadServers
-    install: Install | None
-    """None: nothing can be installed, and nobody is asked."""
     _declined: set[tuple[str, str]] = field(default_factory=set, init=False)
 
     async def offer(self, turn_id: str, needed: Sequence[NeededServer]) -> None:
@@ -60,20 +55,22 @@ class SkillServers:
         listeners nobody is asked. What cannot be written is named in a `warning`.
         """
         missing = self._missing(needed)
-        if not missing or self.install is None:
+        if not missing or not self.context.settings.installs_skill_servers:
             return
         if not self._may_install_unasked():
-            if not self.context.clients.has_subscribers(self.context.thread.id):
+            if not self.context.clients.has_subscribers:
                 return
             if not await self._is_wanted(turn_id, missing):
                 return
         try:
-            await self.install({server.name: server.table for server in missing})
+            await self.context.server.install_servers(
+                {server.name: server.table for server in missing}
+            )
         except (ConfigError, NotRecorded) as exc:
-            self.context.publisher.warning(f"MCP servers that skills need are not installed: {exc}")
+            self.context.clients.warning(f"MCP servers that skills need are not installed: {exc}")
 
     def _missing(self, needed: Sequence[NeededServer]) -> list[NeededServer]:
-        there = self.servers.set.servers
+        there = self.context.servers.set.servers
         known = {_identity(server.config.transport) for server in there.values()} | self._declined
         missing: dict[str, NeededServer] = {}
         for server in needed:
@@ -88,26 +85,26 @@ class SkillServers:
     def _is_usable(self, server: NeededServer) -> bool:
         """Whether it could be configured, and an administrator lets it run."""
         try:
-            demanded = requirements_of(self.servers.config).servers
+            demanded = requirements_of(self.context.servers.config).servers
             parsed = parse_server(server.name, server.table, demanded)
         except ConfigError:
             return False
         return parsed.allowed and VALID_NAME.fullmatch(server.name) is not None
 
     def _may_install_unasked(self) -> bool:
-        settings = self.context.thread.state.in_force
+        settings = self.context.log.state.in_force
         return settings.approval_policy == "never" and writes_freely(settings)
 
     async def _is_wanted(self, turn_id: str, missing: Sequence[NeededServer]) -> bool:
         params = ToolRequestUserInputParams(
-            thread_id=self.context.thread.id,
+            thread_id=self.context.log.id,
             turn_id=turn_id,
             item_id=f"mcp-deps-{turn_id}",
             questions=[_question(missing)],
             is_blocking=True,
         )
         with anyio.move_on_after(ANSWER_S) as limit, self.context.status.waiting_on_user_input():
-            answer, _ = await self.context.clients.ask(self.context.thread.id, METHOD, params)
+            answer, _ = await self.context.clients.ask(METHOD, params)
         if limit.cancelled_caught:
             return False
         chosen: Sequence[str] = ()

@@ -2,64 +2,74 @@
 
 It is written to the thread's log and put into the thread's slot, then it runs: it takes the input
 that was queued, asks the model, makes the calls that the model wants, until it wants none and
-nothing is queued. A turn is owned by its thread; clients come and go.
-Source: docs/wire.md, "Turns".
+nothing is queued. What waits for an idle thread begins then: a compaction, queued input, a goal.
+A turn is owned by its thread; clients come and go.
+Source: docs/wire.md, "Turns", "Rollout lines"; docs/hooks.md, "Events"; docs/queue.md;
+docs/compaction.md; docs/threads.md, "Goals"; docs/tools.md, "Reviews".
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from typing import TypeAlias
 
 import anyio
-import anyio.abc
 
-from app_server.extensions.contract.plugins import PluginSwitches
+from app_server.config.values import ConfigError
 from app_server.extensions.skills.dependencies import NeededServer
-from app_server.models.catalogue.thread_model import ThreadModel
-from app_server.models.interface import Model, ModelFailure, kind_of
-from app_server.models.prompt.user_input import TurnInput
+from app_server.models.interface import ModelFailure, kind_of
+from app_server.models.prompt.request import message, outputs_for_open_calls
+from app_server.models.prompt.user_input import TurnInput, user_message
 from app_server.observability.logs.context import REQUEST, THREAD, TURN
-from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.observability.telemetry.spans import span, without_span
-from app_server.runtime.pausable_timeouts import PausableTimeouts
-from app_server.sessions.goals.tool import GoalTool
-from app_server.sessions.mcp_servers import ThreadServers
-from app_server.sessions.publisher import TurnEnd
-from app_server.sessions.settings import of_turn
+from app_server.runtime.clock import Clock
+from app_server.sessions.managed_policy import with_required
+from app_server.sessions.settings import of_review, of_turn
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
-from app_server.sessions.turn.context import ThreadContext
-from app_server.sessions.turn.hooks import UserHooks
-from app_server.sessions.turn.mentions import InputMentions
-from app_server.sessions.turn.records import end_of_turn, start_of_turn, user_message_item
+from app_server.sessions.turn.mentions import NOTHING_NAMED, InputMentions, NamedByInput
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.tools.registry import ThreadTools, review_table, tool_table
-from app_server.turns.approval.asking import ThreadQuestions
-from app_server.turns.code_review.recorder import ReviewRecorder
+from app_server.threads.log.state.accepted_inputs import digest_of_words
+from app_server.threads.log.state.thread import ThreadState
+from app_server.tools.registry import review_table, tool_table
+from app_server.turns.clients import TurnEnd
 from app_server.turns.code_review.run import CodeReview
-from app_server.turns.model_loop import ModelLoop, TurnOptions
-from app_server.turns.named_by_input import NOTHING_NAMED, NamedByInput
-from app_server.turns.recorder import TurnRecorder
-from app_server.turns.running_turn import RunningTurn, TurnKind
-from app_server.turns.session_settings import SessionSettings
-from app_server.turns.tools.metadata import turn_metadata
-from app_server.turns.tools.table import ToolTable
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.context import ThreadContext
+from app_server.turns.model_loop import ModelLoop
+from app_server.turns.slot import RunningTurn, TurnKind, TurnOptions
+from app_server.turns.thread_errors import SessionClosed, TurnActive
 from protocol.log.rollout import (
+    HistoryAppended,
+    HistoryCompacted,
+    InputAccepted,
+    InputQueued,
     InputTaken,
+    ItemCompleted,
     QueuePaused,
     Record,
     Settings,
+    SettingsChanged,
     SubmissionQueued,
+    SubmissionTaken,
+    TurnCompleted,
     TurnStarted,
 )
 from protocol.model import JsonObject
 from protocol.turns.code_review import ReviewTarget
-from protocol.turns.items import UserMessageThreadItem
+from protocol.turns.items import (
+    HookPromptFragment,
+    HookPromptThreadItem,
+    UserMessageThreadItem,
+    text_of_input,
+)
 from protocol.turns.turn import TurnError
 
 logger = logging.getLogger(__name__)
+
+MAX_TIMES_STOPPED = 10
+"""How often hooks may have one turn go on; then it ends."""
 
 MAX_REQUESTS = 500
 """Model calls of one turn; a model that never stops calling tools is stopped here."""
@@ -126,27 +136,12 @@ def already_begun() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTurns:
-    """Begins the turns of one loaded thread, and has what they share."""
+    """Begins the turns of one loaded thread."""
 
     context: ThreadContext
-    tools: ThreadTools
-    servers: ThreadServers
     surroundings: ThreadSurroundings
     mentions: InputMentions
     skill_servers: SkillServers
-    user_hooks: UserHooks
-    questions: ThreadQuestions
-    model: ThreadModel
-    port: Model
-    settings: SessionSettings
-    timeouts: PausableTimeouts
-    """For how long commands are waited for."""
-    metrics: ServerMetrics
-    plugin_switches: PluginSwitches
-    tasks: anyio.abc.TaskGroup
-    """Owns the turns."""
-    go_on: Callable[[], Awaitable[None]]
-    """Begins what waited for the end of a turn."""
 
     async def begin(self, work: TurnWork, options: TurnOptions | None = None) -> "Turn":
         """Write the start of a turn and put it into the slot; `Turn.run_soon` lets it run.
@@ -168,37 +163,32 @@ class ThreadTurns:
             case CompactionWork() | CommandWork():
                 await self._write_start(turn_id)
         # A turn has the servers of the last reload, also where its first step asks for no tools.
-        self.servers.catch_up()
-        recorder = context.recorder(turn_id)
-        table = tool_table(
-            self._tool_context(recorder, options), self.tools, GoalTool(context.goals, turn_id)
-        )
-        loop = self._model_loop(recorder, table, options)
-        state, review = context.thread.state, None
+        context.servers.catch_up()
+        state = context.log.state
         settings = of_turn(state.settings)
         if isinstance(work, ReviewWork):
-            review, settings = self._review(recorder, work.target, surroundings), work.settings
+            settings = work.settings
         elif options.service_tier is not None:
             settings = settings.model_copy(update={"service_tier": options.service_tier})
-        turn = Turn(self, turn_id, work, loop, given, review)
+        turn = Turn(self, turn_id, work, options, given, surroundings)
         context.slot.fill(turn)
         state.turn_settings = settings
         context.goals.turn_begins()
         if isinstance(work, InputWork):
-            context.hooks.input_taken(context.thread.id, turn_id, work.user_input.content)
+            context.extensions.hooks.input_taken(context.log.id, turn_id, work.user_input.content)
         return turn
 
     async def _write_input(self, turn_id: str, work: InputWork) -> GivenInput:
         """Write the start of a turn with its input, and with what changed around the model."""
         context, settings = self.context, work.settings
-        self.plugin_switches.switch_off(context.thread.id, settings.disabled_plugin_ids)
+        context.server.plugin_switches.switch_off(context.log.id, settings.disabled_plugin_ids)
         surroundings = await self.surroundings.news(of_turn(settings))
         user_input = await self.surroundings.skills.with_named(work.user_input)
         at_ms = context.clock.now_ms()
         user_message = user_message_item(user_input, context.clock, at_ms)
-        await context.thread.append(
+        await context.log.append(
             *start_of_turn(
-                context.thread.state,
+                context.log.state,
                 TurnStarted(at_ms=at_ms, turn_id=turn_id),
                 settings,
                 user_input,
@@ -218,52 +208,126 @@ class ThreadTurns:
         """Write the start of a turn without input."""
         at_ms = self.context.clock.now_ms()
         records: list[Record] = [TurnStarted(at_ms=at_ms, turn_id=turn_id)]
-        if self.context.thread.state.queue.paused:
+        if self.context.log.state.queue.paused:
             # The pause outlives such a turn.
             records.append(QueuePaused(at_ms=at_ms))
-        await self.context.thread.append(*records)
+        await self.context.log.append(*records)
 
-    def _model_loop(
-        self, recorder: TurnRecorder, table: ToolTable, options: TurnOptions
-    ) -> ModelLoop:
-        return ModelLoop(recorder, self.port, self.model, table, options, self.settings)
+    # Turns that clients ask for without input.
 
-    def _review(
-        self, recorder: TurnRecorder, target: ReviewTarget, surroundings: Sequence[JsonObject]
-    ) -> CodeReview:
-        """Return a review; its reviewer is sent `surroundings` first."""
-        context, options = self.context, TurnOptions()
-        of_reviewer = ReviewRecorder(
-            context.thread, recorder.turn_id, context.clients, context.clock
+    async def start_compaction(self) -> Callable[[], None]:
+        """Begin a compaction, once a turn that runs has been stopped; one that runs goes on.
+
+        Gives what is to be called once the caller has been answered.
+
+        Raises:
+            SessionClosed
+            OSError: the disk refused; nothing was begun.
+        """
+        async with self.context.slot.reserve():
+            turn = self.context.slot.turn
+            if turn is None:
+                return (await self.begin(CompactionWork())).run_soon
+            return already_begun if turn.kind == "compact" else partial(self._compact_after, turn)
+
+    def _compact_after(self, turn: RunningTurn) -> None:
+        slot = self.context.slot
+        slot.compaction_waits = True
+        if slot.turn is turn:
+            turn.scope.cancel()
+        else:
+            self.wake()
+
+    async def start_review(self, target: ReviewTarget) -> "Turn":
+        """Begin a review of code; `Turn.run_soon` lets it run.
+
+        Raises:
+            TurnActive: a turn runs.
+            ConfigError: an administrator's demands cannot be read.
+            SessionClosed
+            OSError: the disk refused; nothing was begun.
+        """
+        async with self.context.slot.reserve():
+            if self.context.slot.turn is not None:
+                raise TurnActive
+            settings, _ = await self.allowed_settings()
+            reviewed = of_review(settings, self.context.settings.review_model)
+            return await self.begin(ReviewWork(target, reviewed))
+
+    async def begin_queued(self, entry: SubmissionQueued) -> "Turn":
+        """Begin a turn with an entry of the thread's queue; see `begin`.
+
+        Raises:
+            ConfigError: an administrator's demands cannot be read.
+            OSError: the disk refused; nothing was begun.
+        """
+        settings, replaced = await self.allowed_settings()
+        client_id, items = entry.client_user_message_id, await user_message(entry.input)
+        digest = digest_of_words(self.context.log.id, client_id, entry.input)
+        turn = await self.begin(
+            InputWork(TurnInput(entry.input, items, client_id, digest=digest), settings, entry),
+            TurnOptions(client_metadata=entry.responsesapi_client_metadata),
         )
-        table = review_table(self._tool_context(of_reviewer, options), self.tools)
-        reviewer = self._model_loop(of_reviewer, table, options)
-        return CodeReview(target, recorder, of_reviewer, reviewer, surroundings)
+        for warning in replaced:
+            self.context.clients.warning(warning)
+        return turn
 
-    def _tool_context(self, recorder: TurnRecorder, options: TurnOptions) -> TurnContext:
+    async def allowed_settings(self) -> tuple[Settings, Sequence[str]]:
+        """Return the thread's settings as far as they are allowed, and what was replaced in them.
+
+        Raises:
+            ConfigError: an administrator's demands cannot be read.
+        """
         context = self.context
-        return TurnContext(
-            recorder=recorder,
-            clients=context.clients,
-            waiting_on_approval=context.status.waiting_on_approval,
-            waiting_on_user_input=context.status.waiting_on_user_input,
-            interrupt=partial(context.slot.interrupt, recorder.turn_id),
-            features=lambda: self.model.features,
-            mcp_meta=options.mcp_meta,
-            metadata=self._turn_metadata,
-            output_limit_bytes=self.settings.output_limit_bytes,
-            timeouts=self.timeouts,
-        )
+        return with_required(context.log.state.settings, await context.server.requirements())
 
-    def _turn_metadata(self) -> JsonObject:
-        turn = self.context.slot.turn
-        assert turn is not None, "only a turn makes calls"
-        return turn_metadata(
-            self.context.thread.state,
-            user_was_asked=turn.user_was_asked,
-            trigger=turn.options.trigger,
-            parent_turn_id=turn.options.parent_turn_id,
-        )
+    # What waits for an idle thread.
+
+    def wake(self) -> None:
+        """Begin what waits, if the thread is idle; never waits itself."""
+        self.context.tasks.start_soon(self.run_next)
+
+    async def run_next(self) -> None:
+        """Begin what waits, if the thread is idle: a compaction, queued input, or a goal.
+
+        What cannot be begun waits on; the end of a turn, or more of it, tries again.
+        """
+        context, next_turn = self.context, None
+        try:
+            async with context.slot.reserve():
+                if context.slot.turn is None:
+                    next_turn = await self._begin_next()
+        except SessionClosed:
+            # What waits is on disk, and goes on when the thread is loaded again.
+            pass
+        except Exception:
+            # Nobody is above this but the server, which goes on.
+            logger.exception("thread %s cannot go on with what waits", context.log.id)
+        if next_turn is not None:
+            next_turn.run_soon()
+
+    async def _begin_next(self) -> "Turn | None":
+        """Begin the first of what waits; to be called under `TurnSlot.reserve`, while idle."""
+        context = self.context
+        if context.slot.compaction_waits:
+            context.slot.compaction_waits = False
+            return await self.begin(CompactionWork())
+        if (entry := context.log.state.queue.next) is not None:
+            try:
+                turn = await self.begin_queued(entry)
+            except ConfigError as exc:
+                context.clients.warning(f"queued input waits, as nothing may start: {exc}")
+                return None
+            context.clients.queue_changed()
+            return turn
+        if context.log.state.settings.mode == "plan":
+            return None
+        instruction = await context.goals.next_instruction()
+        if instruction is None:
+            return None
+        turn_input = TurnInput((), [message("developer", instruction)])
+        settings, _ = await self.allowed_settings()
+        return await self.begin(InputWork(turn_input, settings))
 
 
 class Turn(RunningTurn):
@@ -274,28 +338,44 @@ class Turn(RunningTurn):
         turns: ThreadTurns,
         turn_id: str,
         work: TurnWork,
-        loop: ModelLoop,
+        options: TurnOptions,
         given: GivenInput,
-        review: CodeReview | None,
+        surroundings: Sequence[JsonObject],
     ) -> None:
-        """`review` is that of a ReviewWork."""
+        """`surroundings` are what the reviewer of a ReviewWork is sent first."""
         kind: TurnKind | None = None
         if isinstance(work, CompactionWork | ReviewWork):
             kind = "compact" if isinstance(work, CompactionWork) else "review"
-        super().__init__(turn_id, kind, loop)
+        context = turns.context
+        recorder = context.recorder(turn_id)
+        super().__init__(recorder, kind, options)
         self._turns = turns
-        self._context = turns.context
+        self._context = context
         self._work = work
         self._given = given
-        self._review = review
+        self._surroundings = surroundings
+        self._loop = ModelLoop(context, recorder, tool_table(context, self), options)
+        self._times_stopped = 0
+        """How often hooks had the turn go on."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the model is being asked at this moment."""
+        return self._loop.is_asking
+
+    def cut_off(self) -> None:
+        """Cut off the request that is under way; see RunningTurn."""
+        self._loop.cut_off()
+
+    # From the beginning to the end.
 
     def run_soon(self) -> None:
         """Let the turn run in a task of its thread."""
-        self._turns.tasks.start_soon(self.run)
+        self._context.tasks.start_soon(self.run)
 
     async def run(self) -> None:
         """Run to the end; when this returns the end is in the log and was published."""
-        thread_id = self._context.thread.id
+        thread_id = self._context.log.id
         THREAD.set(thread_id)
         TURN.set(self.id)
         with span(
@@ -309,30 +389,28 @@ class Turn(RunningTurn):
         TURN.set(None)
         REQUEST.set(None)
         with without_span():
-            await self._turns.go_on()
+            await self._turns.run_next()
 
     async def _run_to_end(self) -> tuple[TurnEnd, TurnError | None]:
         context = self._context
         end: TurnEnd = "completed"
         context.slot.unpublished_turn_id = None
         context.status.publish()
-        context.publisher.turn_started(self.id, context.thread.state.turns[-1].started_at_ms)
+        context.clients.turn_started(self.id, context.log.state.turns[-1].started_at_ms)
         if self._given.message is not None:
-            context.publisher.user_message(self.id, self._given.message)
+            self.recorder.announce_user_message(self._given.message)
         failure: TurnError | None = None
         try:
             with self.scope:
-                if await self._may_ask() or not await self._complete():
-                    await self._loop()
+                if await self._run_start_hooks() or not await self._complete():
+                    await self._work_to_the_end()
         except ModelFailure as exc:
             failure = TurnError(message=exc.message, codex_error_info=exc.info)
         except OSError as exc:
-            failure = context.publisher.failure(
-                self.id, f"the log cannot be written: {exc.strerror}"
-            )
+            failure = self._fail(f"the log cannot be written: {exc.strerror}")
         except Exception:
             logger.exception("turn %s failed", self.id)
-            failure = context.publisher.failure(self.id, "internal error")
+            failure = self._fail("internal error")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
                 async with context.slot.exclusive():
@@ -341,25 +419,82 @@ class Turn(RunningTurn):
                         await self._end(end, failure)
         return end, failure
 
-    async def _may_ask(self) -> bool:
+    def _fail(self, reason: str) -> TurnError:
+        """Notify clients that the turn fails for a reason that is not the model's."""
+        error = TurnError(message=reason, codex_error_info="other")
+        self._context.clients.error(self.id, error)
+        return error
+
+    async def _run_start_hooks(self) -> bool:
         """Run the user's hooks before the first request; False if one wants no request.
 
-        What the input named goes with it; input that is queued may have the turn go on.
+        The input of the turn is then taken out of what the model is sent, and what it named goes
+        with it; input that is queued may have the turn go on.
+
+        Raises:
+            OSError: the log cannot be written.
         """
-        given = self._given
-        if await self._turns.user_hooks.begin(self.id, given.message, given.items):
+        context, hooks, given = self._context, self._context.hooks, self._given
+        await hooks.read(context.servers.config)
+        outcomes = []
+        if not hooks.has_begun:
+            hooks.has_begun = True
+            source = "startup" if len(context.log.state.turns) == 1 else "resume"
+            outcomes.append(await hooks.fire("SessionStart", self.id, source, source=source))
+        if given.message is not None:
+            prompt = text_of_input(given.message.content)
+            outcomes.append(await hooks.fire("UserPromptSubmit", self.id, prompt=prompt))
+        texts = [message("developer", text) for each in outcomes for text in each.context]
+        await self.recorder.remember(*texts)
+        if all(outcome.blocked is None for outcome in outcomes):
             return True
+        history = without_newest(context.log.state.history, given.items)
+        record = HistoryCompacted(at_ms=context.clock.now_ms(), turn_id=self.id, items=history)
+        await context.log.append(record, sync=False)
         self._given = GivenInput()
         return False
 
-    async def _loop(self) -> None:
+    async def _run_stop_hooks(self) -> bool:
+        """Run the user's hooks before the end; True if one has the turn go on.
+
+        Raises:
+            OSError: the log cannot be written.
+        """
+        context, hooks, said = self._context, self._context.hooks, self._loop.last_message
+        if self._times_stopped >= MAX_TIMES_STOPPED or not hooks.listens("Stop"):
+            return False
+        if context.log.state.queued:
+            # The turn goes on for other reasons.
+            return False
+        outcome = await hooks.fire(
+            "Stop",
+            self.id,
+            stop_hook_active=self._times_stopped > 0,
+            last_assistant_message=None if said is None else said.text,
+        )
+        if outcome.blocked is None or outcome.stops:
+            return False
+        self._times_stopped += 1
+        run_id, recorder = hooks.run_id("Stop"), self.recorder
+        item = HookPromptThreadItem(
+            id=recorder.new_id(),
+            fragments=[HookPromptFragment(text=outcome.blocked, hook_run_id=run_id)],
+        )
+        recorder.started(item)
+        text = (
+            f'<hook_prompt hook_run_id="{escape(run_id)}">{escape(outcome.blocked)}</hook_prompt>'
+        )
+        await recorder.completed(item, [message("user", text)])
+        return True
+
+    async def _work_to_the_end(self) -> None:
         """Do the work of the turn, then ask and call until the turn is complete.
 
         Raises:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
-        turns, loop = self._turns, self.loop
+        turns, loop, context = self._turns, self._loop, self._context
         if not isinstance(self._work, InputWork):
             await self._do_work()
             if await self._complete():
@@ -368,51 +503,55 @@ class Turn(RunningTurn):
             await turns.skill_servers.offer(self.id, self._given.needed_servers)
         named = self._given.named
         for _ in range(MAX_REQUESTS):
-            await turns.servers.before_request(named.wants)
+            await context.servers.before_request(named.wants)
             await turns.mentions.add_messages(self.id, named)
             named = NOTHING_NAMED
             await turns.surroundings.add_changes()
             await self._take_queued()
             answer = await loop.ask()
-            await self._context.goals.spend(self.id, answer.usage)
+            await context.goals.spend(self.id, answer.usage)
             await loop.make_calls(answer)
-            if answer.calls or await turns.user_hooks.stop(self.id, loop.last_message):
+            if answer.calls or await self._run_stop_hooks():
                 continue
             if await self._complete():
                 return
-        raise loop.given_up(ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn"))
+        failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
+        raise loop.requests.announced(failure)
 
     async def _do_work(self) -> None:
         """Do what comes before the thread's model is asked; directions are taken afterwards."""
         match self._work:
             case CompactionWork():
-                await self.loop.compact()
+                await self._loop.compact()
             case CommandWork():
                 await self._work.run(self)
             case ReviewWork():
-                assert self._review is not None
-                self.loop.last_message = await self._review.run()
+                table = review_table(self._context, self)
+                reviewer = ModelLoop(self._context, self.recorder, table, TurnOptions())
+                target = self._work.target
+                review = CodeReview(target, self.recorder, reviewer, self._surroundings)
+                self._loop.last_message = await review.run()
                 # What was queued meanwhile is for the thread's own model.
-                state = self._context.thread.state
+                state = self._context.log.state
                 state.turn_settings = of_turn(state.settings)
         self.kind = None
 
     async def _take_queued(self) -> None:
         """Make queued input visible to the model and publish it."""
         context = self._context
-        if not context.thread.state.queued:
+        if not context.log.state.queued:
             return
         async with context.slot.exclusive():
-            queued = list(context.thread.state.queued)
-            await context.thread.append(InputTaken(at_ms=context.clock.now_ms()), sync=False)
+            queued = list(context.log.state.queued)
+            await context.log.append(InputTaken(at_ms=context.clock.now_ms()), sync=False)
         for entry in queued:
             if entry.message is not None:
-                context.publisher.user_message(self.id, entry.message)
+                self.recorder.announce_user_message(entry.message)
 
     async def _complete(self) -> bool:
         """Complete the turn unless input is queued that it has to go on for."""
         async with self._context.slot.exclusive():
-            queued = self._context.thread.state.queued
+            queued = self._context.log.state.queued
             if any(entry.message is not None or entry.steers for entry in queued):
                 return False
             await self._end("completed", None)
@@ -425,30 +564,138 @@ class Turn(RunningTurn):
         with the next append, and the thread has the status of a system error.
         """
         context = self._context
-        state = context.thread.state
+        state = context.log.state
         records = end_of_turn(state, self, context.clock.now_ms(), end, error)
         left = list(state.queued)
         marks: Sequence[Record] = ()
         try:
-            marks = await context.thread.change(
+            marks = await context.log.change(
                 lambda state: [*records, *context.goals.marks_of_end(state, self.id, end, error)]
             )
         except OSError:
             logger.exception("the end of turn %s cannot be written", self.id)
-            context.thread.defer(*records)
+            context.log.defer(*records)
             context.status.log_failed = True
         for entry in left:
             if entry.message is not None:
-                context.publisher.user_message(self.id, entry.message)
+                self.recorder.announce_user_message(entry.message)
         context.slot.clear()
-        state = context.thread.state
+        state = context.log.state
         state.turn_settings = None
         context.goals.publish(self.id, marks)
         context.status.publish()
-        context.publisher.turn_completed(state.turns[-1], end, error, self.loop.last_message)
-        context.thread.open_items.clear()
-        self._turns.questions.turn_ended(self.id)
-        context.hooks.turn_ended(context.thread.id, self.id)
+        context.clients.turn_completed(
+            state.turns[-1], end, error, self._loop.last_message, context.clock.now_ms()
+        )
+        context.log.open_items.clear()
+        context.approvals.questions.turn_ended(self.id)
+        context.extensions.hooks.turn_ended(context.log.id, self.id)
         failure = None if error is None else kind_of(error.codex_error_info)
-        self._turns.metrics.turn_ended(end, failure)
+        context.server.metrics.turn_ended(end, failure)
         logger.info("turn %s%s", end, f": {failure}" if failure else "")
+
+
+def without_newest(history: Sequence[JsonObject], items: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return a history without items, of which the newest that are equal go."""
+    newest_first = list(history[::-1])
+    for item in reversed(items):
+        with suppress(ValueError):
+            newest_first.remove(item)
+    return newest_first[::-1]
+
+
+def user_message_item(
+    user_input: TurnInput, clock: Clock, at_ms: int
+) -> UserMessageThreadItem | None:
+    """Make the item that shows what a user said; None if nobody said anything."""
+    if not user_input.content:
+        return None
+    return UserMessageThreadItem(
+        id=clock.new_id(),
+        client_id=user_input.client_id,
+        content=list(user_input.content),
+        started_at_ms=at_ms,
+        completed_at_ms=at_ms,
+    )
+
+
+def name_records(user_input: TurnInput, turn_id: str, at_ms: int) -> list[Record]:
+    """Write down that a turn took input which its client named; nothing without a name."""
+    client_id, digest = user_input.client_id, user_input.digest
+    if client_id is None or digest is None:
+        return []
+    return [InputAccepted(at_ms=at_ms, client_id=client_id, digest=digest, turn_id=turn_id)]
+
+
+def start_of_turn(
+    state: ThreadState,
+    started: TurnStarted,
+    settings: Settings,
+    user_input: TurnInput,
+    user_message: UserMessageThreadItem | None,
+    submission: SubmissionQueued | None,
+    surroundings: Sequence[JsonObject] = (),
+) -> list[Record]:
+    """Write down a turn that was accepted, with what the user said and what the model is to see.
+
+    `surroundings` are the messages about them, which come before the input.
+    Queued input leaves the queue with the one line that makes it a message: a write that is cut off
+    by a crash neither loses nor doubles it.
+    """
+    at_ms, turn_id, items = started.at_ms, started.turn_id, user_input.items
+    records: list[Record] = []
+    if settings != state.settings:
+        records.append(SettingsChanged(at_ms=at_ms, settings=settings))
+    records.extend((started, *name_records(user_input, turn_id, at_ms)))
+    if state.queue.paused and user_message is None and submission is None:
+        # Nobody said anything: a pause of the queue outlives such a turn.
+        records.append(QueuePaused(at_ms=at_ms))
+    if surroundings:
+        records.append(HistoryAppended(at_ms=at_ms, items=list(surroundings)))
+    if submission is not None:
+        submission_id = submission.submission_id
+        records.append(
+            InputQueued(
+                at_ms=at_ms,
+                input_id=submission_id,
+                items=list(items),
+                message=user_message,
+                submission_id=submission_id,
+            )
+        )
+        # The second is for those who drop the turn later: its input does not wait again.
+        return [
+            *records,
+            InputTaken(at_ms=at_ms),
+            SubmissionTaken(at_ms=at_ms, submission_id=submission_id),
+        ]
+    if user_message is not None:
+        records.append(ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=user_message))
+    if items:
+        marks = list(user_input.signals) or None
+        records.append(HistoryAppended(at_ms=at_ms, items=list(items), signals=marks))
+    return records
+
+
+def end_of_turn(
+    state: ThreadState, turn: RunningTurn, at_ms: int, end: TurnEnd, error: TurnError | None
+) -> list[Record]:
+    """Write down how a turn ended, and what the model is to know of that."""
+    records: list[Record] = []
+    remembered = outputs_for_open_calls(state.history) if end != "completed" else []
+    if end == "interrupted":
+        remembered.append(message("developer", turn.interruption))
+    if remembered:
+        records.append(HistoryAppended(at_ms=at_ms, items=remembered))
+    records.append(
+        TurnCompleted(
+            at_ms=at_ms,
+            turn_id=turn.id,
+            status=end,
+            error=error,
+            duration_ms=at_ms - state.turns[-1].started_at_ms,
+        )
+    )
+    if end == "interrupted" and turn.is_interrupted:
+        records.append(QueuePaused(at_ms=at_ms))
+    return records

@@ -11,8 +11,10 @@ from pydantic_core import to_json
 from app_server.mcp.tools.calls import cut_middle
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.dynamic.specs import DynamicTools
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.approvals import DynamicToolCallParams, DynamicToolCallResponse
 from protocol.turns.items import (
@@ -31,10 +33,11 @@ MAX_CONTENT_BYTES = 512 * 1024
 LEFT_OUT = "[left out: it is larger than what a call may return]"
 
 
-class ClientTools:
+class ClientTools(TurnTool):
     """The tools of clients, in one turn."""
 
-    def __init__(self, turn: TurnContext, tools: DynamicTools) -> None:
+    def __init__(self, context: ThreadContext, turn: RunningTurn, tools: DynamicTools) -> None:
+        self._context = context
         self._turn = turn
         self._tools = tools
 
@@ -47,9 +50,7 @@ class ClientTools:
         found = self._tools.find(call.namespace, call.name)
         return call.kind == "function" and found is not None
 
-    def may_overlap(self, call: RequestedCall) -> bool:
-        """Return False: what a client's tool does is not known."""
-        return False
+    # Calls do not overlap: what a client's tool does is not known.
 
     async def run(self, call: RequestedCall) -> Json:
         """Have a client run it, and wait without limit; returns what the client gave.
@@ -78,21 +79,21 @@ class ClientTools:
         item.success = answer.success
         item.duration_ms = round((time.perf_counter() - started) * 1000)
         await recorder.completed(item)
-        return _output(item.content_items, self._turn.output_limit_bytes)
+        return _output(item.content_items, self._context.settings.output_limit_bytes)
 
     async def _ask(self, call: RequestedCall, arguments: Json) -> DynamicToolCallResponse:
         turn = self._turn
         params = DynamicToolCallParams(
-            thread_id=turn.thread_id,
-            turn_id=turn.turn_id,
+            thread_id=self._context.log.id,
+            turn_id=turn.id,
             call_id=call.call_id,
             namespace=call.namespace,
             tool=call.name,
             arguments=arguments,
         )
-        if not turn.clients.can_ask(turn.thread_id, METHOD, params):
+        if not self._context.clients.can_ask(METHOD, params):
             return _failure(NOBODY)
-        answer, _ = await turn.clients.ask(turn.thread_id, METHOD, params)
+        answer, _ = await self._context.clients.ask(METHOD, params)
         return answer if isinstance(answer, DynamicToolCallResponse) else _failure(FAILED)
 
 

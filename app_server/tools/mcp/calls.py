@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from pydantic_core import to_json
 
-from app_server.extensions.contract.hooks import Hooks, ToolCall
+from app_server.extensions.contract.hooks import ToolCall
 from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import BadArguments
 from app_server.mcp.servers.calls import call_tool
-from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.calls import (
     BYTES_PER_TOKEN,
     INPUT_CAPABILITY,
@@ -35,11 +34,13 @@ from app_server.models.catalogue.features import ModelFeatures
 from app_server.permissions.decision import Ask, Refuse
 from app_server.tools.environments import TurnEnvironments
 from app_server.tools.mcp.progress import ProgressRate, shortened
-from app_server.turns.approval.approvals import ThreadApprovals
 from app_server.turns.approval.tools import ToolRequest
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import RequestedCall
+from app_server.turns.tools.metadata import turn_metadata
 from app_server.turns.tools.sandbox_state import Place, sandbox_state
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.log.rollout import Settings
 from protocol.model import Json, JsonObject
 from protocol.turns.items import (
@@ -50,21 +51,20 @@ from protocol.turns.items import (
 )
 
 
-class McpCalls:
+class McpCalls(TurnTool):
     """The tools of a thread's MCP servers, each a function in the namespace of its server."""
 
     def __init__(
         self,
-        turn: TurnContext,
-        servers: ServerSet,
-        approvals: ThreadApprovals,
-        hooks: Hooks,
+        context: ThreadContext,
+        turn: RunningTurn,
         environments: TurnEnvironments,
     ) -> None:
+        self._context = context
         self._turn = turn
-        self._servers = servers
-        self._approvals = approvals
-        self._hooks = hooks
+        self._servers = context.servers.set
+        self._approvals = context.approvals
+        self._hooks = context.extensions.hooks
         self._environments = environments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
@@ -73,6 +73,11 @@ class McpCalls:
         if not servers.servers or servers.surface == "deferred":
             return []
         return declare(servers.tools())
+
+    def notes(self) -> Sequence[str]:
+        """Return what extensions say of their tools."""
+        names = self._servers.tools().raw_names
+        return self._hooks.instructions(self._context.servers.context(), names)
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether a server has the tool, also one that the model was not shown."""
@@ -91,7 +96,7 @@ class McpCalls:
         assert tool is not None
         recorder, hooks = self._turn.recorder, self._hooks
         facts = ToolCall(
-            recorder.thread.id, recorder.turn_id, call.call_id, tool.raw.server, tool.raw.tool
+            recorder.log.id, recorder.turn_id, call.call_id, tool.raw.server, tool.raw.tool
         )
         shown = hooks.present(facts)
         item = McpToolCallThreadItem(
@@ -107,7 +112,7 @@ class McpCalls:
         )
         recorder.started(item)
         refusal = await self._refusal(
-            ToolRequest(recorder.thread.id, recorder.turn_id, call.call_id, tool, arguments)
+            ToolRequest(recorder.log.id, recorder.turn_id, call.call_id, tool, arguments)
         )
         if refusal is not None:
             return await self._failed(item, refusal, 0.0)
@@ -158,11 +163,11 @@ class McpCalls:
             shown = to_json(arguments).decode()
             raise BadArguments(f"MCP tool arguments must be a JSON object, got {shown}")
         origin = CallOrigin(
-            thread_id=recorder.thread.id,
+            thread_id=recorder.log.id,
             turn_id=recorder.turn_id,
             call_id=call.call_id,
             item_id=call.item_id,
-            turn_metadata=self._turn.metadata(),
+            turn_metadata=turn_metadata(self._turn),
             sandbox_state=self._sandbox_state(tool),
             plugin_id=tool.config.metadata.plugin_id,
         )
@@ -174,7 +179,7 @@ class McpCalls:
             if message is not None and rate.lets_one_pass():
                 recorder.emit(
                     McpToolCallProgressNotification(
-                        thread_id=recorder.thread.id,
+                        thread_id=recorder.log.id,
                         turn_id=recorder.turn_id,
                         item_id=call.call_id,
                         message=shortened(message),
@@ -190,7 +195,7 @@ class McpCalls:
         names = [name for name in others if name != tool.raw.server]
         merged: JsonObject = {}
         for name in (*names, tool.raw.server):
-            merged |= self._turn.mcp_meta.get(name, {})
+            merged |= self._turn.options.mcp_meta.get(name, {})
         return merged
 
     def _trusts_effective_input(self, tool: Tool) -> bool:
@@ -226,7 +231,11 @@ class McpCalls:
 
     def _limit_bytes(self, tool: Tool) -> int:
         tokens = tool.config.tool_output_tokens.get(tool.raw.tool)
-        return self._turn.output_limit_bytes if tokens is None else int(tokens * BYTES_PER_TOKEN)
+        return (
+            self._context.settings.output_limit_bytes
+            if tokens is None
+            else int(tokens * BYTES_PER_TOKEN)
+        )
 
     async def _failed(self, item: McpToolCallThreadItem, text: str, wall_s: float) -> Json:
         item.status = "failed"

@@ -6,14 +6,15 @@ Source: docs/mcp.md, "Tools and the model".
 import time
 from collections.abc import Sequence
 
-from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.calls import bounded_result, cut_middle
 from app_server.mcp.tools.declare import RESOURCE_FUNCTIONS
 from app_server.mcp.tools.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.features import ModelFeatures
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import RequestedCall
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import McpToolCallError, McpToolCallResult, McpToolCallThreadItem
 
@@ -21,12 +22,13 @@ UNNAMED_SERVER = "codex"
 """What items of these functions name when the model named no server; clients know it."""
 
 
-class McpResources:
+class McpResources(TurnTool):
     """Lists and reads resources, where a thread has MCP servers."""
 
-    def __init__(self, turn: TurnContext, servers: ServerSet) -> None:
+    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
+        self._context = context
         self._turn = turn
-        self._servers = servers
+        self._servers = context.servers.set
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the functions, if there is a server."""
@@ -69,4 +71,4 @@ class McpResources:
             item.error = McpToolCallError(message=text)
         item.duration_ms = round((time.perf_counter() - started) * 1000)
         await recorder.completed(item)
-        return cut_middle(text, self._turn.output_limit_bytes)
+        return cut_middle(text, self._context.settings.output_limit_bytes)

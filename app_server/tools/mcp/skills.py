@@ -17,6 +17,7 @@ from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration, object_of, text
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 
 NAMESPACE = "skills"
@@ -44,7 +45,7 @@ class _Read(ToolArguments):
     cursor: Annotated[str, Field(pattern=r"^[0-9]{1,9}$")] | None = None
 
 
-class ServerSkills:
+class ServerSkills(TurnTool):
     """Lists and reads the skills of the server that has some, in one turn."""
 
     def __init__(self, servers: ServerSet) -> None:

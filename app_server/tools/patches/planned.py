@@ -48,7 +48,7 @@ class PlannedPatch:
             environment_id=self.environment_id,
             files=await anyio.to_thread.run_sync(changing_files, self.plan, self.token),
         )
-        await recorder.thread.append(record, sync=False)
+        await recorder.log.append(record, sync=False)
 
 
 async def planned_here(patch: Patch, cwd: str, confinement: Confinement) -> PlannedPatch:

@@ -13,14 +13,14 @@ from app_server.patch.shown import touched
 from app_server.patch.turn_diff import Touched, TurnDiff
 from app_server.tools.environments import FoundEnvironment
 from app_server.tools.patches.texts import root_of_diff
-from app_server.turns.tools.turn import TurnContext
+from app_server.turns.slot import RunningTurn
 from protocol.turns.notifications import TurnDiffUpdatedNotification
 
 
 class TurnChanges:
     """What the patches of one turn have changed together."""
 
-    def __init__(self, turn: TurnContext) -> None:
+    def __init__(self, turn: RunningTurn) -> None:
         self._turn = turn
         self._diff = TurnDiff()
         self._roots: dict[str, str] = {}
@@ -38,11 +38,7 @@ class TurnChanges:
         if shown != self._sent:
             self._sent = shown
             turn = self._turn
-            turn.recorder.emit(
-                TurnDiffUpdatedNotification(
-                    thread_id=turn.thread_id, turn_id=turn.turn_id, diff=shown
-                )
-            )
+            turn.recorder.emit(TurnDiffUpdatedNotification(**turn.recorder.ids, diff=shown))
 
     def _after(self, made: Sequence[PlannedChange], found: FoundEnvironment, above: str) -> str:
         root = self._roots.get(found.id)

@@ -13,8 +13,8 @@ Source: docs/tools.md, "Approvals and rules".
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import ClassVar, Literal, TypeAlias
@@ -24,9 +24,10 @@ import anyio
 from app_server.mcp.tools.calls import cut_middle
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
+from app_server.turns.clients import ThreadClients
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.ports import ClientPort
 from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer, is_reviewed
+from app_server.turns.slot import SessionStatus
 from protocol.log.rollout import ApprovalDecided
 from protocol.model import JsonObject, WireModel
 from protocol.server.lifecycle import WarningNotification
@@ -111,12 +112,11 @@ class Question(Asked, ABC):
 class ThreadQuestions:
     """The questions of one loaded thread."""
 
-    thread: LiveThread
-    clients: ClientPort
+    log: LiveThread
+    clients: ThreadClients
+    status: SessionStatus
     reviewer: Reviewer
     clock: Clock
-    waiting: Callable[[], AbstractContextManager[None]]
-    """Shows in the thread's status that the user is asked."""
     timeout_s: float | None
     """For the user's answer to a timed question; None waits without limit."""
     hooks: ThreadHooks
@@ -145,7 +145,7 @@ class ThreadQuestions:
             rule=decision.rule,
         )
         # The end of the turn syncs it, as it does its items.
-        await self.thread.append(record, sync=False)
+        await self.log.append(record, sync=False)
 
     @contextmanager
     def withdrawn_with(self, turn_id: str | None) -> Iterator[anyio.CancelScope]:
@@ -165,8 +165,7 @@ class ThreadQuestions:
 
     def warn(self, message: str) -> None:
         """Warn the clients of the thread."""
-        warning = WarningNotification(thread_id=self.thread.id, message=message)
-        self.clients.emit(self.thread.id, warning)
+        self.clients.emit(WarningNotification(thread_id=self.log.id, message=message))
 
 
 class OpenQuestion:
@@ -182,7 +181,7 @@ class OpenQuestion:
 
     def __enter__(self) -> "OpenQuestion":
         if not (self._asks_hooks or self._is_reviewed):
-            self._status.enter_context(self._questions.waiting())
+            self._status.enter_context(self._questions.status.waiting_on_approval())
         return self
 
     def __exit__(
@@ -195,7 +194,7 @@ class OpenQuestion:
 
     @property
     def _is_reviewed(self) -> bool:
-        return is_reviewed(self._question.reviewer, self._questions.thread.state.in_force)
+        return is_reviewed(self._question.reviewer, self._questions.log.state.in_force)
 
     async def decide(self) -> Decision:
         """Ask the hooks, then the reviewer or the user, and record the decision.
@@ -242,13 +241,11 @@ class OpenQuestion:
     async def _ask_user(self) -> Decision:
         questions, question = self._questions, self._question
         if self._asks_hooks:
-            self._status.enter_context(questions.waiting())
+            self._status.enter_context(questions.status.waiting_on_approval())
         timeout_s = questions.timeout_s if question.is_timed else None
         try:
             with anyio.fail_after(timeout_s):
-                answer, client = await questions.clients.ask(
-                    questions.thread.id, question.method, question.params
-                )
+                answer, client = await questions.clients.ask(question.method, question.params)
         except TimeoutError:
             text = f"nobody answered within {timeout_s:g} s"
             return Decision(is_allowed=False, by="server", word="expired", text=text)

@@ -147,7 +147,7 @@ class CommandApprovals:
 
         Takes as long as it takes to look at the files of rules.
         """
-        settings = self.questions.thread.state.in_force
+        settings = self.questions.log.state.in_force
         folder = settings.working_folder(request.environment_id)
         known = () if folder is None else (folder.cwd, *folder.roots)
         policy = settings.approval_policy
@@ -171,7 +171,7 @@ class CommandApprovals:
 
         Refused without a text where policy forbids the question: the model gets the failure.
         """
-        if not may_leave_sandbox(self.questions.thread.state.in_force.approval_policy):
+        if not may_leave_sandbox(self.questions.log.state.in_force.approval_policy):
             return Refuse("")
         if self._is_remembered(request, sandboxed=False):
             return Run(sandboxed=False)
@@ -184,7 +184,7 @@ class CommandApprovals:
         amendment = None if ask.amendment is None else list(ask.amendment)
         rules = () if amendment is None else (_learning(amendment),)
         params = CommandExecutionRequestApprovalParams(
-            thread_id=questions.thread.id,
+            thread_id=questions.log.id,
             turn_id=request.turn_id,
             item_id=request.item_id,
             started_at_ms=questions.clock.now_ms(),

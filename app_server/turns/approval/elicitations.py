@@ -5,7 +5,6 @@ that the server holds back, which a reviewer may answer. Other questions are the
 Source: docs/mcp.md, "Questions of servers".
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -57,25 +56,30 @@ class Elicitations:
     """The questions of one thread's servers."""
 
     questions: ThreadQuestions
-    metadata_of: Callable[[str], RuntimeMetadata]
-    """Gives what is said of a server, by its name."""
 
-    async def elicit(self, question: ServerQuestion) -> JsonObject:
-        """Answer a question, asking the user unless policy decides; see ElicitationPort."""
-        questions, thread = self.questions, self.questions.thread
+    async def elicit(self, question: ServerQuestion, metadata: RuntimeMetadata) -> JsonObject:
+        """Answer a question, asking the user unless policy decides; see ElicitationPort.
+
+        `metadata` is what whoever registered the server says of it.
+        """
+        questions, log = self.questions, self.questions.log
         clients = questions.clients
-        wire = _wire_question(thread.id, question)
-        settings = thread.state.in_force
+        wire = _wire_question(log.id, question)
+        settings = log.state.in_force
         if _is_empty_form(wire) and settings.approval_policy == "never" and writes_freely(settings):
             return {"action": "accept", "content": {}}
         if _may_not_ask(settings):
             return DECLINED
-        if question.caller is not None and self._is_for_reviewer(wire, settings):
-            return await self._review(question.caller, wire)
-        if wire.needs_extension and not clients.can_ask(thread.id, ELICITATION, wire):
+        is_for_reviewer = asks_for_approval(wire.meta) and is_reviewed(
+            metadata.approvals_reviewer, settings
+        )
+        if question.caller is not None and is_for_reviewer:
+            return await self._review(question.caller, wire, metadata)
+        if wire.needs_extension and not clients.can_ask(ELICITATION, wire):
             raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
-        with questions.withdrawn_with(question.caller) as scope, questions.waiting():
-            answer, _ = await clients.ask(thread.id, ELICITATION, wire)
+        waiting = questions.status.waiting_on_approval()
+        with questions.withdrawn_with(question.caller) as scope, waiting:
+            answer, _ = await clients.ask(ELICITATION, wire)
         if scope.cancelled_caught:
             return CANCELLED
         if not isinstance(answer, McpServerElicitationRequestResponse):
@@ -83,14 +87,10 @@ class Elicitations:
         members = {"action": answer.action, "content": answer.content, "_meta": answer.meta}
         return {name: value for name, value in members.items() if value is not None}
 
-    def _is_for_reviewer(self, wire: Wire, settings: Settings) -> bool:
-        metadata = self.metadata_of(wire.server_name)
-        return asks_for_approval(wire.meta) and is_reviewed(metadata.approvals_reviewer, settings)
-
-    async def _review(self, turn_id: str, wire: Wire) -> JsonObject:
+    async def _review(self, turn_id: str, wire: Wire, metadata: RuntimeMetadata) -> JsonObject:
         planned = None
         if isinstance(wire, FormElicitation):
-            planned = planned_by_server(turn_id, wire, self.metadata_of(wire.server_name))
+            planned = planned_by_server(turn_id, wire, metadata)
         if planned is None:
             return declined()
         with self.questions.withdrawn_with(turn_id):

@@ -94,7 +94,7 @@ class FileApprovals:
         One that runs and is not `sandboxed` is for files outside of where the thread may write,
         which the user has allowed.
         """
-        policy = self.questions.thread.state.in_force.approval_policy
+        policy = self.questions.log.state.in_force.approval_policy
         if all(file in self._remembered for file in request.files):
             return Run(sandboxed=request.is_inside)
         if policy == "untrusted":
@@ -120,7 +120,7 @@ class FileApprovals:
     def question(self, request: FileRequest) -> Question:
         """Return the question; the item must have been announced."""
         params = FileChangeRequestApprovalParams(
-            thread_id=self.questions.thread.id,
+            thread_id=self.questions.log.id,
             turn_id=request.turn_id,
             item_id=request.item_id,
             started_at_ms=self.questions.clock.now_ms(),

@@ -29,6 +29,7 @@ from app_server.turns.approval.commands import (
     CommandQuestion,
 )
 from app_server.turns.review.reviewer import PlannedAction
+from app_server.turns.slot import TurnSlot
 from protocol.log.rollout import LOCAL
 from protocol.turns.approvals import (
     ApplyNetworkPolicyAmendmentDecision,
@@ -63,8 +64,7 @@ class NetworkApprovals:
 
     questions: ThreadQuestions
     rules: RuleBook
-    interrupt: Callable[[str], None]
-    """Ends the running turn, by its id, as interrupted."""
+    slot: TurnSlot
     timeouts: PausableTimeouts
     """For how long commands are waited for; they stand still while the user is asked."""
     _remembered: dict[Target, None] = field(default_factory=dict, init=False)
@@ -102,7 +102,7 @@ class NetworkApprovals:
             await pending.settled.wait()
             if pending.is_allowed is not None:
                 return pending.is_allowed
-        state = self.questions.thread.state
+        state = self.questions.log.state
         if state.open_turn is None or not may_leave_sandbox(state.in_force.approval_policy):
             return False
         pending = self._pending[target] = _Pending()
@@ -121,7 +121,7 @@ class NetworkApprovals:
                 with self.questions.open(self._question(turn_id, target)) as asked:
                     decision = await asked.decide()
                 if decision.ends_turn:
-                    self.interrupt(turn_id)
+                    self.slot.interrupt(turn_id)
                 elif decision.is_allowed:
                     is_allowed = await self._keep(target, decision)
         finally:
@@ -180,7 +180,7 @@ class NetworkApprovals:
         always = _applying(allow)
         reason = f"Network access to {target.host} requires approval"
         params = CommandExecutionRequestApprovalParams(
-            thread_id=questions.thread.id,
+            thread_id=questions.log.id,
             turn_id=turn_id,
             item_id=item_id,
             started_at_ms=questions.clock.now_ms(),

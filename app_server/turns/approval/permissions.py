@@ -91,7 +91,7 @@ class PermissionApprovals:
         grants[request.environment_id] = before.joined(given)
 
     def _may_ask(self) -> bool:
-        policy = self.questions.thread.state.in_force.approval_policy
+        policy = self.questions.log.state.in_force.approval_policy
         if isinstance(policy, GranularAskForApproval):
             return policy.granular.request_permissions
         return policy != "never"
@@ -99,7 +99,7 @@ class PermissionApprovals:
     def _question(self, request: PermissionRequest) -> Question:
         profile = request.profile
         params = PermissionsRequestApprovalParams(
-            thread_id=self.questions.thread.id,
+            thread_id=self.questions.log.id,
             turn_id=request.turn_id,
             item_id=request.item_id,
             environment_id=request.environment_id,

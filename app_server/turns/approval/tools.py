@@ -111,7 +111,7 @@ class ToolApprovals:
 
     def check(self, request: ToolRequest) -> Verdict:
         """Return whether a call runs, has to be asked about, or is refused."""
-        tool, settings = request.tool, self.questions.thread.state.in_force
+        tool, settings = request.tool, self.questions.log.state.in_force
         mode = tool.config.approval_mode_of(tool.raw.tool)
         if mode == "approve" or not _needs_approval(mode, tool.definition.get("annotations")):
             return Run()

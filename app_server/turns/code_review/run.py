@@ -12,7 +12,6 @@ import anyio
 
 from app_server.models.interface import ModelFailure
 from app_server.models.prompt.request import message
-from app_server.turns.code_review.recorder import ReviewRecorder
 from app_server.turns.code_review.texts import (
     FAILED,
     STOPPED,
@@ -42,8 +41,7 @@ class CodeReview:
 
     target: ReviewTarget
     recorder: TurnRecorder
-    review_recorder: ReviewRecorder
-    """Of `reviewer`."""
+    """Of the turn, and of `reviewer`."""
     reviewer: ModelLoop
     surroundings: Sequence[JsonObject]
     """Are sent to the reviewer first."""
@@ -59,7 +57,7 @@ class CodeReview:
         entered = EnteredReviewModeThreadItem(id=recorder.new_id(), review=hint(self.target))
         recorder.started(entered)
         await recorder.completed(entered)
-        used = recorder.thread.state.usage
+        used = recorder.log.state.usage
         last = None if used is None else used.last
         try:
             answer = await self._review()
@@ -74,21 +72,21 @@ class CodeReview:
 
     async def _review(self) -> str:
         """Let the reviewer work until it calls no more tools; returns its last message."""
-        self.review_recorder.begin([*self.surroundings, message("user", request(self.target))])
-        reviewer = self.reviewer
-        for _ in range(MAX_REQUESTS):
-            answer = await reviewer.ask()
-            await reviewer.make_calls(answer)
-            if not answer.calls:
-                said = reviewer.last_message
-                return "" if said is None else said.text
-        raise reviewer.given_up(
-            ModelFailure(f"the model made {MAX_REQUESTS} requests in one review")
-        )
+        reviewer, asked = self.reviewer, message("user", request(self.target))
+        with self.recorder.own_history([*self.surroundings, asked]):
+            for _ in range(MAX_REQUESTS):
+                answer = await reviewer.ask()
+                await reviewer.make_calls(answer)
+                if not answer.calls:
+                    said = reviewer.last_message
+                    return "" if said is None else said.text
+            raise reviewer.requests.announced(
+                ModelFailure(f"the model made {MAX_REQUESTS} requests in one review")
+            )
 
     async def _exit(self, text: str, last: TokenUsageBreakdown | None) -> AgentMessageThreadItem:
         recorder = self.recorder
-        await self.reviewer.calls.recount(last)
+        await self.reviewer.requests.recount(last)
         exited = ExitedReviewModeThreadItem(id=recorder.new_id(), review=text)
         recorder.started(exited)
         outcome = message("user", review_for_model(text))

@@ -140,7 +140,7 @@ class ResponseReader:
                 planning.take(piece)
             return
         first = AgentMessageDeltaNotification(
-            thread_id=self._recorder.thread.id,
+            thread_id=self._recorder.log.id,
             turn_id=self._recorder.turn_id,
             item_id=item_id,
             delta=pieces[0],

@@ -5,7 +5,6 @@ verdict nothing is allowed.
 Source: docs/mcp.md, "Reviewer".
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeAlias
@@ -15,7 +14,7 @@ import anyio
 from app_server.models.interface import ModelFailure
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.turns.ports import ClientPort
+from app_server.turns.clients import ThreadClients
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.review.asking import VerdictCalls
 from app_server.turns.review.evidence import excerpt
@@ -25,6 +24,7 @@ from app_server.turns.review.verdict import (
     NoVerdict,
     for_the_public,
 )
+from app_server.turns.slot import TurnSlot
 from protocol.log.rollout import Settings
 from protocol.model import JsonObject
 from protocol.server.lifecycle import GuardianWarningNotification
@@ -79,11 +79,10 @@ def is_reviewed(registered: ApprovalsReviewer | None, settings: Settings) -> boo
 class Reviewer:
     """The reviews of one thread."""
 
-    stop_turn: Callable[[str], None]
-    """Interrupts a turn that was denied too much; another one is left alone."""
-    thread: LiveThread
+    slot: TurnSlot
+    log: LiveThread
     calls: VerdictCalls
-    clients: ClientPort
+    clients: ThreadClients
     clock: Clock
     _turn: TurnReviews = field(default_factory=partial(TurnReviews, ""), init=False)
 
@@ -98,7 +97,7 @@ class Reviewer:
         """
         if self._turn.turn_id != planned.turn_id:
             self._turn = TurnReviews(planned.turn_id)
-        recorder = TurnRecorder(self.thread, planned.turn_id, self.clients, self.clock)
+        recorder = TurnRecorder(self.log, planned.turn_id, self.clients, self.clock)
         events = _ReviewEvents(recorder, planned)
         events.started()
         try:
@@ -129,7 +128,7 @@ class Reviewer:
     async def _assess(self, planned: PlannedAction) -> Assessment:
         if not self._turn.begin():
             raise NoVerdict(f"this turn has had {MAX_REVIEWS} reviews")
-        evidence = {**excerpt(self.thread.state.history), "action": planned.evidence}
+        evidence = {**excerpt(self.log.state.history), "action": planned.evidence}
         try:
             assessment = await self.calls.ask(evidence)
         except ModelFailure as exc:
@@ -146,7 +145,7 @@ class Reviewer:
             "reviews); interrupting the turn."
         )
         events.warn(message)
-        self.stop_turn(turn.turn_id)
+        self.slot.stop_denied_turn(turn.turn_id)
 
 
 class _ReviewEvents:
@@ -192,7 +191,7 @@ class _ReviewEvents:
         self._completed(GuardianApprovalReview(status=status, rationale=reason))
 
     def warn(self, message: str) -> None:
-        thread_id = self._recorder.thread.id
+        thread_id = self._recorder.log.id
         self._recorder.emit(GuardianWarningNotification(thread_id=thread_id, message=message))
 
     def _completed(self, review: GuardianApprovalReview) -> None:

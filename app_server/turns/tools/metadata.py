@@ -3,7 +3,7 @@
 Source: docs/mcp.md, "Calls".
 """
 
-from app_server.threads.log.state.thread import ThreadState
+from app_server.turns.slot import RunningTurn
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 from protocol.turns.policy import (
@@ -14,14 +14,9 @@ from protocol.turns.policy import (
 )
 
 
-def turn_metadata(
-    state: ThreadState,
-    *,
-    user_was_asked: bool,
-    trigger: str | None = None,
-    parent_turn_id: str | None = None,
-) -> JsonObject:
+def turn_metadata(running: RunningTurn) -> JsonObject:
     """Describe the running turn: ids, model, how far its tools may go, and who lets them."""
+    state, options = running.recorder.log.state, running.options
     turn, settings = state.turns[-1], state.in_force
     metadata: JsonObject = {
         "session_id": state.id,
@@ -30,11 +25,11 @@ def turn_metadata(
     }
     if settings.effort is not None:
         metadata["reasoning_effort"] = settings.effort
-    if trigger is not None:
-        metadata["turn_trigger"] = trigger
-    if parent_turn_id is not None:
-        metadata["parent_turn_id"] = parent_turn_id
-    if user_was_asked:
+    if options.trigger is not None:
+        metadata["turn_trigger"] = options.trigger
+    if options.parent_turn_id is not None:
+        metadata["parent_turn_id"] = options.parent_turn_id
+    if running.user_was_asked:
         metadata["user_input_requested_during_turn"] = True
     return metadata | {
         "turn_id": turn.id,

@@ -8,17 +8,14 @@ import pytest
 
 from app_server.config.values import Config
 from app_server.extensions.hooks.files import HookList
-from app_server.extensions.hooks.source import HookSource
+from app_server.extensions.hooks.source import read_hooks_of
 from app_server.host.folder_reads import FolderReads
 from tests.support.files.hooks import declared, group
 
 
-def source(home: Path | None, projects: dict[str, Any]) -> HookSource:
-    return HookSource(lambda: Config({"projects": projects}), home, FolderReads(), lambda _: ())
-
-
-async def commands(source: HookSource, folder: Path | None) -> list[str]:
-    found = await source.read(folder)
+async def commands(home: Path, projects: dict[str, Any], folder: Path | None) -> list[str]:
+    config = Config({"projects": projects})
+    found = await read_hooks_of(config, home, folder, (), FolderReads())
     assert found is not None
     return [hook.command for hook in found]
 
@@ -32,11 +29,10 @@ async def test_hooks_of_a_project_hold_where_the_user_trusts_it(tmp_path: Path) 
     (project / ".git").mkdir()
     (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     trusted = {str(project): {"trust_level": "trusted"}}
-    assert await commands(source(home, trusted), below) == ["mine", "whole", "b"]
-    assert await commands(source(home, trusted), tmp_path) == ["mine"]
-    assert await commands(source(home, trusted), None) == ["mine"]
-    assert await commands(source(home, {str(project): {"trust_level": 5}}), below) == ["mine"]
-    assert await commands(source(None, trusted), below) == []
+    assert await commands(home, trusted, below) == ["mine", "whole", "b"]
+    assert await commands(home, trusted, tmp_path) == ["mine"]
+    assert await commands(home, trusted, None) == ["mine"]
+    assert await commands(home, {str(project): {"trust_level": 5}}, below) == ["mine"]
 
 
 async def test_a_disk_that_does_not_answer_gives_none(
@@ -51,6 +47,6 @@ async def test_a_disk_that_does_not_answer_gives_none(
     monkeypatch.setattr("app_server.extensions.hooks.source.read_hooks", wait)
     monkeypatch.setattr("app_server.host.folder_reads.READ_S", 0.01)
     try:
-        assert await source(tmp_path, {}).read(None) is None
+        assert await read_hooks_of(Config({}), tmp_path, None, (), FolderReads()) is None
     finally:
         answers.set()

@@ -295,7 +295,7 @@ async def test_a_turn_begins_with_the_servers_of_the_last_reload(tmp_path: Path)
         # What starts the servers asks for them too.
         await anyio.wait_all_tasks_blocked()
         session.mcp.reload_later(after)
-        begin = await session.compaction.start()
+        begin = await session.turns.start_compaction()
         assert session.mcp.statuses() == [("new", "disabled")]
         begin()
         await session.slot.idle.wait()

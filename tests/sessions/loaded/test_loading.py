@@ -9,8 +9,8 @@ import pytest
 
 from app_server.config.values import Config
 from app_server.runtime.loader import LoadFailed
-from app_server.sessions.errors import SessionClosed
 from app_server.threads.store import ThreadStore
+from app_server.turns.thread_errors import SessionClosed
 from tests.support.harness import WAIT_S, serve
 from tests.support.model import Gate
 from tests.support.threads.stores import created, sessions_of

@@ -19,8 +19,7 @@ from app_server.sessions.turn.turn import (
     TurnWork,
 )
 from app_server.threads.store import ThreadStore
-from app_server.turns.model_loop import TurnOptions
-from app_server.turns.running_turn import RunningTurn
+from app_server.turns.slot import RunningTurn, TurnOptions
 from protocol.log.rollout import Record
 from protocol.turns.code_review import UncommittedChangesReviewTarget
 from tests.support.harness import WAIT_S

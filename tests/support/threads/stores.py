@@ -29,12 +29,12 @@ from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.rules.book import RuleBook
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
-from app_server.sessions.ports import SessionPorts
 from app_server.sessions.registry import Sessions
 from app_server.threads.index.query import ThreadQuery
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state.thread import begin
 from app_server.threads.store import ThreadStore
+from app_server.turns.server_context import ServerContext
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
@@ -265,13 +265,13 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
     """Load threads of a store, without models, processes and anybody connected."""
     clock, extensions, commands = SystemClock(), ExtensionRegistry(), MachineCommands()
     plugins = Plugins(PluginStore(home), lambda environment_id: False)
-    ports = SessionPorts(
+    ports = ServerContext(
         store=store,
         model=NoModel(),
         model_lists=ModelLists(_unasked),
         clients=Hub(clock.now_ms),
         clock=clock,
-        approvals=approvals_in(home),
+        lasting_approvals=approvals_in(home),
         processes=NoProcesses(),
         home=home,
         commands=commands,

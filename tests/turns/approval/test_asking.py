@@ -47,11 +47,11 @@ class Place:
         in_force = SimpleNamespace(approvals_reviewer="user")
         state = SimpleNamespace(in_force=in_force)
         questions = ThreadQuestions(
-            thread=cast(Any, SimpleNamespace(id="t", state=state, append=self.append)),
+            log=cast(Any, SimpleNamespace(id="t", state=state, append=self.append)),
             clients=cast(Any, SimpleNamespace(ask=self.ask)),
             reviewer=cast(Any, None),
             clock=SystemClock(),
-            waiting=self.waiting,
+            status=cast(Any, SimpleNamespace(waiting_on_approval=self.waiting)),
             timeout_s=None,
             hooks=cast(Any, hooks),
         )

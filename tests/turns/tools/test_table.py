@@ -1,12 +1,16 @@
 """From a call of a model to what it reads, whatever the call is."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
 from app_server.models.catalogue.features import ModelFeatures
+from app_server.runtime.clock import SystemClock
+from app_server.turns.hooks import ThreadHooks
+from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tools.call import RequestedCall, ToolArguments
-from app_server.turns.tools.table import ToolTable
+from app_server.turns.tools.table import ToolTable, TurnTool
 from protocol.model import Json, JsonObject
 
 
@@ -17,7 +21,7 @@ class Twice(ToolArguments):
     times: int = 2
 
 
-class Repeat:
+class Repeat(TurnTool):
     """Repeats a text; a custom tool of the same name gives the text back."""
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
@@ -25,9 +29,6 @@ class Repeat:
 
     def offers(self, call: RequestedCall) -> bool:
         return call.name == "repeat" or call.kind == "search"
-
-    def may_overlap(self, call: RequestedCall) -> bool:
-        return False
 
     async def run(self, call: RequestedCall) -> Json:
         match call.kind:
@@ -40,9 +41,11 @@ class Repeat:
                 return [{"type": "function", "name": "found"}]
 
 
-def table(*, freeform: bool = False) -> ToolTable:
-    features = ModelFeatures(freeform_patch=freeform)
-    return ToolTable([Repeat()], lambda: features, list)
+def table() -> ToolTable:
+    """Return the table of a turn without hooks."""
+    hooks = ThreadHooks(cast(Any, None), cast(Any, None), cast(Any, None))
+    recorder = TurnRecorder(cast(Any, None), "turn", cast(Any, None), SystemClock())
+    return ToolTable([Repeat()], hooks, recorder)
 
 
 def call(item: JsonObject) -> RequestedCall:
@@ -105,5 +108,6 @@ async def test_a_call_that_no_tool_offers_is_answered() -> None:
 
 
 def test_declarations_follow_the_model() -> None:
-    kinds = [table(freeform=freeform).declarations()[0]["type"] for freeform in (False, True)]
+    models = [ModelFeatures(freeform_patch=freeform) for freeform in (False, True)]
+    kinds = [table().declarations(model)[0]["type"] for model in models]
     assert kinds == ["function", "custom"]

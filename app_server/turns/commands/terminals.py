@@ -5,7 +5,7 @@ Source: docs/tools.md, "Commands".
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import anyio
@@ -19,14 +19,15 @@ from app_server.host.exec.client.starts import CommandOrder
 from app_server.host.proxy.gate import Gate
 from app_server.observability.logs.context import THREAD, start_apart
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
-from app_server.tools.commands.run import CommandRun
-from app_server.tools.elsewhere import UNCONFINED_WORK
+from app_server.permissions.shell.parse import ScriptReader
+from app_server.turns.commands.run import CommandRun
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.servers import ThreadServers
 from protocol.exec.processes import CommandVariables, WorkPolicy
 from protocol.log.rollout import LOCAL
 from protocol.turns.items import CommandExecutionThreadItem
+from protocol.turns.policy import DangerFullAccessSandboxPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -38,25 +39,30 @@ SNAPSHOT_BYTES = 400_000
 
 MIN_SESSION, MAX_SESSION = 1_000, 99_999
 
+UNCONFINED_WORK = WorkPolicy(sandbox_policy=DangerFullAccessSandboxPolicy())
+"""For what runs on another machine without a sandbox."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandPlace:
-    """Where the commands of a thread run, and with what."""
+class ThreadMachine:
+    """The machines that the commands of a thread run on, and with what."""
 
-    machine: MachineCommands
-    settings: CommandSettings
-    places: Places
-    credentials: Callable[[], frozenset[str]]
-    """Gives the names of variables that hold what the server itself signs in with now."""
-    environ: Mapping[str, str] = field(repr=False)
-    """The variables of this process."""
+    commands: MachineCommands
     environments: Environments
     """Other machines that commands can run on."""
+    settings: CommandSettings
+    scripts: ScriptReader
+    environ: Mapping[str, str] = field(repr=False)
+    """The variables of this process."""
+    own_credentials: frozenset[str]
+    """Names of variables with what the server, and its models, sign in with."""
+    servers: ThreadServers
+    """Whose tokens are in variables too."""
 
     @property
-    def elsewhere(self) -> list[str]:
-        """The ids of other machines."""
-        return self.environments.elsewhere
+    def credentials(self) -> frozenset[str]:
+        """Names of variables that commands must not have."""
+        return self.own_credentials | self.servers.credential_variables()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +84,9 @@ class ShellLine:
 class Terminals:
     """The commands of one loaded thread, by session id."""
 
-    def __init__(self, place: CommandPlace, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, machine: ThreadMachine, tasks: anyio.abc.TaskGroup) -> None:
         """`tasks` owns what goes on behind the turns."""
-        self.place = place
+        self.machine = machine
         self._tasks = tasks
         self._runs: dict[str, CommandRun] = {}
         self._opened = 0
@@ -113,18 +119,18 @@ class Terminals:
         """
         if self._closed:
             raise OSError(0, "the thread is being closed")
-        place = self.place
+        machine = self.machine
         given = _given(run.thread_id, run.item.id)
         if line.environment_id == LOCAL:
             launch = CommandLaunch(
                 shell_command(line.shell, run.line, login=line.login),
                 command_environment(
-                    place.settings.environment, place.environ, place.credentials(), given
+                    machine.settings.environment, machine.environ, machine.credentials, given
                 ),
                 line.cwd,
                 TerminalSize() if line.tty else None,
             )
-            run.process = await place.machine.start(launch, confinement, run.take, gate)
+            run.process = await machine.commands.start(launch, confinement, run.take, gate)
             return
         order = CommandOrder(
             line=run.line,
@@ -135,17 +141,17 @@ class Terminals:
             tty=line.tty,
             variables=self._variables(given),
         )
-        run.process = await place.environments.start_command(line.environment_id, order, run.take)
+        run.process = await machine.environments.start_command(line.environment_id, order, run.take)
 
     def _variables(self, given: dict[str, str]) -> CommandVariables:
-        policy = self.place.settings.environment
+        policy = self.machine.settings.environment
         return CommandVariables(
             inherit=policy.inherit,
             ignore_default_excludes=policy.ignore_default_excludes,
             exclude=list(policy.exclude),
             set=dict(policy.set),
             include_only=list(policy.include_only),
-            credentials=sorted(self.place.credentials()),
+            credentials=sorted(self.machine.credentials),
             given=given,
         )
 

@@ -11,7 +11,7 @@ from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.metadata import unread_from
 from app_server.threads.log.state.thread import ThreadState
-from app_server.turns.ports import ClientPort
+from app_server.turns.clients import ThreadClients
 from protocol.log.metadata import GoalChanged, MetadataRecord, ReadStateChanged
 from protocol.log.rollout import Record
 from protocol.threads.notifications import (
@@ -30,8 +30,8 @@ MAX_TURNS_ALONE = 100
 class Goals:
     """The goal of one loaded thread."""
 
-    def __init__(self, thread: LiveThread, clients: ClientPort, clock: Clock) -> None:
-        self._thread = thread
+    def __init__(self, log: LiveThread, clients: ThreadClients, clock: Clock) -> None:
+        self._log = log
         self._clients = clients
         self._clock = clock
         self._counted_to_ms = clock.monotonic_ms()
@@ -44,7 +44,7 @@ class Goals:
     @property
     def goal(self) -> ThreadGoal | None:
         """The thread's goal."""
-        return self._thread.state.metadata.goal
+        return self._log.state.metadata.goal
 
     @property
     def is_active(self) -> bool:
@@ -54,7 +54,7 @@ class Goals:
     @property
     def may_be_created(self) -> bool:
         """Whether the thread can have goals: those in memory alone cannot."""
-        return not self._thread.ephemeral
+        return not self._log.ephemeral
 
     async def create(self, turn_id: str, objective: str, token_budget: int | None) -> bool:
         """Give the thread a goal, and publish it; False if it has one that is unfinished.
@@ -65,7 +65,7 @@ class Goals:
         at_ms = self._clock.now_ms()
         now_s = at_ms // 1000
         goal = ThreadGoal(
-            thread_id=self._thread.id,
+            thread_id=self._log.id,
             objective=objective,
             status="active",
             token_budget=token_budget,
@@ -81,7 +81,7 @@ class Goals:
                 return []
             return [GoalChanged(at_ms=at_ms, goal=goal)]
 
-        added = await self._thread.change(decide)
+        added = await self._log.change(decide)
         if added:
             self._counted_to_ms = self._clock.monotonic_ms()
             self.user_changed()
@@ -103,7 +103,7 @@ class Goals:
             changed = goal.model_copy(update={"status": status, "updated_at": at_ms // 1000})
             return [GoalChanged(at_ms=at_ms, goal=within_budget(changed))]
 
-        self.publish(turn_id, await self._thread.change(decide))
+        self.publish(turn_id, await self._log.change(decide))
 
     # What turns cost.
 
@@ -129,7 +129,7 @@ class Goals:
                 return []
             return [GoalChanged(at_ms=at_ms, goal=_after(goal, tokens, seconds, at_ms))]
 
-        self.publish(turn_id, await self._thread.change(decide, sync=False))
+        self.publish(turn_id, await self._log.change(decide, sync=False))
 
     def _seconds(self) -> int:
         """Take whole seconds out of the time that is not counted yet."""
@@ -167,7 +167,7 @@ class Goals:
             if isinstance(record, GoalChanged) and record.goal is not None:
                 self._clients.broadcast(
                     ThreadGoalUpdatedNotification(
-                        thread_id=self._thread.id, turn_id=turn_id, goal=record.goal
+                        thread_id=self._log.id, turn_id=turn_id, goal=record.goal
                     )
                 )
             if isinstance(record, ReadStateChanged):
@@ -175,10 +175,9 @@ class Goals:
                     first_unread=record.first_unread, revision=record.revision
                 )
                 self._clients.emit(
-                    self._thread.id,
                     ThreadReadStateChangedNotification(
-                        thread_id=self._thread.id, read_state=read_state
-                    ),
+                        thread_id=self._log.id, read_state=read_state
+                    )
                 )
 
     # Going on.

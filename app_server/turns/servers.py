@@ -12,13 +12,11 @@ import anyio.to_thread
 from app_server.config.values import Config, ConfigError
 from app_server.extensions.contract.metadata import NO_METADATA, RuntimeMetadata
 from app_server.extensions.contract.registration import ContributionContext
-from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_variables
 from app_server.mcp.catalog.tables import read_mcp_settings
-from app_server.mcp.elicitation import ElicitationPort
-from app_server.mcp.processes import Processes
+from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.servers.server import StartupStep, Status
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.waits import (
@@ -32,8 +30,11 @@ from app_server.mcp.tools.declare import declare, declared_functions, is_declare
 from app_server.mcp.tools.table import SMALL_TABLE
 from app_server.observability.logs.context import start_apart
 from app_server.runtime.loop_share import free_in_pieces
-from app_server.sessions.publisher import Publisher
 from app_server.threads.log.live import LiveThread
+from app_server.turns.approval.elicitations import Elicitations
+from app_server.turns.clients import ThreadClients
+from app_server.turns.server_context import ServerContext
+from protocol.model import JsonObject
 
 MAX_NAMED = 8
 """Servers in one warning."""
@@ -47,29 +48,29 @@ class ThreadServers:
 
     def __init__(
         self,
-        thread: LiveThread,
+        log: LiveThread,
+        clients: ThreadClients,
         config: Config,
         mcp: McpSettings,
-        publisher: Publisher,
-        extensions: ExtensionRegistry,
-        processes: Processes,
-        asks: ElicitationPort,
+        server: ServerContext,
+        elicitations: Elicitations,
     ) -> None:
         """`mcp` was read from `config`; nothing starts before `start`."""
         self._config = config
-        self._thread = thread
+        self._log = log
         self._mcp = mcp
-        self._publisher = publisher
+        self._clients = clients
+        self._elicitations = elicitations
         self._left_out: frozenset[str] = frozenset()
-        self._catalog = ServerCatalog(extensions, thread.id)
-        cwd = thread.state.settings.cwd
+        self._catalog = ServerCatalog(server.extensions, log.id)
+        cwd = log.state.settings.cwd
         self._discovered = anyio.Event()
         """Set once extensions know what the thread has at its start, or take too long for that."""
         self._has_asked = False
         """Whether there was a model request: changes since then wait for the next one."""
         self._reload_base: Config | None = None
         """The configuration of a reload that has not been done yet."""
-        self._set = ServerSet(self._resolved(), cwd, processes, self._step, asks)
+        self._set = ServerSet(self._resolved(), cwd, server.processes, self._step, self)
 
     @property
     def set(self) -> ServerSet:
@@ -98,7 +99,7 @@ class ThreadServers:
         Raises:
             RequiredServersFailed: some did not.
         """
-        start_apart(tasks, self._run, thread_id=self._thread.id)
+        start_apart(tasks, self._run, thread_id=self._log.id)
         await wait_for_required(self.set)
 
     async def _run(self) -> None:
@@ -167,7 +168,7 @@ class ThreadServers:
         try:
             mcp = read_mcp_settings(config)
         except ConfigError as exc:
-            self._publisher.warning(f"failed to refresh MCP servers: {exc}")
+            self._clients.warning(f"failed to refresh MCP servers: {exc}")
         else:
             self._config, self._mcp = config, mcp
             self._set.reconcile(self._resolved())
@@ -197,9 +198,13 @@ class ThreadServers:
         await self._declare()
         self._warn_of_left_out()
 
+    async def elicit(self, question: ServerQuestion) -> JsonObject:
+        """Answer a question of a server; see ElicitationPort."""
+        return await self._elicitations.elicit(question, self.metadata_of(question.server))
+
     def context(self) -> ContributionContext:
         """Describe the thread to extensions."""
-        return ContributionContext("current", self.config.document, self._thread.id)
+        return ContributionContext("current", self.config.document, self._log.id)
 
     def metadata_of(self, name: str) -> RuntimeMetadata:
         """Return what whoever registered a server says of it."""
@@ -208,19 +213,19 @@ class ThreadServers:
 
     def environment_changed(self, environment_id: str, connected: bool) -> None:
         """Notify the listeners, if the thread works there, or one of the servers belongs there."""
-        settings = self._thread.state.in_force
+        settings = self._log.state.in_force
         if settings.working_folder(environment_id) is not None or any(
             server.config.environment_id == environment_id and server.config.enabled
             for server in self.set.servers.values()
         ):
-            self._publisher.environment(environment_id, connected=connected)
+            self._clients.environment(environment_id, connected=connected)
 
     def _warn_of_left_out(self) -> None:
         before, self._left_out = self._left_out, self.set.tools().left_out
         if news := sorted(self._left_out - before):
             names = ", ".join(f"`{name}`" for name in news[:MAX_NAMED])
             more = f" and {len(news) - MAX_NAMED} more" if len(news) > MAX_NAMED else ""
-            self._publisher.warning(
+            self._clients.warning(
                 f"the tools of MCP servers are not shown to the model: {names}{more}; with them "
                 f"tools would take more than {MAX_DECLARED_BYTES} bytes of a model request"
             )
@@ -231,4 +236,4 @@ class ThreadServers:
     def _step(self, name: str, step: StartupStep, error: str | None) -> None:
         server = self._set.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
-        self._publisher.server_step(name, step, error, sign_in_again=again)
+        self._clients.server_step(name, step, error, sign_in_again=again)

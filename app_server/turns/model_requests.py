@@ -1,12 +1,11 @@
-"""Calls of one turn to its model: tried again as often as the provider allows, and accounted for.
+"""Requests of one turn to its model: sent again as the provider allows, and accounted for.
 
 Source: docs/config.md, "Models"; docs/wire.md, "Turns".
 """
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -21,61 +20,32 @@ from protocol.server.account import AccountRateLimitsUpdatedNotification, RateLi
 from protocol.turns.notifications import ErrorNotification, ThreadTokenUsageUpdatedNotification
 from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown, TurnError
 
-Answer = TypeVar("Answer")
-
 
 @dataclass(frozen=True, slots=True)
-class ModelCalls:
-    """How a turn speaks to its model."""
+class ModelRequests:
+    """What all requests of a turn to its model share."""
 
     recorder: TurnRecorder
     port: Model
     model: ThreadModel
 
-    async def call(
-        self,
-        once: Callable[[Provider], Awaitable[Answer]],
-        handled: Callable[[ModelFailure], bool] | None = None,
-    ) -> Answer:
-        """Get one whole answer, trying again as often as the provider allows.
+    def attempts(self) -> "Attempts":
+        """Begin a request that may be sent several times.
 
         Raises:
-            ModelFailure: for good; it was announced, unless the caller has `handled` it.
-            OSError: the disk refused.
+            ModelFailure: there is no provider of the name that settings have; it was announced.
         """
-        provider = self._provider()
-        limit = provider.stream_max_retries
-        attempt = 0
-        while True:
-            try:
-                return await once(provider)
-            except ModelFailure as failure:
-                self.emit_limits(failure.limits)
-                if handled is not None and handled(failure):
-                    raise
-                if failure.retry_after_s is None or attempt >= limit:
-                    self.announce(failure)
-                    raise
-                attempt += 1
-                await self.recorder.remember(*outputs_for_open_calls(self.recorder.history))
-                self._announce_retry(failure, attempt, limit)
-                wait_s = max(failure.retry_after_s, RETRY_BASE_S * 2 ** (attempt - 1))
-                await anyio.sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
-
-    def _provider(self) -> Provider:
         provider = self.model.provider
         if provider is None:
-            provider_id = self.recorder.thread.state.in_force.model_provider
-            failure = ModelFailure(f"Model provider `{provider_id}` not found")
-            self.announce(failure)
-            raise failure
-        return provider
+            provider_id = self.recorder.log.state.in_force.model_provider
+            raise self.announced(ModelFailure(f"Model provider `{provider_id}` not found"))
+        return Attempts(self, provider)
 
     async def account(self, usage: TokenUsageBreakdown | None) -> None:
-        """Add what a call used to the thread's account, and notify."""
+        """Add what a request used to the thread's account, and notify."""
         if usage is None:
             return
-        before = self.recorder.thread.state.usage
+        before = self.recorder.log.state.usage
         account = ThreadTokenUsage(
             total=usage if before is None else _sum(before.total, usage),
             last=usage,
@@ -84,24 +54,24 @@ class ModelCalls:
         await self._write(account)
 
     async def recount(self, last: TokenUsageBreakdown | None) -> None:
-        """Write what the thread's context took last, after calls with a history of their own.
+        """Write what the thread's context took last, after requests with a history of their own.
 
         Raises:
             OSError: the disk refused.
         """
-        used = self.recorder.thread.state.usage
+        used = self.recorder.log.state.usage
         if used is None or used.last == last:
             return
         await self._write(used.model_copy(update={"last": last or _tokens(0)}))
 
     async def _write(self, account: ThreadTokenUsage) -> None:
         record = TokensUsed(at_ms=self.recorder.now_ms(), usage=account)
-        await self.recorder.thread.append(record, sync=False)
+        await self.recorder.log.append(record, sync=False)
         self.emit_usage(account)
 
     def measured(self, tokens: int) -> ThreadTokenUsage:
         """Return the account of a context that was not counted by the model, but estimated."""
-        before = self.recorder.thread.state.usage
+        before = self.recorder.log.state.usage
         return ThreadTokenUsage(
             total=_tokens(0) if before is None else before.total,
             last=_tokens(tokens),
@@ -119,23 +89,49 @@ class ModelCalls:
         for limit in limits:
             self.recorder.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))
 
-    def announce(self, failure: ModelFailure) -> None:
-        """Notify of a failure that ends the turn."""
+    def announced(self, failure: ModelFailure) -> ModelFailure:
+        """Notify of a failure that ends the turn, and return it to be raised."""
         error = TurnError(message=failure.message, codex_error_info=failure.info)
-        self._emit_error(error, will_retry=False)
+        self.emit_error(error, will_retry=False)
+        return failure
 
-    def _announce_retry(self, failure: ModelFailure, attempt: int, limit: int) -> None:
-        error = TurnError(
-            message=f"Reconnecting... {attempt}/{limit}",
-            codex_error_info=with_status("responseStreamDisconnected", failure.http_status),
-            additional_details=failure.message,
-        )
-        self._emit_error(error, will_retry=True)
-
-    def _emit_error(self, error: TurnError, *, will_retry: bool) -> None:
+    def emit_error(self, error: TurnError, *, will_retry: bool) -> None:
+        """Send clients why a request failed."""
         self.recorder.emit(
             ErrorNotification(**self.recorder.ids, error=error, will_retry=will_retry)
         )
+
+
+@dataclass(slots=True)
+class Attempts:
+    """One request, as often as it is sent to its provider."""
+
+    requests: ModelRequests
+    provider: Provider
+    _failed: int = field(default=0, init=False)
+
+    async def wait(self, failure: ModelFailure) -> None:
+        """Wait until the request may be sent again, after clients were notified.
+
+        Raises:
+            ModelFailure: `failure` itself: it is for good, and was announced.
+            OSError: the disk refused.
+        """
+        requests, limit = self.requests, self.provider.stream_max_retries
+        requests.emit_limits(failure.limits)
+        if failure.retry_after_s is None or self._failed >= limit:
+            raise requests.announced(failure)
+        self._failed += 1
+        recorder = requests.recorder
+        await recorder.remember(*outputs_for_open_calls(recorder.history))
+        error = TurnError(
+            message=f"Reconnecting... {self._failed}/{limit}",
+            codex_error_info=with_status("responseStreamDisconnected", failure.http_status),
+            additional_details=failure.message,
+        )
+        requests.emit_error(error, will_retry=True)
+        wait_s = max(failure.retry_after_s, RETRY_BASE_S * 2 ** (self._failed - 1))
+        await anyio.sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
 
 
 def _tokens(total: int) -> TokenUsageBreakdown:

@@ -11,7 +11,7 @@ import anyio
 from app_server.host.commands.command import RunningCommand, Stream
 from app_server.host.commands.output import KeptOutput
 from app_server.host.exec.client.command import RemoteCommand
-from app_server.tools.commands.deltas import OutputDeltas
+from app_server.turns.commands.deltas import OutputDeltas
 from app_server.turns.recorder import TurnRecorder
 from protocol.turns.items import CommandExecutionOutputDeltaNotification, CommandExecutionThreadItem
 
@@ -62,7 +62,7 @@ class CommandRun:
     @property
     def thread_id(self) -> str:
         """The thread that it is of."""
-        return self._recorder.thread.id
+        return self._recorder.log.id
 
     def take(self, stream: Stream, data: bytes) -> None:
         """Take output; never waits."""

@@ -25,7 +25,7 @@ from app_server.runtime.clock import Clock
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
-from app_server.turns.ports import ClientPort
+from app_server.turns.clients import ClientPort
 
 Install: TypeAlias = Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]]
 """Writes servers into config.toml and gives them to loaded threads.
@@ -35,7 +35,7 @@ Raises ConfigError or NotRecorded; nothing was written then.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPorts:
+class ServerContext:
     """The store, the model, the clients and the rest of the server, as a thread sees them."""
 
     store: ThreadStore
@@ -44,7 +44,8 @@ class SessionPorts:
     """What providers say of their models."""
     clients: ClientPort
     clock: Clock
-    approvals: PersistentApprovals
+    lasting_approvals: PersistentApprovals
+    """Where approvals are written that outlive their thread."""
     processes: Processes
     home: Path
     """Where the user's own instructions are."""

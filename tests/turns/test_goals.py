@@ -7,9 +7,10 @@ import pytest
 
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
-from app_server.sessions.goals.goals import Goals
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import begin
+from app_server.turns.clients import ThreadClients
+from app_server.turns.goals import Goals
 from protocol.log.metadata import GoalChanged
 from protocol.threads.thread import ThreadGoal
 from tests.support.harness import WireClient, claim, serve
@@ -291,7 +292,7 @@ async def test_after_an_interrupt_nothing_goes_on_before_the_user_does(tmp_path:
 async def test_a_thread_that_nobody_talks_to_stops_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.goals.goals.MAX_TURNS_ALONE", 3)
+    monkeypatch.setattr("app_server.turns.goals.MAX_TURNS_ALONE", 3)
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         await set_goal(client, thread_id, objective="work")
@@ -380,7 +381,7 @@ async def test_the_time_of_turns_is_counted_in_whole_seconds_however_the_clock_i
         updated_at=1000,
     )
     await thread.append(GoalChanged(at_ms=clock.at_ms, goal=goal))
-    goals = Goals(thread, hub, clock)
+    goals = Goals(thread, ThreadClients(hub, thread.id), clock)
     clock.at_ms += 60_000
     goals.turn_begins()
     clock.set_by_ms = set_by_ms

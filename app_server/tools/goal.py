@@ -4,15 +4,17 @@ Source: docs/threads.md, "Goals".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pydantic import Field
 from pydantic_core import to_json
 
 from app_server.models.catalogue.features import ModelFeatures
-from app_server.sessions.goals.goals import MAX_OBJECTIVE_CHARS, Goals
+from app_server.turns.context import ThreadContext
+from app_server.turns.goals import MAX_OBJECTIVE_CHARS
+from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import RequestedCall, ToolArguments
 from app_server.turns.tools.declaration import function_declaration
+from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.threads.thread import ThreadGoal
 
@@ -57,12 +59,12 @@ class _NewGoal(ToolArguments):
     token_budget: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GoalTool:
+class GoalTool(TurnTool):
     """The goal of a thread, in one of its turns."""
 
-    goals: Goals
-    turn_id: str
+    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
+        self.goals = context.goals
+        self.turn_id = turn.id
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the one that makes a goal, and the others while there is one to work on."""

@@ -1,0 +1,217 @@
+"""The clients of a thread: what they are sent, and what they are asked.
+
+Source: docs/wire.md, "Turns".
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from app_server.mcp.servers.server import StartupStep
+from app_server.threads.log.state.thread import TurnState
+from protocol.host.environments import EnvironmentConnectionNotification
+from protocol.integrations.mcp import McpServerStatusUpdatedNotification
+from protocol.model import WireModel
+from protocol.server.lifecycle import WarningNotification
+from protocol.threads.notifications import ThreadStatusChangedNotification
+from protocol.threads.queue import ThreadQueueChangedNotification
+from protocol.threads.thread import ThreadStatus
+from protocol.turns.items import AgentMessageThreadItem
+from protocol.turns.notifications import (
+    ErrorNotification,
+    TurnCompletedNotification,
+    TurnStartedNotification,
+)
+from protocol.turns.turn import Turn, TurnError
+
+TurnEnd: TypeAlias = Literal["completed", "interrupted", "failed"]
+
+
+class ClientPort(Protocol):
+    """The clients of all threads; the hub has them."""
+
+    def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
+        """Send the listeners of a thread an event; `method` is for types that serve several."""
+
+    def emit_run(self, thread_id: str, first: WireModel, more: Sequence[str]) -> None:
+        """Send the listeners a delta, and the pieces of its text that came with it."""
+
+    def broadcast(self, event: WireModel) -> None:
+        """Send every client an event; never waits."""
+
+    async def ask(
+        self, thread_id: str, method: str, params: WireModel
+    ) -> tuple[WireModel | None, str | None]:
+        """Send a request to the listeners of a thread; return the first answer and its client.
+
+        The answer is None where a client refused; the client is known by its name. Cancelling
+        withdraws the request.
+        """
+
+    def can_ask(self, thread_id: str, method: str, params: WireModel) -> bool:
+        """Whether any listener of a thread could be asked this."""
+
+    def has_subscribers(self, thread_id: str) -> bool:
+        """Whether any client is subscribed to the thread."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many messages were queued that the sender should `yield_to_loop`."""
+
+    async def yield_to_loop(self) -> None:
+        """Let other tasks run, first those that send the queued messages."""
+
+    def open_stream(self, thread_id: str) -> None:
+        """Begin to number and keep what the listeners of a thread are sent."""
+
+    def close_stream(self, thread_id: str) -> None:
+        """Stop to number and keep, as the thread leaves memory."""
+
+
+class ThreadClients:
+    """The clients of one loaded thread.
+
+    Events of MCP servers, and warnings, wait until the thread itself has been announced.
+    """
+
+    def __init__(self, port: ClientPort, thread_id: str) -> None:
+        self._port = port
+        self._thread_id = thread_id
+        self._waiting: list[tuple[WireModel, str | None]] | None = []
+
+    # Any event, and any question.
+
+    def emit(self, event: WireModel, method: str | None = None) -> None:
+        """Send the listeners an event; `method` is for types that serve several."""
+        self._port.emit(self._thread_id, event, method)
+
+    def emit_run(self, first: WireModel, more: Sequence[str]) -> None:
+        """Send the listeners a delta, and the pieces of its text that came with it."""
+        self._port.emit_run(self._thread_id, first, more)
+
+    def broadcast(self, event: WireModel) -> None:
+        """Send every client of the server an event; never waits."""
+        self._port.broadcast(event)
+
+    async def ask(self, method: str, params: WireModel) -> tuple[WireModel | None, str | None]:
+        """Send the listeners a request; see ClientPort.ask."""
+        return await self._port.ask(self._thread_id, method, params)
+
+    def can_ask(self, method: str, params: WireModel) -> bool:
+        """Whether any listener could be asked this."""
+        return self._port.can_ask(self._thread_id, method, params)
+
+    @property
+    def has_subscribers(self) -> bool:
+        """Whether any client is subscribed to the thread."""
+        return self._port.has_subscribers(self._thread_id)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many messages were queued that the sender should `yield_to_loop`."""
+        return self._port.is_crowded
+
+    async def yield_to_loop(self) -> None:
+        """Let other tasks run, first those that send the queued messages."""
+        await self._port.yield_to_loop()
+
+    # Events that wait until the thread was announced.
+
+    @property
+    def began(self) -> bool:
+        """Whether the thread was announced to a client since it was loaded."""
+        return self._waiting is None
+
+    def begin(self) -> None:
+        """Send what waited for the announcement of the thread, and from now on what comes."""
+        waiting, self._waiting = self._waiting or [], None
+        for event, method in waiting:
+            self.emit(event, method)
+
+    def server_step(
+        self, name: str, step: StartupStep, error: str | None, *, sign_in_again: bool
+    ) -> None:
+        """Send how far the start of an MCP server has come."""
+        self._emit_once_announced(
+            McpServerStatusUpdatedNotification(
+                thread_id=self._thread_id,
+                name=name,
+                status=step,
+                error=error,
+                failure_reason="reauthenticationRequired" if sign_in_again else None,
+            )
+        )
+
+    def warning(self, text: str) -> None:
+        """Warn of the thread's settings or MCP servers."""
+        self._emit_once_announced(WarningNotification(thread_id=self._thread_id, message=text))
+
+    def environment(self, environment_id: str, *, connected: bool) -> None:
+        """Send that an environment of the thread's MCP servers came or went."""
+        self._emit_once_announced(
+            EnvironmentConnectionNotification(
+                thread_id=self._thread_id, environment_id=environment_id
+            ),
+            f"thread/environment/{'connected' if connected else 'disconnected'}",
+        )
+
+    def _emit_once_announced(self, event: WireModel, method: str | None = None) -> None:
+        if self._waiting is None:
+            self.emit(event, method)
+        else:
+            self._waiting.append((event, method))
+
+    # The thread and its turns.
+
+    def status(self, status: ThreadStatus) -> None:
+        """Send every client of the server the thread's status."""
+        self.broadcast(ThreadStatusChangedNotification(thread_id=self._thread_id, status=status))
+
+    def queue_changed(self) -> None:
+        """Send that the queue should be read again."""
+        self.emit(ThreadQueueChangedNotification(thread_id=self._thread_id))
+
+    def turn_started(self, turn_id: str, started_at_ms: int) -> None:
+        """Send that a turn runs."""
+        turn = Turn(
+            id=turn_id,
+            root_turn_id=turn_id,
+            items=[],
+            items_view="notLoaded",
+            status="inProgress",
+            started_at=started_at_ms // 1000,
+        )
+        self.emit(TurnStartedNotification(thread_id=self._thread_id, turn=turn))
+
+    def turn_completed(
+        self,
+        state: TurnState,
+        end: TurnEnd,
+        error: TurnError | None,
+        last_message: AgentMessageThreadItem | None,
+        now_ms: int,
+    ) -> None:
+        """Send that a turn is over; one that went well shows its last message.
+
+        `now_ms` stands in for an end that the log does not have.
+        """
+        shown = [last_message] if end == "completed" and last_message is not None else []
+        turn = Turn(
+            id=state.id,
+            root_turn_id=state.id,
+            items=list(shown),
+            items_view="summary" if shown else "notLoaded",
+            status=end,
+            error=error,
+            started_at=state.started_at_ms // 1000,
+            completed_at=(state.completed_at_ms or now_ms) // 1000,
+            duration_ms=state.duration_ms,
+        )
+        self.emit(TurnCompletedNotification(thread_id=self._thread_id, turn=turn))
+
+    def error(self, turn_id: str, error: TurnError, *, will_retry: bool = False) -> None:
+        """Send what failed in a turn; without `will_retry` it ends the turn."""
+        self.emit(
+            ErrorNotification(
+                error=error, will_retry=will_retry, thread_id=self._thread_id, turn_id=turn_id
+            )
+        )

@@ -1,0 +1,145 @@
+"""What the turns of one loaded thread work with, made once, when the thread is loaded."""
+
+import os
+from dataclasses import dataclass
+
+import anyio.abc
+
+from app_server.config.values import Config
+from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.mcp.catalog.config import McpSettings
+from app_server.models.catalogue.providers import credential_variables
+from app_server.models.catalogue.thread_model import ThreadModel
+from app_server.permissions.shell.parse import ScriptReader
+from app_server.runtime.clock import Clock
+from app_server.runtime.pausable_timeouts import PausableTimeouts
+from app_server.threads.log.live import LiveThread
+from app_server.turns.approval.asking import ThreadQuestions
+from app_server.turns.approval.commands import CommandApprovals
+from app_server.turns.approval.elicitations import Elicitations
+from app_server.turns.approval.files import FileApprovals
+from app_server.turns.approval.network import NetworkApprovals
+from app_server.turns.approval.permissions import PermissionApprovals
+from app_server.turns.approval.tools import ToolApprovals
+from app_server.turns.clients import ThreadClients
+from app_server.turns.commands.terminals import Terminals, ThreadMachine
+from app_server.turns.goals import Goals
+from app_server.turns.hooks import ThreadHooks
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.review.asking import VerdictCalls
+from app_server.turns.review.reviewer import Reviewer
+from app_server.turns.server_context import ServerContext
+from app_server.turns.servers import ThreadServers
+from app_server.turns.session_settings import SessionSettings
+from app_server.turns.slot import SessionStatus, TurnSlot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadApprovals:
+    """The approvals of one loaded thread, by kind of action."""
+
+    questions: ThreadQuestions
+    tools: ToolApprovals
+    """Of tools of MCP servers."""
+    commands: CommandApprovals
+    files: FileApprovals
+    permissions: PermissionApprovals
+    network: NetworkApprovals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadContext:
+    """One loaded thread, as its turns and their tools see it."""
+
+    log: LiveThread
+    """With its state."""
+    clients: ThreadClients
+    clock: Clock
+    settings: SessionSettings
+    """Those of the configuration, as of the loading; those of clients are in the log's state."""
+    slot: TurnSlot
+    status: SessionStatus
+    model: ThreadModel
+    servers: ThreadServers
+    """The MCP servers."""
+    machine: ThreadMachine
+    terminals: Terminals
+    timeouts: PausableTimeouts
+    """For how long commands are waited for."""
+    approvals: ThreadApprovals
+    hooks: ThreadHooks
+    """Those of the user."""
+    extensions: ExtensionRegistry
+    goals: Goals
+    tasks: anyio.abc.TaskGroup
+    """Owns everything that the thread does."""
+    server: ServerContext
+    """What all threads share."""
+
+    def recorder(self, turn_id: str) -> TurnRecorder:
+        """Return what writes and publishes the items of a turn."""
+        return TurnRecorder(self.log, turn_id, self.clients, self.clock)
+
+
+def thread_context(
+    log: LiveThread,
+    config: Config,
+    mcp: McpSettings,
+    settings: SessionSettings,
+    server: ServerContext,
+    tasks: anyio.abc.TaskGroup,
+) -> ThreadContext:
+    """Join the parts of a thread that has just been loaded; `mcp` was read from `config`."""
+    clock, slot, timeouts = server.clock, TurnSlot(), PausableTimeouts()
+    clients = ThreadClients(server.clients, log.id)
+    status = SessionStatus(slot, clients)
+    hooks = ThreadHooks(log, clients, server)
+    calls = VerdictCalls(log, server.model, settings.model.providers)
+    questions = ThreadQuestions(
+        log=log,
+        clients=clients,
+        status=status,
+        hooks=hooks,
+        reviewer=Reviewer(slot, log, calls, clients, clock),
+        clock=clock,
+        timeout_s=settings.approval_timeout_s,
+    )
+    scripts = ScriptReader(server.grammar)
+    approvals = ThreadApprovals(
+        questions=questions,
+        tools=ToolApprovals(questions, server.lasting_approvals),
+        commands=CommandApprovals(questions, scripts, server.rules, config),
+        files=FileApprovals(questions),
+        permissions=PermissionApprovals(questions),
+        network=NetworkApprovals(questions, server.rules, slot, timeouts),
+    )
+    servers = ThreadServers(log, clients, config, mcp, server, Elicitations(questions))
+    machine = ThreadMachine(
+        commands=server.commands,
+        environments=server.environments,
+        settings=settings.commands,
+        scripts=scripts,
+        environ=os.environ,
+        own_credentials=server.credentials
+        | credential_variables(settings.model.providers.values()),
+        servers=servers,
+    )
+    return ThreadContext(
+        log=log,
+        clients=clients,
+        clock=clock,
+        settings=settings,
+        slot=slot,
+        status=status,
+        model=ThreadModel(log, settings.model, server.model_lists),
+        servers=servers,
+        machine=machine,
+        terminals=Terminals(machine, tasks),
+        timeouts=timeouts,
+        approvals=approvals,
+        hooks=hooks,
+        extensions=server.extensions,
+        goals=Goals(log, clients, clock),
+        tasks=tasks,
+        server=server,
+    )

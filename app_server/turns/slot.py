@@ -1,0 +1,283 @@
+"""A loaded thread's slot for a turn: which turn runs, and who may begin, change or end one.
+
+Knows: the order of whatever a thread accepts, and whether it still accepts anything.
+Does not know: the log, clients, how a turn runs.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import anyio
+import anyio.lowlevel
+
+from app_server.models.prompt.request import INTERRUPTED, STOPPED_BY_REVIEWER
+from app_server.turns.clients import ThreadClients
+from app_server.turns.recorder import TurnRecorder
+from app_server.turns.thread_errors import (
+    NoActiveTurn,
+    SessionClosed,
+    SessionUnloading,
+    TurnIdMismatch,
+)
+from protocol.log.rollout import Settings
+from protocol.model import Json
+from protocol.threads.thread import (
+    ActiveThreadStatus,
+    IdleThreadStatus,
+    SystemErrorThreadStatus,
+    ThreadActiveFlag,
+    ThreadStatus,
+)
+from protocol.turns.requests import McpMetaByServer
+
+TurnKind: TypeAlias = Literal["compact", "review"]
+"""The first step of a turn that takes no directions meanwhile."""
+
+
+@dataclass(slots=True)
+class TurnOptions:
+    """What holds for one turn alone."""
+
+    output_schema: Json = None
+    client_metadata: dict[str, str] | None = None
+    """Changes when the turn is steered."""
+    mcp_meta: McpMetaByServer = field(default_factory=dict)
+    """Changes when the turn is steered."""
+    service_tier: str | None = None
+    """Takes the place of the thread's; `default` means none."""
+    trigger: str | None = None
+    """What made the client start the turn."""
+    parent_turn_id: str | None = None
+    """The turn that caused this one."""
+
+
+class RunningTurn(ABC):
+    """A turn that runs, as its tools and the requests of clients see it."""
+
+    def __init__(self, recorder: TurnRecorder, kind: TurnKind | None, options: TurnOptions) -> None:
+        self.id = recorder.turn_id
+        self.recorder = recorder
+        self.kind = kind
+        """None once that step is done."""
+        self.options = options
+        self.scope = anyio.CancelScope()
+        """Cancelled by an interrupt."""
+        self.interruption = INTERRUPTED
+        """What the model is shown of an interrupt."""
+        self.is_interrupted = False
+        """Whether the user stopped it: queued input then waits for somebody to start it."""
+        self.user_was_asked = False
+        """Whether a question was put to the user in this turn."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force; they may change while the turn runs."""
+        return self.recorder.log.state.in_force
+
+    @property
+    @abstractmethod
+    def is_asking(self) -> bool:
+        """Whether the model is being asked at this moment."""
+
+    @abstractmethod
+    def cut_off(self) -> None:
+        """Cut off the request that is under way, if a user has said something since it was made.
+
+        What the model has completed is kept, and what it has begun is dropped. Compactions and
+        reviews go on.
+        """
+
+    def interrupt(self) -> None:
+        """Stop the turn for the user; queued input then waits for somebody to start it."""
+        self.is_interrupted = True
+        self.scope.cancel()
+
+    async def interrupt_here(self) -> None:
+        """End the turn as interrupted, for a user who cancelled a call; does not return.
+
+        The caller is cancelled: what must be written is written before.
+        """
+        self.interrupt()
+        await anyio.lowlevel.checkpoint()
+
+
+class TurnSlot:
+    """Holds at most one running turn."""
+
+    def __init__(self) -> None:
+        self.turn: RunningTurn | None = None
+        """The running turn, if there is one."""
+        self.unpublished_turn_id: str | None = None
+        """The turn that was accepted and that was not announced yet."""
+        self.idle = anyio.Event()
+        """Set while no turn runs."""
+        self.idle.set()
+        self.emptied_s = float("-inf")
+        """When the last turn ended, in the time of the event loop."""
+        self.compaction_waits = False
+        """Whether a compaction begins when the thread is idle."""
+        self.closed = False
+        """Whether the thread is leaving memory; changed under `exclusive`."""
+        self.draining = False
+        """Whether no turn begins any more; the running one goes on."""
+        self._accepting = anyio.Lock()
+        self._beginning = anyio.Lock()
+        """Held, before `_accepting`, to begin turns: whoever has it keeps an idle thread idle."""
+
+    @property
+    def active_turn_id(self) -> str | None:
+        """The running turn, if there is one."""
+        return None if self.turn is None else self.turn.id
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a model is being asked at this moment."""
+        return self.turn is not None and self.turn.is_asking
+
+    def require_active(self, turn_id: str) -> RunningTurn:
+        """Return the running turn if it is the one that is meant; "" means any.
+
+        Raises:
+            NoActiveTurn, TurnIdMismatch
+        """
+        if self.turn is None:
+            raise NoActiveTurn
+        if turn_id not in ("", self.turn.id):
+            raise TurnIdMismatch(turn_id, self.turn.id)
+        return self.turn
+
+    # Who may change what.
+
+    def exclusive(self) -> AbstractAsyncContextManager[None]:
+        """Let nothing else be accepted, and no turn end, while the context lasts."""
+        return self._accepting
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[None]:
+        """Be `exclusive` in a thread that is open.
+
+        Raises:
+            SessionClosed: nothing is accepted any more.
+        """
+        async with self._accepting:
+            self._require_open()
+            yield
+
+    @asynccontextmanager
+    async def reserve(self, *, while_draining: bool = False) -> AsyncIterator[None]:
+        """Let no turn begin or end elsewhere while the context lasts, so that one may begin here.
+
+        `while_draining` is for input that a running turn may take, or has taken: whoever sets it
+        looks at `draining` before a turn begins.
+
+        Raises:
+            SessionClosed: no turn begins any more.
+        """
+        async with self._beginning, self._accepting:
+            self._require_open()
+            if self.draining and not while_draining:
+                raise SessionClosed
+            yield
+
+    @asynccontextmanager
+    async def emptied(self) -> AsyncIterator[None]:
+        """Stop the running turn, and let none begin while the context lasts.
+
+        Raises:
+            SessionClosed: nothing is accepted any more.
+        """
+        async with self._beginning:
+            self.cancel()
+            await self.idle.wait()
+            async with self._accepting:
+                self._require_open()
+                yield
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise SessionClosed if self.draining else SessionUnloading
+
+    # Filling and emptying.
+
+    def fill(self, turn: RunningTurn) -> None:
+        """Put a turn in that is in the log; to be called under `reserve`."""
+        self.turn = turn
+        self.unpublished_turn_id = turn.id
+        self.idle = anyio.Event()
+
+    def clear(self) -> None:
+        """Take the turn out whose end is in the log; to be called under `exclusive`."""
+        self.turn = None
+        self.emptied_s = anyio.current_time()
+        self.idle.set()
+
+    def cancel(self) -> None:
+        """Stop the running turn, if there is one; queued input goes on after it."""
+        if self.turn is not None:
+            self.turn.scope.cancel()
+
+    def interrupt(self, turn_id: str) -> None:
+        """Stop the running turn for the user; its end arrives as `turn/completed`.
+
+        Raises:
+            NoActiveTurn, TurnIdMismatch
+        """
+        self.require_active(turn_id).interrupt()
+
+    def stop_denied_turn(self, turn_id: str) -> None:
+        """Interrupt the running turn for the reviewer, if it is the one that is meant."""
+        if self.turn is not None and self.turn.id == turn_id:
+            self.turn.interruption = STOPPED_BY_REVIEWER
+            self.turn.interrupt()
+
+
+class SessionStatus:
+    """Follows the turn's slot and the questions that wait for the user."""
+
+    def __init__(self, slot: TurnSlot, clients: ThreadClients) -> None:
+        self._slot = slot
+        self._clients = clients
+        self._waiting: Counter[ThreadActiveFlag] = Counter()
+        self.log_failed = False
+        """Whether the end of a turn could not be written."""
+
+    @property
+    def current(self) -> ThreadStatus:
+        """The status, as the wire has it."""
+        if self._slot.turn is not None:
+            return ActiveThreadStatus(active_flags=sorted(+self._waiting))
+        return SystemErrorThreadStatus() if self.log_failed else IdleThreadStatus()
+
+    def publish(self) -> None:
+        """Send the status to every client."""
+        self._clients.status(self.current)
+
+    def waiting_on_approval(self) -> AbstractContextManager[None]:
+        """Show that the user is asked for approval, for as long as the context lasts."""
+        return self._waiting_on("waitingOnApproval")
+
+    def waiting_on_user_input(self) -> AbstractContextManager[None]:
+        """Show that the model asked the user something, for as long as the context lasts."""
+        return self._waiting_on("waitingOnUserInput")
+
+    @contextmanager
+    def _waiting_on(self, flag: ThreadActiveFlag) -> Iterator[None]:
+        self._waiting[flag] += 1
+        if self._slot.turn is not None:
+            self._slot.turn.user_was_asked = True
+            self.publish()
+        try:
+            yield
+        finally:
+            self._waiting[flag] -= 1
+            if self._slot.turn is not None and not self._slot.turn.scope.cancel_called:
+                self.publish()
