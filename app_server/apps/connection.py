@@ -27,7 +27,7 @@ from app_server.apps.routes.generation import Generation, GenerationPorts
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.apps.upstream.sessions import UpstreamPool
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

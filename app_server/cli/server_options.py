@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app_server import VERSION
-from app_server.observability.logs.setup import add_log_options
+from app_server.observability.log import add_log_options
 from app_server.runtime.user_paths import expand_user
 from app_server.server.settings import DRAIN_S
 from app_server.transport.address import Address, TcpAddress, require_protection

@@ -25,7 +25,7 @@ from app_server.host.exec.client.starts import (
     process_start,
 )
 from app_server.host.processes import LocalProcess, LocalProcesses
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 from app_server.runtime.launch import Launch
 from protocol.exec.files import FileProfile
 from protocol.exec.processes import WorkPolicy

@@ -16,7 +16,7 @@ from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.peer import ConnectionOwner, Peer
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, TransportClosed
-from app_server.observability.logs.context import THREAD, start_apart
+from app_server.observability.log_context import THREAD, start_apart
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 

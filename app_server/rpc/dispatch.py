@@ -18,7 +18,7 @@ from jsonrpcserver.request import Request as Call
 from jsonrpcserver.result import ErrorResult, SuccessResult
 from pydantic import TypeAdapter, ValidationError
 
-from app_server.observability.logs.context import THREAD
+from app_server.observability.log_context import THREAD
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.observability.telemetry.spans import is_on, span
 from app_server.rpc.context import (

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import anyio
 
-from app_server.observability.logs.context import bind_request
+from app_server.observability.log_context import bind_request
 from app_server.rpc.batch import Reply
 from app_server.rpc.context import RequestContext
 from app_server.rpc.limits import ConnectionLimits

@@ -15,7 +15,7 @@ import anyio.to_thread
 from app_server.host.commands.shell import find_shell, shown_line
 from app_server.host.environments import UnknownEnvironment
 from app_server.models.interface import ModelFailure
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 from app_server.permissions.commands.nested import read_command
 from app_server.permissions.shell.actions import command_actions
 from app_server.sessions.input.client import ClientInput

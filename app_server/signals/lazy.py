@@ -8,7 +8,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 from app_server.runtime.loader import Lazy, load
 from app_server.signals.notifications import SignalPorts
 from app_server.threads.log.state.thread import ThreadState

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.observability.logs.context import REQUEST
+from app_server.observability.log_context import REQUEST
 from app_server.rpc.connection import BATCH_STEP
 from app_server.rpc.context import Handler, LazyHandler, RequestContext
 from app_server.rpc.dispatch import Dispatcher

@@ -13,7 +13,7 @@ from app_server.accounts.errors import AccountError
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.record import Tokens
 from app_server.config.values import ConfigError
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 from protocol.server.account import LoginAccountResponse
 
 logger = logging.getLogger(__name__)

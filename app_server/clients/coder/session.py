@@ -17,7 +17,8 @@ from app_server.clients.coder.agent import CannotStart, run_agent
 from app_server.clients.coder.plan import TOKEN_VARIABLE, Plan
 from app_server.clients.coder.session_server import NoServer, session_server
 from app_server.clients.token_file import read_token
-from app_server.observability.logs.lines import LineFormatter, LineWriter
+from app_server.observability.log_context import add_ids
+from app_server.observability.log_lines import LineFormatter
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ def _log_to(path: Path) -> None:
     """Log to a file: the terminal is the agent's."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=1)
-    handler.setFormatter(LineFormatter(LineWriter("text", os.environ)))
+    handler.setFormatter(LineFormatter("text", os.environ))
+    handler.addFilter(add_ids)
     logging.getLogger("app_server").addHandler(handler)
     logging.getLogger("app_server").setLevel(logging.INFO)

@@ -38,7 +38,7 @@ from app_server.clients.token_file import (
     take_token,
 )
 from app_server.config.home import resolve_home
-from app_server.observability.logs.setup import add_log_options, read_log_settings, set_up_logs
+from app_server.observability.log import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.files.secret import StoreFailed, lock_file, read_private, write_private
 from app_server.runtime.standard_streams import lacks_working_directory, print_to_stderr
 

@@ -13,7 +13,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 from app_server.runtime.loader import LoadFailed, load
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from app_server.handlers.apps.listing import AppListing, ListFailed, size_of
 from app_server.handlers.apps.terms import apps_failures, read_terms
 from app_server.handlers.services import Services
 from app_server.handlers.views.pages import cursor_number, fitting, page
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 from app_server.rpc.context import RequestContext, Routes
 from protocol.integrations.apps import (
     AppInfo,

@@ -16,7 +16,7 @@ from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
-from app_server.observability.logs.context import bind_request
+from app_server.observability.log_context import bind_request
 from app_server.rpc.context import RequestContext, Routes
 from protocol.integrations.mcp import (
     McpServerOauthLoginCompletedNotification,

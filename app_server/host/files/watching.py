@@ -21,7 +21,7 @@ import anyio.to_thread
 
 from app_server.host.files.errors import PathRefused
 from app_server.host.files.watched_place import WatchedPlace, look_at
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
 from app_server.host.search.ranking import Match, rank
 from app_server.host.search.text_matching import LazyRapidfuzz
-from app_server.observability.logs.context import start_apart
+from app_server.observability.log_context import start_apart
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import anyio.lowlevel
 from app_server.mcp.loading import load_sdk
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import McpServer
-from app_server.observability.logs.context import THREAD, start_apart
+from app_server.observability.log_context import THREAD, start_apart
 
 MAX_RETURN_S = 60.0
 """Between two starts of a server whose environment comes and goes."""

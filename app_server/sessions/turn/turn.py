@@ -23,7 +23,7 @@ from app_server.extensions.skills.dependencies import NeededServer
 from app_server.models.interface import ModelFailure, kind_of
 from app_server.models.prompt.request import message, outputs_for_open_calls
 from app_server.models.prompt.user_input import TurnInput, user_message
-from app_server.observability.logs.context import REQUEST, THREAD, TURN
+from app_server.observability.log_context import REQUEST, THREAD, TURN
 from app_server.observability.telemetry.spans import span, without_span
 from app_server.runtime.clock import Clock
 from app_server.sessions.managed_policy import with_required

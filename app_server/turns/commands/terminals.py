@@ -17,7 +17,7 @@ from app_server.host.commands.shell import shell_command
 from app_server.host.environments import Environments
 from app_server.host.exec.client.starts import CommandOrder
 from app_server.host.proxy.gate import Gate
-from app_server.observability.logs.context import THREAD, start_apart
+from app_server.observability.log_context import THREAD, start_apart
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
 from app_server.permissions.shell.parse import ScriptReader

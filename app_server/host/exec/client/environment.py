@@ -18,7 +18,7 @@ from app_server.host.exec.client.client import ExecConnection
 from app_server.host.exec.client.connect import open_exec_connection
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.starts import Start, file_open
-from app_server.observability.logs.context import bind_request, start_apart
+from app_server.observability.log_context import bind_request, start_apart
 from protocol.exec.files import FileProfile
 from protocol.exec.processes import WorkPolicy
 from protocol.host.environments import EnvironmentShellInfo

@@ -1,11 +1,12 @@
-"""What the work that goes on now belongs to, for every line of the log that it writes.
+"""Context variables with the request, the thread and the turn that a line of the log is about.
 
-The values follow the work: tasks and worker threads that it starts begin with them. What outlives
-it is started apart.
+Tasks and worker threads inherit them. What outlives a request is started apart.
+Source: docs/operations.md, "Log".
 """
 
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
+from logging import LogRecord
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVarTuple, Unpack
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ TURN: ContextVar[str | None] = ContextVar("turn", default=None)
 
 
 def bind_request(request: RequestOrigin | None) -> None:
-    """Let what goes on now, whatever it was before, belong to a request alone, or to nothing."""
+    """Set the request of the current context, or none; clear its thread and turn."""
     REQUEST.set(request)
     if THREAD.get() is not None:
         THREAD.set(None)
@@ -36,7 +37,7 @@ def start_apart(
     *arguments: *Arguments,
     thread_id: str | None = None,
 ) -> None:
-    """Start a task that outlives the work that goes on now: it has none of its context variables.
+    """Start a task in an empty context, for work that outlives the current request.
 
     With `thread_id` its lines are about that thread.
     """
@@ -50,19 +51,31 @@ MAX_ID_CHARS = 128
 """Of an id that a client chose, in a line of the log."""
 
 
-def ids_in(context: Context) -> dict[str, str | int]:
-    """Return the ids that a context has, by their names on the wire."""
+def current_ids() -> dict[str, str | int]:
+    """Return the ids of the current context, by their names on the wire."""
     ids: dict[str, str | int] = {}
-    request = context.get(REQUEST)
+    request = REQUEST.get()
     if request is not None:
         connection, request_id, method = request
         ids["connectionId"] = connection
         ids["requestId"] = _brief(request_id)
         ids["method"] = _brief(method)
     for name, variable in (("threadId", THREAD), ("turnId", TURN)):
-        value = context.get(variable)
+        value = variable.get()
         if value is not None:
             ids[name] = value
+    return ids
+
+
+def add_ids(record: LogRecord) -> bool:
+    """Add the ids of the current context to a record: a filter of `logging` that passes all."""
+    record.__dict__["ids"] = current_ids()
+    return True
+
+
+def ids_of(record: LogRecord) -> dict[str, str | int]:
+    """Return the ids of a record, which are empty for one that has none."""
+    ids: dict[str, str | int] = record.__dict__.get("ids", {})
     return ids
 
 

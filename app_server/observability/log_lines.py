@@ -1,4 +1,4 @@
-"""Lines of the log: what a record says, without secrets, as text or as one JSON object.
+"""Format records of the log as lines of text or JSON, without secrets.
 
 JSON has the members that Codex writes with LOG_FORMAT=json (`timestamp`, `level`, `target`,
 `fields.message`), and the ids beside them.
@@ -11,12 +11,11 @@ import logging
 import os
 import traceback
 from collections.abc import Mapping
-from contextvars import Context, copy_context
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from app_server.observability.logs.context import ids_in
-from app_server.observability.logs.redaction import Redactor
+from app_server.observability.log_context import ids_of
+from app_server.observability.log_redaction import Redactor
 from app_server.runtime.files.disk import FULL_OR_READ_ONLY
 from app_server.runtime.standard_streams import CONTROLS
 
@@ -30,22 +29,26 @@ LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 """Names of levels in JSON, where they are other than ours."""
 
 
-class LineWriter:
-    """Makes lines of records; blocks, as a traceback shows lines of source files."""
+class LineFormatter(logging.Formatter):
+    """Format records as lines; blocks, as a traceback shows lines of source files."""
 
     def __init__(self, log_format: LogFormat, environ: Mapping[str, str]) -> None:
         """Leave out what `environ`, the environment of the process, has of secrets."""
+        super().__init__()
         self._format = log_format
         self._redactor = Redactor(environ)
 
-    def render(self, record: logging.LogRecord, context: Context) -> str:
-        """Return one line of text, more with a traceback; or one line of JSON."""
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line of text, more with a traceback; or one line of JSON.
+
+        The ids are those that `add_ids` put into the record.
+        """
         at = f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
         message = self._clean(record.getMessage())
         failure = self._failure(record)
         ids = {
             name: self._redactor.redact(value) if isinstance(value, str) else value
-            for name, value in ids_in(context).items()
+            for name, value in ids_of(record).items()
         }
         if self._format == "json":
             fields = {"message": message} | ({} if failure is None else {"exception": failure})
@@ -76,27 +79,15 @@ class LineWriter:
         return clean if len(clean) <= MAX_CHARS else f"{clean[: MAX_CHARS - 1]}…"
 
 
-class LineFormatter(logging.Formatter):
-    """The same lines for a handler that writes in place."""
-
-    def __init__(self, lines: LineWriter) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Render a record with the ids of the work that logs it."""
-        return self._lines.render(record, copy_context())
-
-
 def _lone(failure: BaseException) -> BaseException:
-    """Take a failure out of the groups that task groups put around it, if it is alone."""
+    """Unwrap an exception from groups that hold nothing else."""
     while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
         failure = failure.exceptions[0]
     return failure
 
 
 def _failure_lines(failure: BaseException, seen: set[int]) -> list[str]:
-    """Say where a failure came from and of which class it is, first what led to it.
+    """Return tracebacks and classes of an exception and its causes, the first cause first.
 
     Its text is left out, as it may hold what users, models and servers sent; what the system says
     of a number of an error holds nothing of that.
@@ -121,7 +112,7 @@ def _failure_lines(failure: BaseException, seen: set[int]) -> list[str]:
 
 
 def _name_of(failure: BaseException) -> str:
-    """Return the class of a failure, and what the system says of the number of its error."""
+    """Return the class of an exception, and the system's words for its `errno`."""
     kind = type(failure)
     is_builtin = kind.__module__ == "builtins"
     name = kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"
@@ -131,11 +122,11 @@ def _name_of(failure: BaseException) -> str:
 
 
 def _shown(text: str) -> str:
-    """Keep what a client sent from looking like a line of its own, and from moving the cursor."""
+    """Escape control characters, and begin further lines with a tab."""
     return "\n\t".join(text.split("\n")).translate(CONTROLS)
 
 
 def _word(value: str | int) -> str:
-    """Show an id so that it cannot be taken for more of the line."""
+    """Quote an id that has blanks or characters that are not printed."""
     text = str(value)
     return text if text.isprintable() and " " not in text else json.dumps(text)

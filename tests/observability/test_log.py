@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app_server.observability.logs import setup
-from app_server.observability.logs.setup import (
+from app_server.observability import log
+from app_server.observability.log import (
     MAX_MESSAGE_CHARS,
     LogHandler,
     LogSettings,
@@ -131,24 +131,43 @@ def test_who_logs_waits_for_nobody_and_what_is_dropped_is_counted(logger: loggin
     for number in range(5):
         logger.info("more %d", number)
     stream.reads.set()
-    handler.end()
+    handler.close()
     messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
     assert messages == ["first", "3 lines of the log were dropped", "more 0", "more 1"]
 
 
-def test_a_stream_that_fails_and_a_record_that_makes_no_sense_end_nothing(
-    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+def test_a_stream_and_a_record_that_fail_end_nothing(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(logging, "raiseExceptions", False)
     stream = Broken()
     handler = LogHandler("text", {}, stream)
     logger.addHandler(handler)
     logger.info("lost")
-    logger.info("%d %d", "x")
+    wrong = logging.LogRecord(logger.name, logging.INFO, "f.py", 7, "%d %d", ("planted",), None)
+    handler.handle(wrong)
     logger.info("said")
-    handler.end()
+    handler.close()
     messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
-    assert messages == ["1 lines of the log were dropped", "said"]
+    assert messages == [
+        "1 lines of the log were dropped",
+        "logged by f.None, line 7",
+        "said",
+    ]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_end_of_a_process_waits_for_a_stuck_stream_for_a_bounded_time(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "FLUSH_S", 0.01)
+    stream = Stuck()
+    handler = LogHandler("text", {}, stream, max_waiting=1)
+    logger.addHandler(handler)
+    logger.info("stuck")
+    assert stream.reached.wait(30)
+    handler.close()
+    handler.close()
+    stream.reads.set()
 
 
 def test_lines_wait_until_what_makes_them_can_be_loaded(
@@ -164,14 +183,14 @@ def test_lines_wait_until_what_makes_them_can_be_loaded(
             raise OSError(24, "Too many open files")
         return find()
 
-    monkeypatch.setattr(setup, "load_from_worker", load)
-    monkeypatch.setattr(setup, "LOAD_AGAIN_S", 0.001)
+    monkeypatch.setattr(log, "load_from_worker", load)
+    monkeypatch.setattr(log, "LOAD_AGAIN_S", 0.001)
     stream = io.StringIO()
     handler = LogHandler("text", {}, stream)
     logger.addHandler(handler)
     logger.info("first")
     logger.info("second")
-    handler.end()
+    handler.close()
     messages = [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()]
     assert (messages, tries) == (["first", "second"], 3)
 
@@ -181,12 +200,12 @@ def test_what_waits_of_a_long_message_is_bounded() -> None:
     record = logging.LogRecord("app_server", logging.ERROR, "f", 1, "%s", ("x" * 1_000_000,), None)
     handler.handle(record)
     assert record.msg == "x" * MAX_MESSAGE_CHARS
-    handler.end()
+    handler.close()
 
 
 def test_nothing_is_begun_for_a_process_that_logs_nothing() -> None:
     before = threading.active_count()
-    LogHandler("text", {}, io.StringIO()).end()
+    LogHandler("text", {}, io.StringIO()).close()
     assert threading.active_count() == before
 
 
@@ -202,7 +221,7 @@ def set_up(level: str) -> Iterator[list[logging.Logger]]:
         for one, before in zip(loggers, levels, strict=True):
             one.removeHandler(handler)
             one.setLevel(before)
-        handler.end()
+        handler.close()
 
 
 @claim("log:content")
@@ -218,7 +237,7 @@ def test_libraries_say_where_they_logged_and_nothing_below_a_warning(
         library.warning("planted %s", "planted")
         logging.getLogger("app_server.tests").debug("said")
     said = [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
-    place = "logged by test_setup.test_libraries_say_where_they_logged_and_nothing_below_a_warning"
+    place = "logged by test_log.test_libraries_say_where_they_logged_and_nothing_below_a_warning"
     assert [one.partition(", line")[0] for one in said] == [
         f"WARNING some_library.wire: {place}",
         "DEBUG app_server.tests: said",

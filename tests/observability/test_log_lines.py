@@ -5,17 +5,15 @@ import json
 import logging
 import os
 from contextvars import copy_context
-from datetime import datetime
 from typing import Any
 
 import pytest
 
-from app_server.observability.logs.context import MAX_ID_CHARS, REQUEST, THREAD, TURN
-from app_server.observability.logs.lines import (
+from app_server.observability.log_context import MAX_ID_CHARS, REQUEST, THREAD, TURN, add_ids
+from app_server.observability.log_lines import (
     MAX_CHARS,
     MAX_FAILURES,
     LineFormatter,
-    LineWriter,
     LogFormat,
 )
 from tests.support.harness import claim
@@ -33,7 +31,8 @@ def record(message: str, *arguments: Any, failure: BaseException | None = None) 
 
 
 def render(log_format: LogFormat, made: logging.LogRecord) -> str:
-    return LineWriter(log_format, {"MY_TOKEN": SECRET}).render(made, copy_context())
+    add_ids(made)
+    return LineFormatter(log_format, {"MY_TOKEN": SECRET}).format(made)
 
 
 def within(log_format: LogFormat, made: logging.LogRecord, request_id: str | int = 7) -> str:
@@ -156,10 +155,3 @@ def test_messages_tracebacks_and_ids_are_cut() -> None:
     assert line["fields"]["message"] == "x" * (MAX_CHARS - 1) + "…"
     assert line["fields"]["exception"].count("Group") == MAX_FAILURES
     assert line["requestId"] == "i" * MAX_ID_CHARS
-
-
-def test_a_handler_that_writes_in_place_writes_the_same_lines() -> None:
-    formatter = LineFormatter(LineWriter("text", {}))
-    line = formatter.format(record("hello"))
-    assert datetime.fromisoformat(line.split()[0]).year == 2023
-    assert line.endswith("app_server.mcp.client: hello")

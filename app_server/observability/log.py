@@ -1,11 +1,10 @@
-"""Settings of the log, and the thread that writes it: nobody who logs waits for a disk or a pipe.
+"""Read the settings of the log, and write it on a thread: no caller waits for a disk or a pipe.
 
-Light, as every start has it. What makes lines is imported with the first of them.
+Light, as every start imports it. The formatter of lines is imported with the first of them.
 Source: docs/operations.md, "Log".
 """
 
 import argparse
-import atexit
 import logging
 import os
 import queue
@@ -13,15 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from app_server.observability.log_context import add_ids
 from app_server.runtime.loader import load_from_worker
 
 if TYPE_CHECKING:
-    from app_server.observability.logs.lines import LineWriter
+    from app_server.observability.log_lines import LineFormatter
 
 FORMAT_VARIABLE = "LOG_FORMAT"
 LEVEL_VARIABLE = "LOG_LEVEL"
@@ -37,7 +37,7 @@ LOAD_AGAIN_S = 0.5
 FLUSH_S = 2.0
 """At the end of the process, for what waits."""
 
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[1]
 OWN = PACKAGE.name
 """Loggers of this name and below it are ours; all others are those of libraries."""
 
@@ -118,12 +118,11 @@ def set_up_logs(settings: LogSettings) -> "LogHandler":
     logging.getLogger(OWN).setLevel(settings.level.upper())
     for name, level in settings.folders.items():
         logging.getLogger(name).setLevel(level.upper())
-    atexit.register(handler.end)
     return handler
 
 
-class LogHandler(logging.Handler):
-    """Hands records over to a thread, which begins with the first of them."""
+class LogHandler(QueueHandler):
+    """Queue records for a `QueueListener`, whose thread begins with the first of them."""
 
     def __init__(
         self,
@@ -136,70 +135,85 @@ class LogHandler(logging.Handler):
 
         What comes while `max_waiting` records wait is dropped.
         """
+        self._records: queue.Queue[logging.LogRecord | None] = queue.Queue(max_waiting)
+        super().__init__(self._records)
+        self.addFilter(add_ids)
+        self._writer = _Writer(log_format, environ, stream)
+        self._listener: _Listener | None = None
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Make the message of a record: its arguments may change before its line is made."""
+        record.msg, record.args = _text_of(record)[:MAX_MESSAGE_CHARS], None
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Queue a record; never waits. Called under the handler's lock."""
+        try:
+            self._records.put_nowait(record)
+        except queue.Full:
+            self._writer.drop()
+            return
+        if self._listener is None:
+            listener = _Listener(self._records, self._writer)
+            listener.start()
+            self._listener = listener
+
+    def close(self) -> None:
+        """Write what waits, for at most FLUSH_S; what comes afterwards is not written.
+
+        `logging.shutdown` does this at the end of the process.
+        """
+        super().close()
+        if self._listener is None or self._listener.has_ended.is_set():
+            return
+        try:
+            self._records.put(None, timeout=FLUSH_S)
+        except queue.Full:
+            return
+        self._listener.has_ended.wait(FLUSH_S)
+
+
+class _Listener(QueueListener):
+    """Set `has_ended` at the end of the queue: `stop` waits for a thread without a bound."""
+
+    def __init__(
+        self, records: "queue.Queue[logging.LogRecord | None]", handler: logging.Handler
+    ) -> None:
+        super().__init__(records, handler)
+        self.has_ended = threading.Event()
+
+    def dequeue(self, block: bool) -> logging.LogRecord:
+        record: logging.LogRecord | None = super().dequeue(block)
+        if record is None:
+            self.has_ended.set()
+        return record  # type: ignore[return-value]
+
+
+class _Writer(logging.Handler):
+    """Write lines to a stream, on the listener's thread; whatever fails, the thread goes on."""
+
+    def __init__(
+        self, log_format: Literal["text", "json"], environ: Mapping[str, str], stream: TextIO
+    ) -> None:
         super().__init__()
         self._format = log_format
         self._environ = environ
         self._stream = stream
-        self._waiting: queue.Queue[tuple[logging.LogRecord, Context] | None] = queue.Queue(
-            max_waiting
-        )
-        self._thread: threading.Thread | None = None
         self._counting = threading.Lock()
         self._dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record; never waits. Called under the handler's lock."""
+        if self.formatter is None:
+            self.setFormatter(self._load_formatter())
         try:
-            # The arguments may change before the line is made.
-            record.msg, record.args = _text_of(record)[:MAX_MESSAGE_CHARS], None
+            if dropped := self._take_dropped():
+                self._write(_gap(dropped))
+            self._write(record)
         except Exception:  # noqa: BLE001
-            self.handleError(record)
-            return
-        try:
-            self._waiting.put_nowait((record, copy_context()))
-        except queue.Full:
-            self._drop()
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-            self._thread.start()
+            self.drop()
 
-    def end(self) -> None:
-        """Write what waits, for at most FLUSH_S; what comes afterwards is not written."""
-        thread = self._thread
-        if thread is None or not thread.is_alive():
-            return
-        try:
-            self._waiting.put(None, timeout=FLUSH_S)
-        except queue.Full:
-            return
-        thread.join(FLUSH_S)
-
-    def _run(self) -> None:
-        lines: LineWriter | None = None
-        while (waiting := self._waiting.get()) is not None:
-            lines = lines or self._line_writer()
-            # Whatever a record or a stream is like, the thread has to outlive it.
-            try:
-                if dropped := self._take_dropped():
-                    self._write(lines.render(_gap(dropped), Context()))
-                self._write(lines.render(*waiting))
-            except Exception:  # noqa: BLE001
-                self._drop()
-
-    def _line_writer(self) -> "LineWriter":
-        """Load what makes lines; where no descriptor is left, the first lines say just that."""
-        while True:
-            try:
-                return load_from_worker(_line_writer)(self._format, self._environ)
-            except Exception:  # noqa: BLE001
-                time.sleep(LOAD_AGAIN_S)
-
-    def _write(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
-        self._stream.flush()
-
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Count a line that is not written; safe on any thread."""
         with self._counting:
             self._dropped += 1
 
@@ -208,15 +222,32 @@ class LogHandler(logging.Handler):
             dropped, self._dropped = self._dropped, 0
         return dropped
 
+    def _write(self, record: logging.LogRecord) -> None:
+        self._stream.write(f"{self.format(record)}\n")
+        self._stream.flush()
+
+    def _load_formatter(self) -> "LineFormatter":
+        """Load what makes lines; where no descriptor is left, the first lines say just that."""
+        while True:
+            try:
+                return load_from_worker(_line_formatter)(self._format, self._environ)
+            except Exception:  # noqa: BLE001
+                time.sleep(LOAD_AGAIN_S)
+
 
 def _text_of(record: logging.LogRecord) -> str:
     """Return the message; of a library only where in it that was logged.
 
     Its text may hold what the library carries: messages of users, models and servers.
     """
-    if record.name.partition(".")[0] == OWN:
+    place = f"logged by {record.module}.{record.funcName}, line {record.lineno}"
+    if record.name.partition(".")[0] != OWN:
+        return place
+    try:
         return record.getMessage()
-    return f"logged by {record.module}.{record.funcName}, line {record.lineno}"
+    except Exception:  # noqa: BLE001
+        # Its arguments do not fit; `logging` would print them.
+        return place
 
 
 def _gap(dropped: int) -> logging.LogRecord:
@@ -224,7 +255,7 @@ def _gap(dropped: int) -> logging.LogRecord:
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
 
 
-def _line_writer() -> "type[LineWriter]":
-    from app_server.observability.logs.lines import LineWriter
+def _line_formatter() -> "type[LineFormatter]":
+    from app_server.observability.log_lines import LineFormatter
 
-    return LineWriter
+    return LineFormatter

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from app_server.clients.demo.hosted.tool import READS, Call, HostedConnector, text_result
-from app_server.observability.logs.context import ids_in
+from app_server.observability.log_context import current_ids
 from tests.support.apps.hosted import Hosted, serve_hosted, sign_in
 from tests.support.harness import WAIT_S, WireClient, claim, serve, stdio_server, write_config
 from tests.support.mcp_peers.web_peer import WebPeer
@@ -205,9 +205,9 @@ async def test_no_task_that_outlives_a_request_belongs_to_it(tmp_path: Path) -> 
 
         def late() -> list[str]:
             return [
-                f"{task.get_name()}: {ids_in(context)}"
+                f"{task.get_name()}: {context.run(current_ids)}"
                 for task, context in made
-                if not task.done() and over & set(ids_in(context))
+                if not task.done() and over & set(context.run(current_ids))
             ]
 
         # What an answer was sent by ends a moment after it.

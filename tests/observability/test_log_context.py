@@ -2,13 +2,12 @@
 
 import logging
 from collections.abc import Iterator
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app_server.observability.logs.context import ids_in
+from app_server.observability.log_context import add_ids, ids_of
 from tests.support.harness import claim, serve
 from tests.support.mcp_peers.web_peer import WebPeer
 from tests.support.model import calls, says
@@ -20,9 +19,10 @@ class Kept(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.addFilter(add_ids)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append((record.getMessage(), ids_in(copy_context())))
+        self.lines.append((record.getMessage(), ids_of(record)))
 
 
 @pytest.fixture
