@@ -25,8 +25,7 @@ from app_server.threads.index.derived import IndexReplaced
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file.paths import LogPaths
-from app_server.threads.log.file.writers import LogWriters
+from app_server.threads.log.file.writers import LogPaths, LogWriters
 from app_server.threads.log.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.loading import add_up, load_state, read_created

@@ -25,8 +25,7 @@ from app_server.threads.failures import (
 from app_server.threads.history.history import ThreadHistory
 from app_server.threads.index.follower import IndexFollower
 from app_server.threads.index.listing import Listing
-from app_server.threads.log.file.paths import LogPaths
-from app_server.threads.log.file.writers import LogWriters
+from app_server.threads.log.file.writers import LogPaths, LogWriters
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState, begin

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 
 from app_server.threads.failures import InvalidThreadId, ThreadBusy, ThreadDamaged, ThreadNotFound
-from app_server.threads.log.file.rollout import RolloutWriter
+from app_server.threads.log.file.writers import RolloutWriter
 from protocol.log.rollout import (
     ItemCompleted,
     NameChanged,

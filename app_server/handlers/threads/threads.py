@@ -32,7 +32,7 @@ from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import initial_settings
 from app_server.threads.failures import ThreadArchived
-from app_server.threads.log.state.accepted_inputs import digest_of
+from app_server.threads.log.state.queue import digest_of
 from app_server.threads.log.state.thread import ThreadState
 from app_server.tools.dynamic.specs import BadSpec, checked_specs
 from protocol.jsonrpc.errors import invalid_member, invalid_request

@@ -23,7 +23,7 @@ from app_server.models.prompt.additional_context import context_chars, context_i
 from app_server.models.prompt.user_input import TurnInput, user_message
 from app_server.rpc.context import RequestContext, Routes
 from app_server.sessions.session import ThreadSession
-from app_server.threads.log.state.accepted_inputs import digest_of, digest_of_words
+from app_server.threads.log.state.queue import digest_of, digest_of_words
 from app_server.turns.slot import TurnOptions
 from app_server.turns.thread_errors import NoActiveTurn, TurnIdMismatch
 from protocol.jsonrpc.errors import invalid_member

@@ -31,7 +31,7 @@ from app_server.sessions.settings import of_review, of_turn
 from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.mentions import NOTHING_NAMED, InputMentions, NamedByInput
 from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.threads.log.state.accepted_inputs import digest_of_words
+from app_server.threads.log.state.queue import digest_of_words
 from app_server.threads.log.state.thread import ThreadState
 from app_server.tools.registry import review_table, tool_table
 from app_server.turns.clients import TurnEnd

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic_core import from_json
 
-from app_server.threads.log.file.bounded_lines import read_lines
+from app_server.threads.log.file.lines import read_lines
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from app_server.threads.codex.files import CodexFile
 from app_server.threads.codex.values import parse_time_ms
 from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file.bounded_lines import read_lines
+from app_server.threads.log.file.lines import read_lines
 from protocol.model import JsonObject
 
 MAX_LINE_BYTES = 64 * 1024 * 1024

@@ -15,7 +15,7 @@ from app_server.runtime.files.sqlite import damaged
 from app_server.threads.history.full_text import TextPages
 from app_server.threads.history.messages import item_in, message_text
 from app_server.threads.index.derived import sum_of
-from app_server.threads.log.file.lines import LogLine, scan_lines
+from app_server.threads.log.file.lines import Dropped, LogLine, dropped_in, scan_lines
 from app_server.threads.log.outline import (
     EndAfterTurn,
     ItemKind,
@@ -23,7 +23,6 @@ from app_server.threads.log.outline import (
     Outliner,
     TurnOutline,
 )
-from app_server.threads.log.reverts import Dropped, dropped_in
 from protocol.turns.turn import TurnError
 
 TURN_COLUMNS = "number, id, started_at_ms, status, error, completed_at_ms, duration_ms, packed"

@@ -27,7 +27,7 @@ from app_server.threads.index.derived import IndexDamaged, IndexReplaced
 from app_server.threads.index.listing import Listing
 from app_server.threads.index.rebuild import changed_logs, written_ns
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.file.paths import LogPaths
+from app_server.threads.log.file.writers import LogPaths
 from app_server.threads.log.loading import read_created
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app_server.runtime.files.disk import atomic_write, make_folder
-from app_server.threads.log.file.lines import LogLine, scan_lines
-from app_server.threads.log.reverts import dropped_in
+from app_server.threads.log.file.lines import LogLine, dropped_in, scan_lines
 from protocol.log.rollout import (
     TURN_RECORDS,
     ThreadCreated,

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app_server.threads.log.faults import FirstLineDamaged, LogFaults, LogTooNew, NotARollout
-from app_server.threads.log.file.lines import LogLine, scan_lines
+from app_server.threads.log.file.lines import LogLine, dropped_in, scan_lines
 from app_server.threads.log.outline import ItemKind, item_kind
-from app_server.threads.log.reverts import dropped_in
 from app_server.threads.log.state.thread import ThreadState, begin
 from protocol.log.rollout import Record, ThreadCreated, is_newer, parse_record
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app_server.threads.log.faults import LogFaults, LogTooNew
-from app_server.threads.log.file.bounded_lines import read_lines
-from app_server.threads.log.file.rollout import whole_lines
-from app_server.threads.log.reverts import dropped_in
+from app_server.threads.log.file.lines import dropped_in, read_lines
+from app_server.threads.log.file.writers import whole_lines
 from protocol.log.rollout import Record, is_newer, parse_record
 
 

@@ -18,7 +18,7 @@ from app_server.threads.index.derived import IndexUnusable
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.file import locks
 from app_server.threads.log.file.locks import SharedLock, WriterLock, short_lock
-from app_server.threads.log.file.rollout import RolloutWriter
+from app_server.threads.log.file.writers import RolloutWriter
 from protocol.log.rollout import NameChanged, Record, TurnCompleted, TurnStarted
 from tests.support.harness import WAIT_S, claim
 from tests.support.threads.stores import QUERY, created, listed, open_store, row

@@ -13,9 +13,8 @@ import pytest
 
 from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file import bounded_lines, descriptors, locks
-from app_server.threads.log.file.bounded_lines import Line, read_lines
-from app_server.threads.log.file.lines import scan_lines
+from app_server.threads.log.file import lines, locks, writers
+from app_server.threads.log.file.lines import Line, read_lines, scan_lines
 from app_server.threads.log.file.locks import (
     Holder,
     LockBusy,
@@ -25,8 +24,7 @@ from app_server.threads.log.file.locks import (
     known_holder,
     short_lock,
 )
-from app_server.threads.log.file.paths import LogPaths
-from app_server.threads.log.file.rollout import RolloutWriter, whole_lines
+from app_server.threads.log.file.writers import LogPaths, RolloutWriter, whole_lines
 from app_server.threads.log.sizes import HistorySizes, size_of
 from app_server.threads.log.state.thread import begin
 from protocol.log.rollout import HistoryAppended, NameChanged, render_record
@@ -87,7 +85,7 @@ def test_lines_are_read_up_to_a_length(content: bytes, lines: list[Line]) -> Non
 
 
 def test_a_line_of_a_log_has_256_mib() -> None:
-    assert bounded_lines.MAX_LINE_BYTES == 256 * 1024 * 1024
+    assert lines.MAX_LINE_BYTES == 256 * 1024 * 1024
 
 
 def test_lines_are_walked_from_a_place_to_another(tmp_path: Path) -> None:
@@ -152,30 +150,30 @@ def test_the_spare_descriptor_is_given_for_a_file_and_had_again(
         real_close(number)
 
     real_close = os.close
-    monkeypatch.setattr(descriptors, "_spare", descriptors._Spare())
+    monkeypatch.setattr(writers, "_spare", writers._Spare())
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", open_few)
         patch.setattr(os, "close", close)
         # The only one becomes the spare one, gives way each time, and is had again.
         for _ in range(3):
-            with descriptors.open_file(path, os.O_RDONLY) as file:
+            with writers.open_file(path, os.O_RDONLY) as file:
                 assert os.pread(file, 1, 0) == b"x"
                 assert left == 0
             assert left == 0
         left = 1
         before = descriptors_open()
-        with descriptors.open_file(path, os.O_RDONLY):
+        with writers.open_file(path, os.O_RDONLY):
             pass
         assert descriptors_open() == before
-    descriptors._spare.give_way()
-    with pytest.raises(FileNotFoundError), descriptors.open_file(tmp_path / "none", os.O_RDONLY):
+    writers._spare.give_way()
+    with pytest.raises(FileNotFoundError), writers.open_file(tmp_path / "none", os.O_RDONLY):
         pass
 
 
 def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     umask = os.umask(0)
     try:
-        with descriptors.open_file(tmp_path / "new", os.O_RDWR | os.O_CREAT) as file:
+        with writers.open_file(tmp_path / "new", os.O_RDWR | os.O_CREAT) as file:
             assert not os.get_inheritable(file)
     finally:
         os.umask(umask)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.log import forking, reverts
-from app_server.threads.log.file.lines import scan_lines
+from app_server.threads.log import forking
+from app_server.threads.log.file import lines
+from app_server.threads.log.file.lines import Dropped, dropped_in, scan_lines
 from app_server.threads.log.forking import (
     ForkPoint,
     TurnInProgress,
@@ -18,7 +19,6 @@ from app_server.threads.log.forking import (
     write_fork,
 )
 from app_server.threads.log.outline import EndAfterTurn, ItemKind, ItemPlace, Outliner, item_kind
-from app_server.threads.log.reverts import Dropped, dropped_in
 from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,
@@ -171,7 +171,7 @@ def test_a_revert_drops_the_turns_from_one_on(tmp_path: Path) -> None:
 def test_a_revert_is_noticed_wherever_a_read_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    monkeypatch.setattr(reverts, "_CHUNK", before)
+    monkeypatch.setattr(lines, "_REVERT_CHUNK", before)
     path = log_of(tmp_path, CREATED, *turn("a"), TurnsReverted(at_ms=4, before_turn_id="a"))
     assert len(dropped_in(path).ranges) == 1
     assert dropped_in(log_of(tmp_path, CREATED, *turn("a"))) == Dropped()

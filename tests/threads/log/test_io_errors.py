@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.log.file import rollout
+from app_server.threads.log.file import writers
 from protocol.log.rollout import NameChanged
 from tests.support.threads.stores import created, listed, open_store
 
@@ -43,7 +43,7 @@ async def test_a_write_that_fails_is_taken_back_before_the_next(
         before = path.read_bytes()
         with monkeypatch.context() as patch:
             if where == "sync":
-                patch.setattr(rollout, "_sync_file", failing(os.fsync))
+                patch.setattr(writers, "_sync_file", failing(os.fsync))
             else:
                 real = in_part if where == "second write" else os.write
                 patch.setattr(os, "write", failing(real, after=int(where == "second write")))
@@ -64,7 +64,7 @@ async def test_a_thread_whose_first_line_fails_does_not_exist(
 ) -> None:
     async with open_store(tmp_path) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(rollout, "_sync_file", failing(os.fsync))
+            patch.setattr(writers, "_sync_file", failing(os.fsync))
             with pytest.raises(OSError, match="Input/output error"):
                 await store.create(created())
         assert await listed(store) == []

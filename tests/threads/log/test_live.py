@@ -9,8 +9,7 @@ import pytest
 from app_server.threads.failures import ThreadBusy
 from app_server.threads.log.faults import FirstLineDamaged, NotARollout
 from app_server.threads.log.file.lines import scan_lines
-from app_server.threads.log.file.paths import LogPaths
-from app_server.threads.log.file.writers import LogWriters
+from app_server.threads.log.file.writers import LogPaths, LogWriters
 from app_server.threads.log.live import LiveThread, LogClosed
 from app_server.threads.log.loading import load_state, read_created
 from app_server.threads.log.state.thread import ThreadState, begin

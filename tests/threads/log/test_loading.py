@@ -11,8 +11,8 @@ from app_server.threads.history.index import HistoryIndex
 from app_server.threads.history.search import SearchQuery
 from app_server.threads.log.faults import LogFaults, LogTooNew
 from app_server.threads.log.file import lines
-from app_server.threads.log.file.bounded_lines import read_lines
-from app_server.threads.log.file.rollout import RolloutWriter
+from app_server.threads.log.file.lines import read_lines
+from app_server.threads.log.file.writers import RolloutWriter
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState, replay
 from app_server.threads.store import ThreadStore

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from app_server.threads.log.faults import LogFaults, LogTooNew
-from app_server.threads.log.file.bounded_lines import Line, read_lines
+from app_server.threads.log.file.lines import Line, read_lines
 from app_server.threads.log.file.locks import WriterLock
-from app_server.threads.log.file.rollout import RolloutWriter
+from app_server.threads.log.file.writers import RolloutWriter
 from app_server.threads.log.state.thread import replay
 from protocol.log.rollout import NameChanged, is_newer, parse_record, render_record
 from tests.support.harness import WAIT_S, claim, serve

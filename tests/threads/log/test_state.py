@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
+from app_server.threads.log.live import OpenItems
 from app_server.threads.log.state import queue as queueing
-from app_server.threads.log.state.accepted_inputs import AcceptedInput, AcceptedInputs
-from app_server.threads.log.state.kept_items import KeptItems
-from app_server.threads.log.state.metadata import ThreadMetadata, initial_read_state, unread_from
-from app_server.threads.log.state.open_items import OpenItems
 from app_server.threads.log.state.queue import (
+    AcceptedInput,
+    AcceptedInputs,
     QueueRefusal,
     QueueState,
     Remembered,
@@ -21,7 +20,14 @@ from app_server.threads.log.state.queue import (
     size_of,
 )
 from app_server.threads.log.state.signals import SignalState, SignalStates
-from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.threads.log.state.thread import (
+    KeptItems,
+    ThreadMetadata,
+    ThreadState,
+    begin,
+    initial_read_state,
+    unread_from,
+)
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,

@@ -17,7 +17,7 @@ from app_server.runtime.clock import SystemClock
 from app_server.threads.index.file import SCHEMA_VERSION
 from app_server.threads.index.snapshot import NoIndex, read_index
 from app_server.threads.log.file.locks import WriterLock
-from app_server.threads.log.file.rollout import RolloutWriter
+from app_server.threads.log.file.writers import RolloutWriter
 from app_server.threads.repair import doctor, verify
 from app_server.threads.repair.doctor import Check, check_home, examine, index_path, rebuild_index
 from protocol.log.rollout import ItemCompleted, NameChanged, TurnStarted

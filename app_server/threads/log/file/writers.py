@@ -1,16 +1,212 @@
-"""Which process writes a thread: locks and writers of logs. Everything here blocks.
+"""Files of logs: their paths, the writer of each, and its lock. Everything here blocks.
 
-Source: docs/architecture.md, "Invariants".
+An append is one write, followed by a sync to disk when asked. A torn last line (the process died in
+the middle of a write) is dropped: by readers for themselves, by the next writer for good. Other
+lines that make no sense are skipped, counted and kept. One descriptor is kept back, so that an
+accepted thread can be written when all others are taken.
+Source: docs/wire.md, "Rollout lines"; docs/storage.md, "Descriptors"; docs/architecture.md,
+"Invariants".
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import errno
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
-from app_server.threads.failures import ThreadBusy
+from app_server.runtime.files.disk import make_folder, sync_folder
+from app_server.threads.failures import InvalidThreadId, ThreadBusy
 from app_server.threads.log.file.locks import Holder, LockBusy, WriterLock, known_holder
-from app_server.threads.log.file.paths import LogPaths
-from app_server.threads.log.file.rollout import RolloutWriter
+from protocol.log.rollout import Record, render_record
+
+LAST_DAY_MS = 253_402_214_400_000
+"""The last day that a folder can be named after; an id may hold later times."""
+
+
+class LogPaths:
+    """The logs below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path_of(self, thread_id: str) -> Path:
+        """Return where a thread's log is or would be.
+
+        Raises:
+            InvalidThreadId: not a UUID in its usual form.
+        """
+        try:
+            parsed = uuid.UUID(thread_id)
+        except ValueError:
+            raise InvalidThreadId(thread_id) from None
+        if str(parsed) != thread_id:
+            raise InvalidThreadId(thread_id)
+        born_ms = parsed.int >> 80
+        if parsed.version != 7 or born_ms > LAST_DAY_MS:
+            return self.folder / "other" / f"{thread_id}.jsonl"
+        born = datetime.fromtimestamp(born_ms / 1000, UTC)
+        return self.folder / f"{born:%Y/%m/%d}" / f"{thread_id}.jsonl"
+
+    def exists(self, thread_id: str) -> bool:
+        """Whether there is a log; text that is no id has none."""
+        try:
+            return self.path_of(thread_id).exists()
+        except InvalidThreadId:
+            return False
+
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE)
+
+
+class _Spare:
+    """A descriptor of nothing, which gives way to one of something."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._file: int | None = None
+
+    def keep(self) -> None:
+        """Have a descriptor if that can be."""
+        if self._file is None:
+            with suppress(OSError):
+                self._file = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def give_way(self) -> None:
+        """Have none."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
+_spare = _Spare()
+
+
+@contextmanager
+def open_file(path: Path, flags: int) -> Iterator[int]:
+    """Open a file for as long as the context lasts; a new one is for its owner alone.
+
+    Raises:
+        OSError: see os.open. With no descriptor left, callers take turns with the spare one.
+    """
+    with _spare.lock:
+        _spare.keep()
+    flags |= os.O_CLOEXEC
+    try:
+        file = os.open(path, flags, 0o600)
+    except OSError as exc:
+        if exc.errno not in _EXHAUSTED:
+            raise
+        with _spare.lock:
+            _spare.give_way()
+            try:
+                file = os.open(path, flags, 0o600)
+                try:
+                    yield file
+                finally:
+                    os.close(file)
+            finally:
+                _spare.keep()
+        return
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+logger = logging.getLogger(__name__)
+
+_sync_file = getattr(os, "fdatasync", os.fsync)
+
+
+class RolloutWriter:
+    """The end of one log file; between two appends its lock is all that is open."""
+
+    def __init__(self, path: Path, lock: WriterLock, *, must_exist: bool = False) -> None:
+        """Open a log, or begin it unless it `must_exist`; a torn last line is cut off.
+
+        Raises:
+            FileNotFoundError: it must exist, and does not.
+            OSError: the file cannot be opened or repaired.
+        """
+        self._lock = lock
+        self.path = path
+        self.torn_bytes = 0
+        """Of the torn last line that was cut off."""
+        is_new = not must_exist and not path.exists()
+        if is_new:
+            make_folder(path.parent)
+        with open_file(path, os.O_RDWR | (os.O_CREAT if is_new else 0)) as file:
+            if is_new:
+                _sync_new(path)
+            self._length = whole_lines(file)
+            self.torn_bytes = os.fstat(file).st_size - self._length
+            if self.torn_bytes:
+                logger.warning("cut a torn line of %d bytes off %s", self.torn_bytes, path)
+                os.ftruncate(file, self._length)
+
+    def append(self, records: Sequence[Record], *, sync: bool) -> list[int]:
+        """Add records in one write and return their sizes; all are there afterwards, or none.
+
+        With `sync` they are on disk when this returns; without, they survive the death of this
+        process, but perhaps not of the machine.
+
+        Raises:
+            FileNotFoundError: somebody has removed the log.
+            OSError: the disk refused; nothing was added.
+        """
+        lines = list(map(render_record, records))
+        content = b"".join(lines)
+        with open_file(self.path, os.O_WRONLY | os.O_APPEND) as file:
+            # A disk that refuses a write may refuse to cut off what it has taken of it, too.
+            if os.fstat(file).st_size > self._length:
+                os.ftruncate(file, self._length)
+            try:
+                written = 0
+                while written < len(content):
+                    written += os.write(file, content[written:])
+                if sync:
+                    _sync_file(file)
+            except OSError:
+                os.ftruncate(file, self._length)
+                raise
+        self._length += len(content)
+        return list(map(len, lines))
+
+    @property
+    def length(self) -> int:
+        """Bytes of the log: whole lines, and whole groups of them."""
+        return self._length
+
+    def close(self) -> None:
+        """Free the lock."""
+        self._lock.release()
+
+
+def _sync_new(path: Path) -> None:
+    try:
+        sync_folder(path.parent)
+    except BaseException:
+        # A log without a line is nobody's.
+        path.unlink(missing_ok=True)
+        raise
+
+
+def whole_lines(file: int) -> int:
+    """Return the length of a file up to the end of its last whole line."""
+    size = os.fstat(file).st_size
+    step = 64 * 1024
+    end = size
+    while end > 0:
+        start = max(0, end - step)
+        newline = os.pread(file, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
 
 
 class LogWriters:

@@ -3,17 +3,27 @@
 A live thread and a thread read back from disk go through the same `apply`, so they cannot differ.
 """
 
-from collections.abc import Iterable
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from app_server.threads.log.faults import NotARollout
-from app_server.threads.log.state.accepted_inputs import AcceptedInputs
-from app_server.threads.log.state.kept_items import KeptItems
-from app_server.threads.log.state.metadata import ThreadMetadata
-from app_server.threads.log.state.queue import QueueState
+from app_server.threads.log.state.queue import AcceptedInputs, QueueState
 from app_server.threads.log.state.signals import SignalStates
-from protocol.log.metadata import MetadataRecord
+from protocol.log.metadata import (
+    AttachmentAdded,
+    AttachmentRemoved,
+    DaybreakChanged,
+    GitInfoChanged,
+    GoalChanged,
+    MemoryModeChanged,
+    MetadataRecord,
+    ProjectChanged,
+    ReadStateChanged,
+    SectionChanged,
+)
 from protocol.log.rollout import (
     ApprovalDecided,
     ArchivedChanged,
@@ -37,10 +47,164 @@ from protocol.log.rollout import (
     TurnCompleted,
     TurnsReverted,
     TurnStarted,
+    parse_record,
 )
 from protocol.model import JsonObject
-from protocol.turns.items import ThreadItem, UserMessageThreadItem, text_of_input
+from protocol.threads.thread import (
+    GitInfo,
+    ThreadAttachment,
+    ThreadGoal,
+    ThreadMemoryMode,
+    ThreadReadState,
+    ThreadUnreadPosition,
+    TurnThreadUnreadPosition,
+)
+from protocol.turns.items import KnownThreadItem, ThreadItem, UserMessageThreadItem, text_of_input
 from protocol.turns.turn import ThreadTokenUsage, TurnError
+
+
+class KeptItems:
+    """Items in their order, as objects, or as their lines until somebody looks at them."""
+
+    __slots__ = ("_entries", "left_out", "size")
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[ThreadItem | bytes, int]] = deque()
+        self.left_out = 0
+        """Items before these, which left memory."""
+        self.size = 0
+        """Bytes of their lines."""
+
+    def add(self, item: ThreadItem | bytes, size: int) -> None:
+        """Append an item, or the `itemCompleted` line that holds it."""
+        self._entries.append((item, size))
+        self.size += size
+
+    def replace(self, item: KnownThreadItem, size: int) -> int:
+        """Put an item in the place of the one with its id; gives by how much the size grew.
+
+        Does nothing if that left memory, or is there as a line.
+        """
+        for index, (kept, before) in enumerate(self._entries):
+            if getattr(kept, "id", None) == item.id:
+                self._entries[index] = item, size
+                self.size += size - before
+                return size - before
+        return 0
+
+    def drop_oldest(self) -> int:
+        """Let the first item go and return its size."""
+        _, size = self._entries.popleft()
+        self.left_out += 1
+        self.size -= size
+        return size
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ThreadItem]:
+        if any(isinstance(item, bytes) for item, _ in self._entries):
+            self._read_lines()
+        return iter([item for item, _ in self._entries if not isinstance(item, bytes)])
+
+    def _read_lines(self) -> None:
+        read: deque[tuple[ThreadItem | bytes, int]] = deque()
+        for item, size in self._entries:
+            if not isinstance(item, bytes):
+                read.append((item, size))
+            elif isinstance(record := parse_record(item), ItemCompleted):
+                read.append((record.item, size))
+            else:
+                # A damaged line is no item for anybody who reads the log as a whole, either.
+                self.size -= size
+        self._entries = read
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, KeptItems) and other.left_out != self.left_out:
+            return False
+        return isinstance(other, KeptItems | list) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return f"KeptItems({list(self)!r}, left_out={self.left_out})"
+
+
+@dataclass(slots=True)
+class ThreadMetadata:
+    """The sum of a thread's metadata records."""
+
+    git_info: GitInfo | None = None
+    daybreak_enabled: bool | None = None
+    project_id: str | None = None
+    """The project may have been deleted since; then the thread is in none."""
+    section_id: str | None = None
+    """As with projects."""
+    section_rank: str | None = None
+    section_entered_at_ms: int | None = None
+    memory_mode: ThreadMemoryMode = "enabled"
+    read_state: ThreadReadState | None = None
+    goal: ThreadGoal | None = None
+    attachments: list[ThreadAttachment] = field(default_factory=list)
+    """Oldest first."""
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Take one more record into account."""
+        match record:
+            case GitInfoChanged():
+                self.git_info = record.git_info
+            case DaybreakChanged():
+                self.daybreak_enabled = record.enabled
+            case ProjectChanged():
+                self.project_id = record.project_id
+            case SectionChanged():
+                self._move(record)
+            case MemoryModeChanged():
+                self.memory_mode = record.mode
+            case ReadStateChanged():
+                self.read_state = ThreadReadState(
+                    first_unread=record.first_unread, revision=record.revision
+                )
+            case GoalChanged():
+                self.goal = record.goal
+            case AttachmentAdded():
+                self.attachments.append(record.attachment)
+            case AttachmentRemoved():
+                self.attachments = [a for a in self.attachments if a.id != record.attachment_id]
+
+    def _move(self, record: SectionChanged) -> None:
+        if record.section_id is None:
+            self.section_entered_at_ms = None
+        elif record.section_id != self.section_id:
+            self.section_entered_at_ms = record.at_ms
+        self.section_id, self.section_rank = record.section_id, record.rank
+
+    def attachment(self, attachment_type: str, identity_key: str) -> ThreadAttachment | None:
+        """Find what is attached under these two names."""
+        for attachment in self.attachments:
+            named = attachment.attachment_type, attachment.identity_key
+            if named == (attachment_type, identity_key):
+                return attachment
+        return None
+
+
+def initial_read_state(thread_id: str) -> ThreadReadState:
+    """Say how far a thread has been read in which nothing ever became unread."""
+    return ThreadReadState(first_unread=None, revision=f"initial:{thread_id}")
+
+
+def unread_from(state: ThreadReadState | None, turn_id: str, at_ms: int) -> ReadStateChanged:
+    """Note that a turn has something to read; what was unread before stays so."""
+    position: ThreadUnreadPosition | None = None if state is None else state.first_unread
+    return ReadStateChanged(
+        at_ms=at_ms,
+        first_unread=position or TurnThreadUnreadPosition(turn_id=turn_id),
+        revision=new_revision(),
+    )
+
+
+def new_revision() -> str:
+    """Make the name of a read state; clients compare it and nothing else."""
+    return str(uuid.uuid4())
+
 
 PREVIEW_CHARS = 1024
 """Of the first message of a user that lists show."""
@@ -191,7 +355,7 @@ class ThreadState:
             case ArchivedChanged():
                 self.archived = record.archived
             case TurnsReverted():
-                # What it drops is not applied in the first place, see reverts.py.
+                # What it drops is not applied in the first place, see `dropped_in`.
                 self.signals.dropped(record.signals or ())
             case ThreadCreated() | ApprovalDecided():
                 pass
