@@ -22,8 +22,8 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from app_server.rpc.message_stream import MessageStream
-from app_server.runtime.counted_warnings import warn_counted
 from app_server.runtime.http.backlog import ASKED_BACKLOG, lengthen_backlogs
+from app_server.runtime.http.counted_sockets import AcceptedSockets, CountedConnection
 from app_server.runtime.http.loopback_address import is_loopback_address
 from app_server.runtime.loader import load
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
@@ -63,23 +63,8 @@ SUBPROTOCOL = Subprotocol("app-server")
 """What a page in a browser offers beside its token."""
 
 
-class _Connection(FlowControlledConnection):
-    """A connection that counts from when it is accepted, and not only once it is a client's."""
-
-    def __init__(self, *arguments: Any, listener: "_Listener", **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._listener = listener
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._listener.sockets += 1
-        if self._listener.sockets > self._listener.max_sockets:
-            warn_counted(logger, "cut a connection off: there are %d", self._listener.max_sockets)
-            self.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.sockets -= 1
-        super().connection_lost(exc)
+class _Connection(CountedConnection, FlowControlledConnection):
+    pass
 
 
 class _Listener:
@@ -90,9 +75,7 @@ class _Listener:
         self._limits = limits
         self._admission = admission
         self._open = 0
-        self.sockets = 0
-        """Accepted ones: clients, and who may become one."""
-        self.max_sockets = limits.max_connections + limits.max_opening
+        self._accepted = AcceptedSockets(limits.max_connections + limits.max_opening)
 
     async def before_upgrade(
         self, connection: ServerConnection, request: Request
@@ -117,7 +100,7 @@ class _Listener:
     @property
     def options(self) -> dict[str, Any]:
         return {
-            "create_connection": partial(_Connection, listener=self),
+            "create_connection": partial(_Connection, accepted=self._accepted),
             "process_request": self.before_upgrade,
             "select_subprotocol": _select_subprotocol,
             "max_size": self._limits.max_message_bytes,

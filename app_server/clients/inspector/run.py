@@ -3,7 +3,6 @@
 Source: docs/inspector.md, "Access".
 """
 
-import asyncio
 import contextlib
 import http
 import logging
@@ -27,6 +26,7 @@ from app_server.clients.inspector.relay import relay
 from app_server.clients.inspector.site import HEADER, File, content_security_policy, read_site
 from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES
 from app_server.runtime.counted_warnings import warn_counted
+from app_server.runtime.http.counted_sockets import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ async def serve_inspector(upstream: ServerAddress, port: int = 0) -> AsyncIterat
         access = Access(bound)
         pages = _Pages(upstream, site, access, content_security_policy(bound))
         # The library wants a class, and calls it to make a connection.
-        connection: Any = partial(_Connection, pages=pages)
+        connection: Any = partial(_Connection, accepted=AcceptedSockets(MAX_SOCKETS))
         async with serve(
             pages.converse,
             sock=listener,
@@ -98,7 +98,6 @@ class _Pages:
         self._access = access
         self._policy = policy
         self._open = 0
-        self.sockets = 0
 
     async def before_upgrade(
         self, connection: ServerConnection, request: Request
@@ -138,22 +137,8 @@ class _Pages:
         return _response(http.HTTPStatus.OK, file.media_type, file.content, header)
 
 
-class _Connection(ServerConnection):
-    """A connection that counts from when it is accepted."""
-
-    def __init__(self, *arguments: Any, pages: _Pages, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._pages = pages
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._pages.sockets += 1
-        if self._pages.sockets > MAX_SOCKETS:
-            self.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._pages.sockets -= 1
-        super().connection_lost(exc)
+class _Connection(CountedConnection, ServerConnection):
+    pass
 
 
 def _refuse(status: http.HTTPStatus) -> Response:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.runtime.counted_warnings import warn_counted
+from app_server.runtime.http.counted_sockets import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger
 from protocol.exec.processes import (
     ExecEnvironmentInfoResponse,
@@ -72,6 +74,8 @@ class ExecLimits:
     """Bounds of one exec server."""
 
     max_connections: int = 32
+    max_opening: int = 256
+    """Sockets beyond that number, for handshakes and refusals; the next one is cut off at once."""
     max_processes: int = 256
     """Of all connections together."""
     hello_s: float = 10.0
@@ -90,6 +94,10 @@ class ExecSettings:
     token: str | None = field(default=None, repr=False)
     """What clients must show; None: nothing, if they are processes of this user."""
     limits: ExecLimits = field(default_factory=ExecLimits)
+
+
+class _Connection(CountedConnection, ServerConnection):
+    pass
 
 
 class ExecServer:
@@ -114,10 +122,14 @@ class ExecServer:
             OSError: the address cannot be bound.
         """
         settings = self._settings
+        accepted = AcceptedSockets(self.limits.max_connections + self.limits.max_opening)
+        # The library wants a class, and calls it to make a connection.
+        connection: Any = partial(_Connection, accepted=accepted)
         server = await serve(
             self._converse,
             settings.host,
             settings.port,
+            create_connection=connection,
             process_request=self._before_upgrade,
             max_size=MAX_FRAME_BYTES,
             open_timeout=self.limits.hello_s,

@@ -1,5 +1,7 @@
 """host: the exec server, frame by frame."""
 
+import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -7,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import InvalidMessage, InvalidStatus
 
 from tests.support.files.fifos import open_fifo_to_write
 from tests.support.harness import WAIT_S
@@ -318,3 +321,29 @@ async def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path) -> No
         descriptor = await open_fifo_to_write(go)
         await holders.ended()
         os.close(descriptor)
+
+
+async def test_sockets_that_are_no_clients_yet_have_a_bound(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limits: dict[str, Any] = {"max_connections": 1, "max_opening": 2, "hello_s": 10 * WAIT_S}
+    async with listening(**limits) as url, exec_client(url) as client:
+        port = int(url.rpartition(":")[2])
+        waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with anyio.fail_after(WAIT_S), contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        assert (await start(client, 1, "pass"))["result"]["pid"] > 0
+        for _, other in waiting:
+            other.close()
+            await other.wait_closed()
+        with anyio.fail_after(WAIT_S):
+            while True:
+                # The server may not have seen yet that they are gone.
+                with contextlib.suppress(ConnectionError, InvalidMessage):
+                    with pytest.raises(InvalidStatus) as refused:
+                        await connect(url, proxy=None)
+                    break
+        assert refused.value.response.status_code == 503
+    assert caplog.messages == ["cut a connection off: there are 3"]
