@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
-from mcp_types import METHOD_NOT_FOUND
 
 from app_server.mcp.bounds import ListTooLarge
 from app_server.mcp.catalog.config import (
@@ -39,6 +38,7 @@ from app_server.mcp_wire.errors import (
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.observability.telemetry.spans import trace_context
+from protocol.jsonrpc.errors import METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 import anyio
-from mcp_types import JSONRPCRequest
 
 from app_server.mcp.processes import ChildProcess, Processes
 from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
+from app_server.mcp_wire.envelopes import JSONRPCRequest
 from app_server.mcp_wire.errors import ServerNotReading
 from app_server.mcp_wire.messages import NoMessage, SessionMessage, read_message
 from app_server.runtime.launch import Launch

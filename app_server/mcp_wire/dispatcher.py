@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from mcp_types import (
-    INTERNAL_ERROR,
+
+from app_server.mcp_wire.envelopes import (
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -24,7 +24,6 @@ from mcp_types import (
     JSONRPCResponse,
     RequestId,
 )
-
 from app_server.mcp_wire.errors import (
     PeerError,
     ProgressCallback,
@@ -33,6 +32,7 @@ from app_server.mcp_wire.errors import (
     TransportClosed,
 )
 from app_server.mcp_wire.messages import SessionMessage
+from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

@@ -1,23 +1,21 @@
 """Text to messages.
 
-The SDK's package is not imported here, only its types: it takes as long as all else that a list of
-tools needs.
 Source: JSON-RPC 2.0; MCP 2025-06-18, "Messages".
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mcp_types import (
-    INTERNAL_ERROR,
+from pydantic import ValidationError
+
+from app_server.mcp_wire.envelopes import (
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     jsonrpc_message_adapter,
 )
-from pydantic import ValidationError
-
 from app_server.mcp_wire.long_lists import LARGE_BYTES, parse_in_pieces
+from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import Json
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp_types import JSONRPCRequest, JSONRPCResponse
 
 from app_server.mcp import stdio
 from app_server.mcp.catalog.config import LOCAL, StdioTransport
 from app_server.mcp.stdio import ServerProcess, run_server
+from app_server.mcp_wire.envelopes import JSONRPCRequest, JSONRPCResponse
 from app_server.mcp_wire.messages import SessionMessage
 from tests.support.event_loop.turns import counted_turns
 from tests.support.files.fifos import read_fifo

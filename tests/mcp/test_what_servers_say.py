@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_types import JSONRPCError, JSONRPCResponse
 from pydantic_core import to_json
 
 from app_server.mcp.catalog.config import ServerConfig, StdioTransport
@@ -14,6 +13,7 @@ from app_server.mcp.elicitation import MAX_QUESTION_BYTES
 from app_server.mcp.tools.calls import MAX_CAUSE_BYTES
 from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.mcp.tools.table import Tool
+from app_server.mcp_wire.envelopes import JSONRPCError, JSONRPCResponse
 from app_server.mcp_wire.messages import NoMessage, parse_message, read_message
 from app_server.tools.mcp.progress import (
     MAX_AT_ONCE,

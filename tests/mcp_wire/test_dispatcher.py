@@ -7,12 +7,13 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp_types import INVALID_PARAMS, JSONRPCRequest
 
 from app_server.mcp_wire import dispatcher as dispatcher_module
 from app_server.mcp_wire.dispatcher import Dispatcher
+from app_server.mcp_wire.envelopes import JSONRPCRequest
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
 from app_server.mcp_wire.messages import SessionMessage
+from protocol.jsonrpc.errors import INVALID_PARAMS
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S
 from tests.support.mcp_peers.conversation import Conversation, conversing

@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
+from app_server.mcp_wire.envelopes import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from app_server.mcp_wire.http import listener, remote, transport
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
 from app_server.mcp_wire.http.inbox import Inbox

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp_types import JSONRPCRequest
 
+from app_server.mcp_wire.envelopes import JSONRPCRequest
 from app_server.mcp_wire.http import loopback, remote, transport
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
 from app_server.mcp_wire.http.loopback import LoopbackSender

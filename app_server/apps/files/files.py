@@ -22,13 +22,13 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import anyio
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from app_server.apps.files.schema import FileBounds
 from app_server.apps.files.upload import Content, UploadFailed, Uploads
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS
 from protocol.model import Json, JsonObject
 
 MAX_FILE_BYTES = 512 * 1024 * 1024

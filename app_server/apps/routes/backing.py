@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
-from mcp_types import INTERNAL_ERROR
 
 from app_server.apps.routes.ports import AuthGuard, UpstreamPool
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import INTERNAL_ERROR
 
 ENDED = "these app servers have been shut down"
 OUTDATED = "the credentials for apps are out of date"

@@ -5,8 +5,6 @@ Source: docs/apps.md, "Local routes".
 
 from dataclasses import dataclass
 
-from mcp_types import INVALID_PARAMS
-
 from app_server.apps.files.files import FileSupport, SandboxState, upload_arguments
 from app_server.apps.files.schema import FileBounds
 from app_server.apps.inventory.annotations import ENVELOPE
@@ -27,6 +25,7 @@ from app_server.apps.routes.local_server import (
 from app_server.apps.routes.session import LocalSession
 from app_server.apps.routes.sign_in import ERROR_CODE, AuthFailure, Refresh, offer_sign_in
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import INVALID_PARAMS
 from protocol.model import Json, JsonObject
 
 EFFECTIVE_INPUT = "codex/toolInput"

@@ -13,7 +13,6 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
@@ -24,6 +23,7 @@ from app_server.apps.routes.handshakes import RESOURCES_HANDSHAKE, SANDBOX_STATE
 from app_server.apps.routes.http import refuse, values_of
 from app_server.apps.routes.session import LocalSession
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 

@@ -11,7 +11,6 @@ from typing import get_args
 import anyio
 import httpx2
 from anyio.abc import TaskStatus
-from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 from app_server.apps.routes.ports import DownstreamPeer, ElicitationMode
 from app_server.apps.upstream.endpoint import UpstreamTarget
@@ -27,6 +26,7 @@ from app_server.mcp_wire.errors import (
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from app_server.mcp_wire.http.transport import open_http
+from protocol.jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from mcp_types import INTERNAL_ERROR
-
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import INTERNAL_ERROR
 
 MAX_SESSIONS = 32
 WAIT_S = 30.0

@@ -14,7 +14,6 @@ from typing import Protocol, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from mcp_types import INTERNAL_ERROR
 
 from app_server.apps.inventory.fetch import fetch_tools
 from app_server.apps.routes.ports import DownstreamPeer, UpstreamSession
@@ -29,6 +28,7 @@ from app_server.apps.upstream.places import (
     Timers,
 )
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

@@ -218,7 +218,10 @@ async def _read(
             except anyio.EndOfStream:
                 return
             try:
-                await to_server.send(SessionMessage(parse_message(line)))
+                message = parse_message(line).model_dump(exclude_unset=True)
+                # The SDK's server takes those of its own types.
+                of_sdk = types.jsonrpc_message_adapter.validate_python(message)
+                await to_server.send(SessionMessage(of_sdk))
             except NoMessage as exc:
                 await to_server.send(exc)
 

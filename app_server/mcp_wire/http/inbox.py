@@ -6,8 +6,7 @@ Source: docs/mcp.md, "Connections".
 import asyncio
 from typing import Self
 
-from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, RequestId
-
+from app_server.mcp_wire.envelopes import ErrorData, JSONRPCError, JSONRPCMessage, RequestId
 from app_server.mcp_wire.messages import SessionMessage
 
 MAX_WAITING = 64

@@ -7,17 +7,14 @@ Source: MCP 2025-06-18, "Transports"; WHATWG HTML, 9.2; docs/mcp.md, "Connection
 import asyncio
 import logging
 
-from mcp_types import (
+from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
+from app_server.mcp_wire.envelopes import (
     CONNECTION_CLOSED,
-    INVALID_REQUEST,
-    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCResponse,
     RequestId,
 )
-
-from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.mcp_wire.http.exchange import (
     BodyBroken,
     HttpRequest,
@@ -35,6 +32,7 @@ from app_server.mcp_wire.http.session import SESSION_HEADER, Session
 from app_server.mcp_wire.messages import NoMessage, read_message
 from app_server.runtime.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.runtime.loop_share import LoopShare
+from protocol.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
 
 logger = logging.getLogger(__name__)
 

@@ -4,16 +4,12 @@ Source: docs/mcp.md, "Connections".
 """
 
 import httpx2
-from mcp_types import (
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    ErrorData,
-    JSONRPCError,
-)
 
+from app_server.mcp_wire.envelopes import ErrorData, JSONRPCError
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpResponse, leave, media_type, read_body
 from app_server.mcp_wire.http.redirects import shown
 from app_server.mcp_wire.messages import NoMessage, parse_message
+from protocol.jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 
 UNREACHABLE = -32000
 """Code of the error that stands for a response we did not get."""

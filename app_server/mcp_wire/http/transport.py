@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import anyio
 import httpx2
-from mcp_types import JSONRPCNotification, JSONRPCRequest, RequestId
 
+from app_server.mcp_wire.envelopes import JSONRPCNotification, JSONRPCRequest, RequestId
 from app_server.mcp_wire.http.authorized import AuthorizedSender, Tokens
 from app_server.mcp_wire.http.exchange import HttpSender, Unreachable, leave
 from app_server.mcp_wire.http.inbox import Inbox

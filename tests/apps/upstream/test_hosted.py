@@ -4,7 +4,6 @@ import logging
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import SecretStr
 from starlette.responses import JSONResponse, Response
 
@@ -17,6 +16,7 @@ from app_server.apps.upstream.hosted_session import (
 from app_server.clients.demo.hosted.survey import QUESTIONS
 from app_server.clients.demo.hosted.tool import Call, text_result
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 from tests.support.apps.hosted import connector, serve_hosted

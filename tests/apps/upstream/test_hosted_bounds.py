@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp_types import PARSE_ERROR
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
@@ -15,6 +14,7 @@ from app_server.apps.upstream.hosted_session import (
 )
 from app_server.clients.demo.hosted.tool import text_result
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import PARSE_ERROR
 from tests.support.apps.hosted import connector
 from tests.support.apps.hosted_stage import done, stage
 from tests.support.harness import claim

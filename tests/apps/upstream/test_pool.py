@@ -9,7 +9,6 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types import INTERNAL_ERROR
 from pydantic import SecretStr
 
 from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
@@ -17,6 +16,7 @@ from app_server.apps.upstream.hosted_session import ElicitationBridge
 from app_server.apps.upstream.places import Places, PoolCounters, PoolLimits
 from app_server.apps.upstream.sessions import UpstreamPool
 from app_server.mcp_wire.errors import PeerError
+from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S, claim
 

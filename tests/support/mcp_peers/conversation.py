@@ -8,11 +8,12 @@ from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp_types import INVALID_PARAMS, jsonrpc_message_adapter
 
 from app_server.mcp_wire.dispatcher import Dispatcher
+from app_server.mcp_wire.envelopes import jsonrpc_message_adapter
 from app_server.mcp_wire.errors import RequestRefused
 from app_server.mcp_wire.messages import SessionMessage
+from protocol.jsonrpc.errors import INVALID_PARAMS
 from tests.support.harness import WAIT_S
 
 
