@@ -256,10 +256,10 @@ def test_until_an_app_is_called_the_mcp_sdk_is_not_imported() -> None:
 
 
 @pytest.mark.process
-def test_a_list_of_tools_is_had_without_the_sdk_of_mcp() -> None:
+def test_a_list_of_tools_is_had_without_the_sdk_of_mcp_and_a_web_server() -> None:
     code = (
         "import sys; import app_server.apps.service; "
-        "print([name for name in ('mcp', 'mcp_types') if name in sys.modules])"
+        "print([name for name in ('mcp', 'mcp_types', 'uvicorn') if name in sys.modules])"
     )
     argv = [sys.executable, "-c", code]
     assert subprocess.run(argv, capture_output=True, check=True, text=True).stdout == "[]\n"

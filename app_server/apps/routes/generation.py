@@ -24,7 +24,7 @@ from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp
 from app_server.apps.routes.ports import AuthGuard, UpstreamPool
 from app_server.apps.routes.sign_in import Refresh
 from app_server.extensions.contract.registration import Lease, Owner
-from app_server.runtime.http.loopback_server import HOST, serve_on_loopback
+from app_server.runtime.http.loopback_port import HOST, serve_when_wanted
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Generation:
         """
         try:
             async with (
-                serve_on_loopback(self._guarded) as port,
+                serve_when_wanted(self._guarded) as port,
                 anyio.create_task_group() as tasks,
             ):
                 routes = {route.server: route for route in self.routes}

@@ -22,9 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app_server.runtime.http.backlog import ASKED_BACKLOG, lengthen_backlogs
+from app_server.runtime.http.loopback_port import open_port
 from app_server.runtime.http.peer_user import refusal_of_stranger
-
-HOST = "127.0.0.1"
 
 SHUTDOWN_S = 1
 """For requests that still run when serving ends."""
@@ -126,18 +125,21 @@ async def serve_on_loopback(app: ASGIApp) -> AsyncIterator[int]:
     Raises:
         OSError: no port can be opened.
     """
-    # Without the explicit protocol asyncio leaves Nagle's algorithm on, at 40 ms a request.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    with contextlib.closing(listener):
-        listener.bind((HOST, 0))
-        listener.listen()
-        server = _Server(app)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_serve, server, listener)
-            try:
-                yield listener.getsockname()[1]
-            finally:
-                server.stop.set()
+    with open_port() as listener:
+        async with serving(app, listener):
+            yield listener.getsockname()[1]
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Do the same on a port that is open."""
+    server = _Server(app)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_serve, server, listener)
+        try:
+            yield
+        finally:
+            server.stop.set()
 
 
 async def _serve(server: _Server, listener: socket.socket) -> None:
