@@ -32,6 +32,7 @@ from app_server.threads.organization.filing import FilingState
 from app_server.threads.organization.organization import Organization
 from app_server.turns.thread_errors import (
     MAX_META_BYTES,
+    EmptyInput,
     InputIdTaken,
     McpMetaTooLarge,
     NoActiveTurn,
@@ -193,6 +194,8 @@ def input_failures() -> Iterator[None]:
     except McpMetaTooLarge as exc:
         rule = f"must be at most {MAX_META_BYTES} bytes for one turn"
         raise invalid_member("mcpMetaByServer", rule) from exc
+    except EmptyInput as exc:
+        raise invalid_request("input must not be empty", "emptyInput", field="input") from exc
 
 
 @contextmanager

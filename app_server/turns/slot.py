@@ -247,15 +247,15 @@ class SessionStatus:
         self._slot = slot
         self._clients = clients
         self._waiting: Counter[ThreadActiveFlag] = Counter()
-        self.log_failed = False
-        """Whether the end of a turn could not be written."""
+        self.has_failed = False
+        """Whether the last turn failed, or its end could not be written."""
 
     @property
     def current(self) -> ThreadStatus:
         """The status, as the wire has it."""
         if self._slot.turn is not None:
             return ActiveThreadStatus(active_flags=sorted(+self._waiting))
-        return SystemErrorThreadStatus() if self.log_failed else IdleThreadStatus()
+        return SystemErrorThreadStatus() if self.has_failed else IdleThreadStatus()
 
     def publish(self) -> None:
         """Send the status to every client."""

@@ -27,6 +27,10 @@ class TurnNotSteerable(Exception):
         self.kind = kind
 
 
+class EmptyInput(Exception):
+    """A running turn was given nothing."""
+
+
 class McpMetaTooLarge(Exception):
     """A turn's metadata for MCP servers would be larger than MAX_META_BYTES."""
 

@@ -156,7 +156,7 @@ class NotLoadedThreadStatus(Variant):
 
 
 class SystemErrorThreadStatus(Variant):
-    """In memory, and cannot go on."""
+    """In memory, and its last turn failed; the next one may be started."""
 
     type: Literal["systemError"] = "systemError"
 

@@ -6,7 +6,7 @@ from app_server.models.prompt.surroundings import (
     DEFAULT_MODE,
 )
 from tests.support.harness import claim, serve
-from tests.support.model import Gate, calls
+from tests.support.model import Gate
 from tests.support.threads.chosen import INPUT, mode, shown
 
 
@@ -83,21 +83,21 @@ async def test_additional_context_reaches_the_model_once_before_what_the_user_sa
         third = [("developer", "<note>It rains.</note>"), ("user", "three")]
         assert served.model.inputs() == [*first, *second, *third]
         # With nothing that the user says it is a turn, too; a steered turn gets it at its next
-        # request.
-        gate = Gate()
-        served.model.scripts += [[gate, *calls({"name": "nothing", "namespace": None})]]
+        # request, before what the user says.
+        gate, said = Gate(), [{"type": "text", "text": "and"}]
+        served.model.scripts += [[gate]]
         alone = {"threadId": thread_id, "input": [], "additionalContext": {"note": dry}}
         turn_id = (await client.call("turn/start", alone))["turn"]["id"]
         await gate.wait_until_reached()
-        steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": []}
+        steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": said}
         await client.call("turn/steer", {**steer, "additionalContext": {"note": note}})
-        await client.call("turn/steer", {**steer, "additionalContext": {"note": note}})
-        gate.opened.set()
         await client.wait_for("turn/completed")
+        gate.opened.set()
         assert served.model.inputs(-2)[-1] == ("developer", "<note>It is dry.</note>")
-        assert served.model.inputs(-1)[-2:] == [
+        assert served.model.inputs(-1)[-3:] == [
             ("developer", "<note>It is dry.</note>"),
             ("developer", "<note>It rains.</note>"),
+            ("user", "and"),
         ]
 
 

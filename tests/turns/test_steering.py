@@ -89,8 +89,6 @@ async def test_input_during_a_turn_cuts_the_answer_off_and_joins_in_its_order(
         steer = steering(thread_id, turn_id, "steered", clientUserMessageId="c")
         assert await client.call("turn/steer", steer) == {"turnId": turn_id}
         await gates[1].wait_until_reached()
-        # Input without words does not cut anything off.
-        await client.call("turn/steer", {**here, "expectedTurnId": turn_id, "input": []})
         assert await start_turn(client, thread_id, "joined") == turn_id
         messages = await client.until("turn/completed")
         for gate in gates:
@@ -331,3 +329,29 @@ async def test_a_slow_turn_delays_nobody_else(tmp_path: Path) -> None:
         assert read["thread"]["status"] == {"type": "active", "activeFlags": []}
         gate.opened.set()
         await client.wait_for("turn/completed")
+
+
+@claim("turns:steer-empty")
+async def test_a_steer_without_input_is_refused_and_a_start_has_the_model_go_on(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        gate = Gate()
+        served.model.scripts.append([gate, *says("one")])
+        thread_id = await client.start_thread()
+        turn_id = await start_turn(client, thread_id, "go")
+        nothing = {**steering(thread_id, turn_id, ""), "input": []}
+        refused = await client.refusal("turn/steer", nothing)
+        assert (refused.code, refused.message) == (-32600, "input must not be empty")
+        assert refused.data == {"code": "emptyInput", "field": "input"}
+        # Which turn is meant is looked at first.
+        refused = await client.refusal("turn/steer", {**nothing, "expectedTurnId": "other"})
+        assert refused.data["code"] == "turnIdMismatch"
+        refused = await client.refusal("turn/start", {"threadId": thread_id, "input": []})
+        assert refused.data == {"code": "emptyInput", "field": "input"}
+        gate.opened.set()
+        assert (await client.wait_for("turn/completed"))["params"]["turn"]["status"] == "completed"
+        refused = await client.refusal("turn/steer", nothing)
+        assert refused.data == {"code": "noActiveTurn"}
+        await client.call("turn/start", {"threadId": thread_id, "input": []})
+        assert (await client.wait_for("turn/completed"))["params"]["turn"]["status"] == "completed"

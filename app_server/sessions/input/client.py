@@ -22,6 +22,7 @@ from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn, TurnOptions
 from app_server.turns.thread_errors import (
     MAX_META_BYTES,
+    EmptyInput,
     InputIdTaken,
     McpMetaTooLarge,
     SessionClosed,
@@ -84,7 +85,8 @@ class ClientInput:
 
         Raises:
             InputIdTaken: another input has the same name.
-            NoActiveTurn, TurnIdMismatch, TurnNotSteerable, McpMetaTooLarge, SessionClosed
+            NoActiveTurn, TurnIdMismatch, TurnNotSteerable, EmptyInput, McpMetaTooLarge
+            SessionClosed
             OSError: the disk refused; nothing was accepted.
         """
         async with self.context.slot.changing():
@@ -103,6 +105,8 @@ class ClientInput:
     async def _queue(
         self, turn: RunningTurn, user_input: TurnInput, mcp_meta: McpMetaByServer
     ) -> None:
+        if not user_input.content:
+            raise EmptyInput
         check_mcp_meta(turn.options.mcp_meta, mcp_meta)
         at_ms = self.context.clock.now_ms()
         records = name_records(user_input, turn.id, at_ms)

@@ -568,6 +568,7 @@ class Turn(RunningTurn):
         records = end_of_turn(state, self, context.clock.now_ms(), end, error)
         left = list(state.queued)
         marks: Sequence[Record] = ()
+        context.status.has_failed = end == "failed"
         try:
             marks = await context.log.change(
                 lambda state: [*records, *context.goals.marks_of_end(state, self.id, end, error)]
@@ -575,7 +576,7 @@ class Turn(RunningTurn):
         except OSError:
             logger.exception("the end of turn %s cannot be written", self.id)
             context.log.defer(*records)
-            context.status.log_failed = True
+            context.status.has_failed = True
         for entry in left:
             if entry.message is not None:
                 self.recorder.announce_user_message(entry.message)
