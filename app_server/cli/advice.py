@@ -7,6 +7,8 @@ import difflib
 import errno
 from collections.abc import Iterable, Sequence
 
+from app_server.transport.socket_file import NO_FOLDER
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question for the known word that is most like a wrong one; empty if none is."""
@@ -17,7 +19,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def why_not_started(problem: Exception, listen: Sequence[str]) -> str:
     """Return the text of a failure, with what to do next where that is known."""
     text = str(problem).strip()
-    if not isinstance(problem, OSError) or problem.errno != errno.EADDRINUSE or not listen:
+    if not isinstance(problem, OSError):
+        return text
+    if problem.strerror == NO_FOLDER:
+        return f"{problem.filename} {NO_FOLDER}\nMake that folder, or choose another path."
+    if problem.errno != errno.EADDRINUSE or not listen:
         return text
     addresses = " ".join(f"--listen {url}" for url in listen)
     return (

@@ -13,9 +13,12 @@ import anyio
 import anyio.abc
 
 from app_server import VERSION
+from app_server.config.effective import Configuration
+from app_server.config.values import ConfigError
 from app_server.handlers.lazy import LazyHandlers
 from app_server.handlers.services import Services
 from app_server.handlers.table import TABLE
+from app_server.models.catalogue.providers import chosen_provider
 from app_server.observability.telemetry.sending import sending
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub.hub import Hub
@@ -167,6 +170,7 @@ class Core:
         """Return what loads the parts that are needed first, in the order of the need."""
         services = self.services
         return [
+            partial(_warn_of_provider, services.configuration, services.config_problems),
             *(lazy.load for lazy in self._handlers if lazy.at_start),
             services.sessions.loading.prepare,
             partial(load, build_first_types),
@@ -182,6 +186,14 @@ async def _close(opened: AsyncExitStack) -> None:
     """Close what was opened, the last first, also for who is cancelled; CLOSE_S in all."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
         await opened.aclose()
+
+
+async def _warn_of_provider(configuration: Configuration, problems: "Lazy[ConfigProblems]") -> None:
+    """Log first what keeps every thread from its model; the other checks are imported later."""
+    try:
+        chosen_provider(await configuration.read())
+    except ConfigError:
+        await _find_config_problems(problems)
 
 
 async def _find_config_problems(problems: "Lazy[ConfigProblems]") -> None:

@@ -132,6 +132,16 @@ def test_a_port_that_is_taken_ends_with_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_a_socket_whose_folder_cannot_be_made_names_what_is_missing(tmp_path: Path) -> None:
+    missing = tmp_path / "no"
+    result = run_cli("--home", str(tmp_path), "--listen", f"unix://{missing}/dir/x")
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"app-server: {missing} is not there, and the socket's folder would be in it\n"
+        "Make that folder, or choose another path.\n",
+    )
+
+
 def test_a_part_that_cannot_be_loaded_ends_a_start_with_a_sentence(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['app_server.server.core'] = None; "

@@ -3,6 +3,7 @@
 Knows no format and no purpose. What is not `async` here blocks: call it in a worker.
 """
 
+import errno
 import importlib
 import importlib.util
 import os
@@ -123,8 +124,11 @@ def _open_lock(path: Path) -> int:
     # The file stays: removing it would let two that opened it at different times hold it at once.
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # What a link points to is nobody's lock, and must not be made or kept open.
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise StoreFailed(f"{path}: a lock must not be a symbolic link") from exc
         raise StoreFailed(f"{path}: {exc.strerror}") from exc
 
 

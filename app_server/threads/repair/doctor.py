@@ -48,7 +48,7 @@ class Check:
         """Say what to do, besides what is said already."""
         if self.todo is None:
             self.todo = todo
-        elif todo not in self.todo.split("; "):
+        elif f"; {todo}; " not in f"; {self.todo}; ":
             self.todo = f"{self.todo}; {todo}"
 
     def add(self, status: Status, text: str) -> None:

@@ -26,3 +26,11 @@ def test_a_damaged_ledger_and_one_that_was_set_aside_are_named(tmp_path: Path) -
     found = check_signals(machine)
     aside = f"{path}.damaged is a damaged ledger that was set aside"
     assert (found.status, found.details, found.todo) == ("warning", [aside], LOST)
+    # What to do about several is said once.
+    (tmp_path / "signals" / "ledger.sqlite3.damaged-2").touch()
+    path.write_bytes(path.read_bytes()[:5000])
+    found = check_signals(machine)
+    assert len(found.details) == 3
+    assert found.todo == (
+        f"{LOST}; nothing if it is damaged: a server sets it aside and keeps what can be read"
+    )

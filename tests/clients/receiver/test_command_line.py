@@ -53,6 +53,25 @@ def test_a_wrong_call_ends_with_2_and_a_sentence(tmp_path: Path) -> None:
     ]
 
 
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_is_not_made(tmp_path: Path) -> None:
+    folder = tmp_path / "receiver"
+    folder.mkdir(mode=0o700)
+    for target in (tmp_path / "made", tmp_path / "there"):
+        (tmp_path / "there").write_text("kept")
+        link = folder / "mine.lock"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        result = run_receiver(
+            *("--home", str(tmp_path), "--session", "mine", "--router-url", "ws://127.0.0.1:1")
+        )
+        assert (result.returncode, result.stderr.splitlines()[0]) == (
+            1,
+            f"app-server: {link}: a lock must not be a symbolic link",
+        )
+        assert not (tmp_path / "made").exists()
+    assert (tmp_path / "there").read_text() == "kept"
+
+
 async def test_who_starts_it_in_a_terminal_reads_what_it_waits_for(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
     process = await asyncio.create_subprocess_exec(

@@ -1,6 +1,7 @@
 """Settings that are wrong: clients are warned, and `--strict-config` ends the start."""
 
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,28 @@ async def test_a_provider_that_is_not_there_is_told_at_the_start(
     assert [message for message in caplog.messages if "nowhere" in message] == [
         f"{summary} {text}\nin `model_provider`\n"
     ]
+
+
+@pytest.mark.parametrize("provider", ["nowhere", "offline"])
+async def test_a_provider_that_is_not_there_is_the_first_that_is_looked_for(
+    tmp_path: Path,
+    provider: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = anyio.Event()
+
+    async def only_the_first(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
+        await parts[0]()
+        done.set()
+
+    monkeypatch.setattr("app_server.server.core.warm_up", only_the_first)
+    overrides = {"model_provider": provider, "no_such_key": "1"}
+    async with serve(tmp_path, overrides=overrides):
+        with anyio.fail_after(WAIT_S):
+            await done.wait()
+        said = [message for message in caplog.messages if "provider" in message]
+    assert len(said) == (provider == "nowhere"), said
 
 
 async def test_the_warning_of_a_file_that_is_no_toml_has_its_place(tmp_path: Path) -> None:
