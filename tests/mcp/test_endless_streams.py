@@ -14,7 +14,7 @@ import pytest
 
 from app_server.mcp.elicitation import MAX_OPEN_QUESTIONS
 from app_server.mcp_wire.dispatcher import MAX_ASKED
-from tests.support.harness import claim, methods_of, serve
+from tests.support.harness import WAIT_S, claim, methods_of, serve
 from tests.support.http_peer import HttpRequest, answering
 from tests.support.large import Case, made
 from tests.support.mcp_peers.calls import ALLOWED_MIB, peak_mib, settled
@@ -105,7 +105,9 @@ async def test_a_stream_without_an_end_harms_its_own_server_alone(
     tmp_path: Path, kind: str, on: str
 ) -> None:
     async with endless(itertools.repeat(CHUNKS[kind]), on=on) as url:
-        config = f'[mcp_servers.x]\nurl = "{url}"\ntool_timeout_sec = 0.5\n'
+        # A call that is answered may take its time; the others are to fail.
+        limit_s = 0.5 if kind == "questions" else WAIT_S if on == "GET" else 0.1
+        config = f'[mcp_servers.x]\nurl = "{url}"\ntool_timeout_sec = {limit_s}\n'
         async with (
             serve(tmp_path, config=config) as served,
             served.client() as client,

@@ -157,8 +157,14 @@ def _run(
         file = os.fdopen(number, "w" if number else "r", 1, "utf-8", closefd=False)
         setattr(sys, name, file)
         setattr(sys, f"__{name}__", file)
+    is_customized = environment.get("PYTHONPATH") not in (None, os.environ.get("PYTHONPATH"))
     os.environ.clear()
     os.environ.update(environment)
+    if is_customized:
+        # As a start of Python does: tests/support/dying.
+        sys.path[:0] = environment["PYTHONPATH"].split(os.pathsep)
+        sys.modules.pop("sitecustomize", None)
+        importlib.import_module("sitecustomize")
     os.chdir(folder)
     sys.argv[:] = [module, *words]
     sys.exit(importlib.import_module(module).main())

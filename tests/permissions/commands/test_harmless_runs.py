@@ -299,5 +299,6 @@ async def test_no_harmless_line_of_any_program_changes_anything(tmp_path: Path) 
     folder = planted_folder(tmp_path)
     lines = await harmless_lines(programs, folder, 32)
     assert len(lines) > 2_000
-    for shell in shells:
+    is_dash = Path("/bin/sh").samefile("/bin/dash")
+    for shell in shells[1:] if is_dash else shells:
         assert harm(shell, lines, folder) == []

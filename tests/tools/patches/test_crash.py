@@ -9,7 +9,7 @@ from app_server.patch.write import TEMPORARY_SUFFIX
 from tests.support.dying import dying
 from tests.support.harness import claim, serve, write_config
 from tests.support.model import ScriptedModel
-from tests.support.processes import started
+from tests.support.processes import running
 from tests.support.turn_tools.patches import answer_of, custom_call, patch_of
 from tests.support.turns import start_turn
 
@@ -72,7 +72,7 @@ async def test_the_next_server_says_what_was_changed(
         (folder / name).write_text(text)
     async with ScriptedModel().serve() as model:
         write_config(home, model.url)
-        async with started(home, **dying(step)) as server, server.client() as client:
+        async with running(home, **dying(step)) as server, server.client() as client:
             thread_id = await client.start_thread(
                 cwd=str(folder), model="gpt-5.5", sandbox="workspace-write"
             )
