@@ -49,6 +49,8 @@ from protocol.log.rollout import (
     InputQueued,
     InputTaken,
     ItemCompleted,
+    ItemEnded,
+    ItemLeftRunning,
     NameChanged,
     QueuePaused,
     QueueReordered,
@@ -70,6 +72,7 @@ from protocol.threads.thread import GitInfo, ThreadAttachment, TurnThreadUnreadP
 from protocol.turns.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
+    CommandExecutionThreadItem,
     PlanDeltaNotification,
     PlanThreadItem,
     ReasoningSummaryPartAddedNotification,
@@ -82,6 +85,15 @@ from protocol.turns.items import (
 from protocol.turns.turn import ThreadTokenUsage
 from tests.support.threads.stores import SETTINGS, USAGE, created, raw, user_message
 
+COMMAND = CommandExecutionThreadItem(
+    id="c",
+    command="sleep 9",
+    cwd="/work",
+    status="inProgress",
+    command_actions=[],
+    started_at_ms=1,
+    completed_at_ms=None,
+)
 SAID: dict[str, Any] = {"type": "message", "role": "assistant", "content": []}
 
 
@@ -212,6 +224,13 @@ def test_256_kib_of_items_stay_in_memory_the_newest_ones() -> None:
     assert [turn.items.left_out for turn in state.turns] == [1, 0]
     complete(state, "f", size=2 * quarter)
     assert texts(state) == [[], ["d", "e", "f"]]
+    # The end of an item that was left running may be larger than its beginning.
+    state = state_of(started("1"))
+    complete(state, "a", size=quarter)
+    state.apply(ItemLeftRunning(at_ms=1, turn_id="1", item=COMMAND), quarter)
+    assert (len(state.turns[0].items), state.is_whole) == (2, True)
+    state.apply(ItemEnded(at_ms=1, turn_id="1", item=COMMAND), 4 * quarter)
+    assert (len(state.turns[0].items), state.is_whole) == (1, False)
     # What leaves with its turn makes room.
     state = state_of(started("1"))
     state.kept_turns = 1
@@ -503,6 +522,7 @@ def test_removals_and_orders_are_planned() -> None:
     queue = queue_of(submission("a"), submission("b"))
     removal = SubmissionRemoved(at_ms=1, submission_id="a")
     assert removing(removal, queue) == ((removal,), True)
+    assert removing(removal, queue_of(submission("b"))) == ((), False)
     assert removing(removal, QueueState()) == ((), False)
     order = QueueReordered(at_ms=1, submission_ids=["b", "a"])
     assert reordering(order, queue) == ((order,), None)
