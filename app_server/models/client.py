@@ -11,17 +11,16 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Literal
 
 import anyio
-
-# httpx imports it with its first client, on the event loop.
+import anyio.lowlevel
 import httpcore  # noqa: F401
 import httpx
+from pydantic_core import to_json
 
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.credentials import Credentials
 from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFailed
 from app_server.config.values import ConfigError
 from app_server.models.chat.completions import ChatCompletions
-from app_server.models.encoding import encode
 from app_server.models.event_batches import EventChunks, event_batches
 from app_server.models.failures import (
     MAX_RETRY_S,
@@ -281,3 +280,33 @@ def _retry_after(headers: Mapping[str, str]) -> float:
         return max(0.0, float(headers.get("retry-after", RETRY_BASE_S)))
     except ValueError:
         return RETRY_BASE_S
+
+
+PIECE_BYTES = 64 * 1024
+"""What is written at once, and then as much as is left of an element of a list: about 0.3 ms."""
+
+
+async def encode(body: JsonObject, piece_bytes: int = PIECE_BYTES) -> bytes:
+    """Write a body; the lists in it are not to change meanwhile."""
+    members = []
+    for name, value in body.items():
+        text = await _list(value, piece_bytes) if isinstance(value, list) else _text(value)
+        members.append(_text(name) + b":" + text)
+    return b"{%b}" % b",".join(members)
+
+
+async def _list(elements: list[Json], piece_bytes: int) -> bytes:
+    texts = []
+    unyielded = 0
+    for element in elements:
+        text = _text(element)
+        texts.append(text)
+        unyielded += len(text)
+        if unyielded >= piece_bytes:
+            unyielded = 0
+            await anyio.lowlevel.checkpoint()
+    return b"[%b]" % b",".join(texts)
+
+
+def _text(value: Json) -> bytes:
+    return to_json(value, inf_nan_mode="null")

@@ -6,37 +6,102 @@ Source: docs/tools.md, "Patches".
 """
 
 import time
-from collections.abc import Sequence
-from pathlib import PurePosixPath
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
 
 import anyio
 import anyio.to_thread
 
+from app_server.host.exec.client.process import RemoteProcess
+from app_server.host.exec.client.remote_patch import planned_elsewhere
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
-from app_server.patch.grammar import BEGIN
+from app_server.patch.grammar import BEGIN, LARK, LARK_ENVIRONMENTS
 from app_server.patch.in_command import find_patch
-from app_server.patch.parse import parse_patch
-from app_server.patch.plan import Plan, PlannedChange
-from app_server.patch.shown import shown_changes
+from app_server.patch.parse import Patch, parse_patch
+from app_server.patch.plan import Plan, PlannedChange, plan_patch
+from app_server.patch.recovery import changing_files
+from app_server.patch.shown import shown_changes, summary, touched
+from app_server.patch.turn_diff import Touched, TurnDiff
+from app_server.patch.write import new_token, write_plan
+from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.decision import Ask, Refuse
+from app_server.runtime.files.repository import repository_of
 from app_server.tools.environments import (
     FoundEnvironment,
     NoEnvironment,
     TurnEnvironments,
     work_policy,
 )
-from app_server.tools.patches.declaration import NAME, PatchArguments, patch_declaration
-from app_server.tools.patches.planned import PlannedPatch, planned_here, planned_there
-from app_server.tools.patches.texts import Written, reason_to_ask
-from app_server.tools.patches.turn_changes import TurnChanges
 from app_server.turns.approval.files import FileRequest
 from app_server.turns.context import ThreadContext
+from app_server.turns.recorder import TurnRecorder
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import BadCall, RequestedCall
+from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
+from app_server.turns.tools.declaration import function_declaration, text
 from app_server.turns.tools.table import TurnTool
+from protocol.log.rollout import FilesChanging
 from protocol.model import Json, JsonObject
 from protocol.turns.items import FileChangeThreadItem
+from protocol.turns.notifications import TurnDiffUpdatedNotification
+
+NAME = "apply_patch"
+
+FREEFORM_DESCRIPTION = (
+    "Changes files by a patch. The input is the patch as plain text: it is not wrapped in JSON."
+)
+
+FUNCTION_DESCRIPTION = """Changes files by a patch, of which `input` is the whole text. \
+Its grammar, in Lark's language:
+
+{grammar}
+A patch of two files:
+
+*** Begin Patch
+*** Update File: src/app.py
+@@ def greet():
+-    print("Hi")
++    print("Hello")
+*** Add File: notes.txt
++A first line.
+*** End Patch
+
+Paths begin at the working folder. A line of an update that stays begins with a blank; give about \
+three of them around a change. A line behind `@@` is one above the change, such as the head of its \
+function. Every line of a new file begins with `+`."""
+
+ENVIRONMENTS = (
+    " Without a line `*** Environment ID: NAME` the files are those of `{first}`; the names are: "
+    "{names}."
+)
+
+
+class PatchArguments(ToolArguments):
+    """What models take that have no freeform tools."""
+
+    input: str
+
+
+def patch_declaration(*, is_freeform: bool, environments: Sequence[str]) -> JsonObject:
+    """Declare the tool; `environments` are those that a patch can choose from, if there are any."""
+    grammar = LARK_ENVIRONMENTS if environments else LARK
+    more = ""
+    if environments:
+        names = ", ".join(f"`{name}`" for name in environments)
+        more = ENVIRONMENTS.format(first=environments[0], names=names)
+    if is_freeform:
+        return {
+            "type": "custom",
+            "name": NAME,
+            "description": FREEFORM_DESCRIPTION + more,
+            "format": {"type": "grammar", "syntax": "lark", "definition": grammar},
+        }
+    description = FUNCTION_DESCRIPTION.replace("{grammar}", grammar) + more
+    return function_declaration(NAME, description, {"input": text("The patch.")})
+
 
 NO_ENVIRONMENT = "apply_patch environment selection is unavailable for this turn"
 
@@ -147,7 +212,7 @@ class ApplyPatch(TurnTool):
             return f"apply_patch verification failed: {exc}"
 
     async def _carry_out(
-        self, item_id: str, planned: PlannedPatch, text: str, found: FoundEnvironment, cwd: str
+        self, item_id: str, planned: "PlannedPatch", text: str, found: FoundEnvironment, cwd: str
     ) -> str:
         shown = await anyio.to_thread.run_sync(shown_changes, planned.plan)
         item = FileChangeThreadItem(id=item_id, changes=shown, status="inProgress")
@@ -194,8 +259,8 @@ class ApplyPatch(TurnTool):
         return None
 
     async def _write(
-        self, item: FileChangeThreadItem, planned: PlannedPatch, found: FoundEnvironment
-    ) -> Written:
+        self, item: FileChangeThreadItem, planned: "PlannedPatch", found: FoundEnvironment
+    ) -> "Written":
         await planned.note(item.id, self._turn.recorder)
         started = time.perf_counter()
         changes = planned.plan.changes
@@ -211,3 +276,149 @@ class ApplyPatch(TurnTool):
         await self._turn.recorder.completed(item)
         await self._changes.notify(made, found)
         return Written(made, failure, wall_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPatch:
+    """A patch that was checked as a whole."""
+
+    plan: Plan
+    """What it does."""
+    write: Callable[[], Awaitable[None]]
+    """Makes all changes; raises NotWritten, see `write_plan`."""
+    token: str | None = None
+    """That of `write_plan`."""
+    environment_id: str | None = None
+    """The other machine whose files it changes, which the next process cannot look at."""
+
+    async def note(self, item_id: str, recorder: TurnRecorder) -> None:
+        """Write down what the next process has to know if this one dies in the middle.
+
+        Raises:
+            OSError: the thread's log cannot be written.
+        """
+        record = FilesChanging(
+            at_ms=recorder.now_ms(),
+            turn_id=recorder.turn_id,
+            item_id=item_id,
+            environment_id=self.environment_id,
+            files=await anyio.to_thread.run_sync(changing_files, self.plan, self.token),
+        )
+        await recorder.log.append(record, sync=False)
+
+
+async def planned_here(patch: Patch, cwd: str, confinement: Confinement) -> PlannedPatch:
+    """Plan a patch of this machine's files.
+
+    Raises:
+        PatchFailed: see `plan_patch`.
+    """
+    plan = await anyio.to_thread.run_sync(plan_patch, patch, cwd, confinement)
+    token = new_token()
+    write = partial(anyio.to_thread.run_sync, write_plan, plan, token)
+    return PlannedPatch(plan=plan, write=write, token=token)
+
+
+@asynccontextmanager
+async def planned_there(
+    environment_id: str, started: AbstractAsyncContextManager[RemoteProcess], text: str
+) -> AsyncIterator[PlannedPatch]:
+    """Plan a patch of another machine's files, which stays connected to until it is left.
+
+    Raises:
+        PatchFailed: see `plan_patch`.
+        NoEnvironment: the machine is out of reach.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            patch = await stack.enter_async_context(planned_elsewhere(started, text))
+        except OSError as exc:
+            raise NoEnvironment(f"environment `{environment_id}`: {exc}") from exc
+        yield PlannedPatch(plan=patch.plan, write=patch.write, environment_id=environment_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a plan."""
+
+    made: Sequence[PlannedChange]
+    failure: str | None
+    wall_s: float
+
+    def output(self) -> str:
+        """Render it for the model."""
+        code = 0 if self.failure is None else 1
+        head = f"Exit code: {code}\nWall time: {round(self.wall_s, 1):g} seconds\nOutput:\n"
+        done = summary(self.made)
+        if self.failure is None:
+            return f"{head}Success. Updated the following files:\n{done}"
+        before = f"Before that, the following files were updated:\n{done}" if done else ""
+        return f"{head}{self.failure}\n{before}"
+
+
+def reason_to_ask(plan: Plan) -> str | None:
+    """Say why it is asked about files that look as if they could be written."""
+    outside = "outside of the folders that may be written"
+    reasons = [
+        f"{path} leads to {place}, {outside}"
+        for place, path in plan.outside.items()
+        if path != place
+    ]
+    reasons += [f"{path} is write-protected" for path in plan.locked]
+    if not reasons:
+        return None
+    more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return f"{reasons[0]}{more}"
+
+
+def root_of_diff(folder: str) -> str:
+    """Return the folder that paths of a diff begin at: the repository's, else this one; blocks."""
+    real = Path(folder).resolve()
+    return str(repository_of(real) or real)
+
+
+class TurnChanges:
+    """What the patches of one turn have changed together."""
+
+    def __init__(self, turn: RunningTurn) -> None:
+        self._turn = turn
+        self._diff = TurnDiff()
+        self._roots: dict[str, str] = {}
+        """By environment, the folder that paths begin at."""
+        self._sent = ""
+        """The diff that clients have."""
+
+    async def notify(self, made: Sequence[PlannedChange], found: FoundEnvironment) -> None:
+        """Add what a patch has changed, and notify clients if the diff is another one now."""
+        folders = self._turn.settings.working_folders
+        is_only = len(folders) < 2 and [one.environment_id for one in folders] in ([], [found.id])
+        shown = await anyio.to_thread.run_sync(
+            self._after, made, found, "" if is_only else found.id
+        )
+        if shown != self._sent:
+            self._sent = shown
+            turn = self._turn
+            turn.recorder.emit(TurnDiffUpdatedNotification(**turn.recorder.ids, diff=shown))
+
+    def _after(self, made: Sequence[PlannedChange], found: FoundEnvironment, above: str) -> str:
+        root = self._roots.get(found.id)
+        if root is None:
+            cwd = found.folder.cwd
+            root = self._roots[found.id] = root_of_diff(cwd) if found.is_here else cwd
+        self._diff.touch([_named(change, root, above) for change in touched(made)])
+        return self._diff.render()
+
+
+def _named(change: Touched, root: str, above: str) -> Touched:
+    """Name a change by what clients are shown: with several environments that of its own first."""
+    moved_from = change.moved_from
+    return replace(
+        change,
+        path=_shown(change.path, root, above),
+        moved_from=None if moved_from is None else _shown(moved_from, root, above),
+    )
+
+
+def _shown(path: str, root: str, above: str) -> str:
+    below = path.removeprefix(root.rstrip("/") + "/")
+    return f"{above}/{below.lstrip('/')}" if above else below

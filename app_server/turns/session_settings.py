@@ -1,12 +1,21 @@
-"""What the configuration says of a thread's turns, for as long as it is loaded. No I/O."""
+"""What the configuration says of a thread's turns, read when the thread is loaded.
+
+Source: docs/config.md, "Models", "Threads".
+"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from app_server.models.catalogue.thread_model import ModelSettings
-from app_server.models.web_search_settings import WebSearchSettings
-from app_server.permissions.confinement.places import Places
-from app_server.permissions.environment import CommandSettings
-from app_server.permissions.network.settings import NetworkTable
+import anyio.to_thread
+
+from app_server.config.values import Config, ConfigError, ConfigView
+from app_server.mcp.tools.calls import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
+from app_server.models.catalogue.thread_model import ModelSettings, read_model_settings
+from app_server.models.web_search_settings import WebSearchSettings, read_web_search
+from app_server.permissions.confinement.places import Places, configured_places
+from app_server.permissions.environment import CommandSettings, read_command_settings
+from app_server.permissions.network.settings import NetworkTable, read_network_feature
+from app_server.runtime.user_paths import expand_user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,3 +50,85 @@ class SessionSettings:
     """What holds for commands that have a network; None: they have it without a proxy."""
     approval_timeout_s: float | None
     """For the user to answer a question about an action; None means without limit."""
+
+
+REQUESTS_PERMISSIONS = "request_permissions_tool"
+INSTALLS_SKILL_SERVERS = "skill_mcp_dependency_install"
+ASKS_IN_EVERY_MODE = "default_mode_request_user_input"
+SHOWS_PATCHES_EARLY = "apply_patch_streaming_events"
+MAX_PROMPT_BYTES = 64 * 1024
+
+FILE_KEY = "experimental_compact_prompt_file"
+
+
+async def read_session_settings(config: Config, places: Places) -> SessionSettings:
+    """Read the settings; `places` are those of the whole server.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    view = config.view()
+    tokens = view.integer("tool_output_token_limit")
+    features = view.at("features")
+    return SessionSettings(
+        review_model=view.string("review_model"),
+        web_search=read_web_search(view),
+        offers_plans=_is_offered(view, "update_plan"),
+        offers_patches=_is_offered(view, "apply_patch"),
+        asks_in_every_mode=features.boolean(ASKS_IN_EVERY_MODE, default=False),
+        shows_patches_early=features.boolean(SHOWS_PATCHES_EARLY, default=False),
+        reads_server_skills=view.at("orchestrator").at("skills").boolean("enabled", default=False),
+        installs_skill_servers=features.boolean(INSTALLS_SKILL_SERVERS, default=True),
+        requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
+        model=read_model_settings(config),
+        compact_prompt=await read_compact_prompt(view),
+        approval_timeout_s=view.seconds("approval_timeout_s"),
+        output_limit_bytes=(
+            DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
+        ),
+        commands=read_command_settings(config),
+        places=configured_places(config, places),
+        network_proxy=read_network_feature(config),
+    )
+
+
+def _is_offered(view: ConfigView, tool: str) -> bool:
+    return view.at("tools").at(tool).boolean("enabled", default=True)
+
+
+async def read_compact_prompt(view: ConfigView) -> str | None:
+    """Read the user's own instructions for summaries: a text, else a file; None means ours.
+
+    Raises:
+        ConfigError: the file cannot be read, is blank, or is larger than MAX_PROMPT_BYTES.
+    """
+    text = (view.string("compact_prompt") or "").strip()
+    path = view.string(FILE_KEY)
+    if text or path is None:
+        return text or None
+    return await anyio.to_thread.run_sync(_read, view, Path(path))
+
+
+def _read(view: ConfigView, path: Path) -> str:
+    source = view.config.source
+    file = expand_user(path) if source is None else source.parent / expand_user(path)
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_PROMPT_BYTES + 1)
+        text = content.decode().strip()
+    except OSError as exc:
+        raise _problem(view, file, f"cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise _problem(view, file, "is not UTF-8") from exc
+    except ValueError as exc:
+        # A path with a null character.
+        raise _problem(view, file, f"cannot be read: {exc}") from exc
+    if len(content) > MAX_PROMPT_BYTES:
+        raise _problem(view, file, f"is larger than {MAX_PROMPT_BYTES} bytes")
+    if not text:
+        raise _problem(view, file, "is empty")
+    return text
+
+
+def _problem(view: ConfigView, file: Path, what: str) -> ConfigError:
+    return view.error(f"experimental compact prompt file {file} {what}", FILE_KEY)

@@ -15,7 +15,7 @@ from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.envelopes import JSONRPCError, JSONRPCResponse
 from app_server.mcp_wire.messages import NoMessage, parse_message, read_message
-from app_server.tools.mcp.progress import (
+from app_server.tools.mcp.calls import (
     MAX_AT_ONCE,
     MAX_CHARS,
     PER_SECOND,

@@ -19,13 +19,13 @@ from app_server.models.prompt.request import INTERRUPTED, message, outputs_for_o
 from app_server.permissions.confinement.confining import confinement_of
 from app_server.runtime.loader import Lazy, load
 from app_server.sessions.loaded.threads import LoadedThreads
-from app_server.sessions.session_settings import read_session_settings
+from app_server.sessions.surroundings.agents_files import read_agents_settings
 from app_server.threads.failures import ThreadArchived, ThreadExists
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.server_context import ServerContext
-from app_server.turns.session_settings import SessionSettings
+from app_server.turns.session_settings import SessionSettings, read_session_settings
 from app_server.turns.thread_errors import ThreadIdTaken
 from protocol.log.rollout import (
     FilesChanging,
@@ -211,6 +211,8 @@ class ThreadLoading:
         return await self._open(thread, config, mcp, session_settings, base)
 
     async def _read(self, config: Config) -> tuple[McpSettings, SessionSettings]:
+        # Nothing is created, or loaded, where one of these does not fit.
+        read_agents_settings(config)
         mcp = read_mcp_settings(config)
         return mcp, await read_session_settings(config, self._server.places)
 

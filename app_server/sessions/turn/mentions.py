@@ -16,7 +16,6 @@ from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.servers import skills as server_skills
 from app_server.mcp.tools.skill_resources import ServerSkill
 from app_server.mcp_wire.errors import McpError
-from app_server.models.prompt.plugins import plugin_text
 from app_server.models.prompt.request import message
 from app_server.models.prompt.user_input import TurnInput, skill_message
 from app_server.sessions.surroundings.skills import ThreadSkills
@@ -169,3 +168,29 @@ def _page(text: str) -> str:
         return text
     rest = f"[… the rest is read with `skills.read` and the cursor `{server_skills.PAGE_CHARS}`]"
     return f"{text[: server_skills.PAGE_CHARS]}\n{rest}"
+
+
+MAX_NAMESPACES = 64
+"""Of one plugin; of more it is only said how many."""
+
+
+def plugin_text(plugin: NamedPlugin, namespaces: Sequence[str], *, is_searched: bool) -> str | None:
+    """Say which skills and tools a plugin has; None if it has none.
+
+    `namespaces` are those of its tools, as the model calls them; `is_searched` says that the model
+    has to find them with `tool_search` first.
+    """
+    lines = []
+    if plugin.skills_prefix is not None:
+        lines.append(f"- Skills whose names begin with `{plugin.skills_prefix}:`.")
+    if namespaces:
+        shown = ", ".join(f"`{name}`" for name in namespaces[:MAX_NAMESPACES])
+        left = len(namespaces) - MAX_NAMESPACES
+        more = f" and {left} more" if left > 0 else ""
+        how = "; find them with `tool_search`" if is_searched else ""
+        lines.append(f"- Tools of its MCP servers, in the namespaces {shown}{more}{how}.")
+    if not lines:
+        return None
+    name = " ".join(plugin.display_name.split())
+    first = f"The user named the plugin `{name}`. For this message use what it brings first:"
+    return "\n".join((first, *lines))

@@ -4,7 +4,7 @@ Source: docs/mcp.md, "Calls".
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic_core import to_json
 
@@ -33,13 +33,11 @@ from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.permissions.decision import Ask, Refuse
 from app_server.tools.environments import TurnEnvironments
-from app_server.tools.mcp.progress import ProgressRate, shortened
+from app_server.tools.mcp.turn_metadata import Place, sandbox_state, turn_metadata
 from app_server.turns.approval.tools import ToolRequest
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import RequestedCall
-from app_server.turns.tools.metadata import turn_metadata
-from app_server.turns.tools.sandbox_state import Place, sandbox_state
 from app_server.turns.tools.table import TurnTool
 from protocol.log.rollout import Settings
 from protocol.model import Json, JsonObject
@@ -243,3 +241,35 @@ class McpCalls(TurnTool):
         item.duration_ms = round(wall_s * 1000)
         await self._turn.recorder.completed(item)
         return failed_output(text, wall_s)
+
+
+MAX_AT_ONCE = 64
+"""Messages that pass one after the other; then there are PER_SECOND."""
+PER_SECOND = 20
+MAX_CHARS = 4096
+"""Of one message."""
+
+
+class ProgressRate:
+    """The messages of one call; those above the rate are dropped, as a newer one says more."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` is in seconds."""
+        self._now = now
+        self._left = float(MAX_AT_ONCE)
+        self._looked_at = now()
+
+    def lets_one_pass(self) -> bool:
+        """Count one message that came now; False where it is to be dropped."""
+        now = self._now()
+        self._left = min(MAX_AT_ONCE, self._left + (now - self._looked_at) * PER_SECOND)
+        self._looked_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def shortened(message: str) -> str:
+    """Return a message without what is above MAX_CHARS."""
+    return message if len(message) <= MAX_CHARS else f"{message[: MAX_CHARS - 1]}…"

@@ -18,16 +18,20 @@ from app_server.models.interface import (
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response.patch_progress import PatchProgress
 from app_server.turns.response.plan_messages import PlanMessage, TurnPlans
-from app_server.turns.response.web_search import search_item
 from protocol.model import Json, JsonObject, WireModel
 from protocol.server.account import RateLimitSnapshot
 from protocol.turns.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
+    FindInPageWebSearchAction,
+    OpenPageWebSearchAction,
+    OtherWebSearchAction,
     ReasoningSummaryPartAddedNotification,
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
     ReasoningThreadItem,
+    SearchWebSearchAction,
+    WebSearchAction,
     WebSearchThreadItem,
 )
 from protocol.turns.response_items import MessagePhase
@@ -256,3 +260,45 @@ def texts_of(parts: Json) -> list[str]:
         return []
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return [text for text in texts if isinstance(text, str)]
+
+
+def search_item(item_id: str, raw: JsonObject) -> WebSearchThreadItem:
+    """Make the item of a `web_search_call`; what is not known of it yet is empty."""
+    given = raw.get("action")
+    action = _action(given if isinstance(given, dict) else {})
+    return WebSearchThreadItem(id=item_id, query=_words(action), action=action)
+
+
+def _action(action: JsonObject) -> WebSearchAction:
+    url = _text(action.get("url"))
+    match action.get("type"):
+        case "search":
+            queries = action.get("queries")
+            texts = (
+                [each for each in queries if isinstance(each, str)]
+                if (isinstance(queries, list))
+                else None
+            )
+            return SearchWebSearchAction(query=_text(action.get("query")), queries=texts)
+        case "open_page":
+            return OpenPageWebSearchAction(url=url)
+        case "find_in_page":
+            return FindInPageWebSearchAction(url=url, pattern=_text(action.get("pattern")))
+    return OtherWebSearchAction()
+
+
+def _words(action: WebSearchAction) -> str:
+    """Say an action in a few words."""
+    match action:
+        case SearchWebSearchAction():
+            return action.query or next(iter(action.queries or ()), "")
+        case OpenPageWebSearchAction():
+            return action.url or ""
+        case FindInPageWebSearchAction():
+            places = [f"'{action.pattern}'"] if action.pattern else []
+            return " in ".join([*places, *([action.url] if action.url else [])])
+    return ""
+
+
+def _text(value: Json) -> str | None:
+    return value if isinstance(value, str) else None

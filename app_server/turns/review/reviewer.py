@@ -5,24 +5,31 @@ verdict nothing is allowed.
 Source: docs/mcp.md, "Reviewer".
 """
 
+import random
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeAlias
 
 import anyio
 
-from app_server.models.interface import ModelFailure
+from app_server.models.interface import ItemDone, Model, ModelFailure, ModelRequest
+from app_server.models.provider import Provider
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.clients import ThreadClients
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.review.asking import VerdictCalls
+from app_server.turns.response.reader import texts_of
 from app_server.turns.review.evidence import excerpt
-from app_server.turns.review.limits import MAX_REVIEWS, RECENT_REVIEWS, TurnReviews
 from app_server.turns.review.verdict import (
+    MAX_ANSWER_BYTES,
     Assessment,
     NoVerdict,
+    UnreadableVerdict,
     for_the_public,
+    parse_assessment,
+    review_body,
 )
 from app_server.turns.slot import TurnSlot
 from protocol.log.rollout import Settings
@@ -35,6 +42,51 @@ from protocol.turns.auto_review import (
     ItemGuardianApprovalReviewStartedNotification,
 )
 from protocol.turns.policy import ApprovalsReviewer
+
+MAX_REVIEWS = 100
+"""Of one turn; what comes after them is denied without asking."""
+
+MAX_DENIALS_IN_A_ROW = 3
+MAX_RECENT_DENIALS = 10
+RECENT_REVIEWS = 50
+
+
+@dataclass(slots=True)
+class TurnReviews:
+    """The reviews of one turn."""
+
+    turn_id: str
+    in_a_row: int = 0
+    """Denials since the last review that ended otherwise."""
+    _begun: int = 0
+    _stopped: bool = False
+    _recent: deque[bool] = field(default_factory=partial(deque, maxlen=RECENT_REVIEWS))
+
+    @property
+    def recent_denials(self) -> int:
+        """Denials among the last `RECENT_REVIEWS`."""
+        return sum(self._recent)
+
+    def begin(self) -> bool:
+        """Count one more; False when the turn has had its share."""
+        self._begun += 1
+        return self._begun <= MAX_REVIEWS
+
+    def end(self, *, denied: bool) -> bool:
+        """Take a result; True, once, when the turn must not go on.
+
+        A review that came to no verdict is not a denial: it says nothing of the model's intent.
+        """
+        self.in_a_row = self.in_a_row + 1 if denied else 0
+        self._recent.append(denied)
+        too_many = (
+            self.in_a_row >= MAX_DENIALS_IN_A_ROW or self.recent_denials >= MAX_RECENT_DENIALS
+        )
+        if self._stopped or not denied or not too_many:
+            return False
+        self._stopped = True
+        return True
+
 
 REVIEW_S = 90.0
 """For one review, with whatever its model call needs."""
@@ -81,7 +133,7 @@ class Reviewer:
 
     slot: TurnSlot
     log: LiveThread
-    calls: VerdictCalls
+    requests: "VerdictRequests"
     clients: ThreadClients
     clock: Clock
     _turn: TurnReviews = field(default_factory=partial(TurnReviews, ""), init=False)
@@ -130,7 +182,7 @@ class Reviewer:
             raise NoVerdict(f"this turn has had {MAX_REVIEWS} reviews")
         evidence = {**excerpt(self.log.state.history), "action": planned.evidence}
         try:
-            assessment = await self.calls.ask(evidence)
+            assessment = await self.requests.ask(evidence)
         except ModelFailure as exc:
             # A server that refuses a request may repeat it.
             may_be_shown = planned.private is None
@@ -207,3 +259,60 @@ class _ReviewEvents:
                 action=self._planned.action,
             )
         )
+
+
+MAX_ATTEMPTS = 3
+"""For one verdict, the first one included; within each a provider is asked as for any request."""
+
+RETRY_BASE_S = 0.2
+"""Before the second attempt, and twice that before the third, unless the provider wants more."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRequests:
+    """Requests to the model that reviews for one thread: sent again where that may help."""
+
+    thread: LiveThread
+    model: Model
+    providers: Mapping[str, Provider]
+
+    async def ask(self, evidence: JsonObject) -> Assessment:
+        """Get a verdict; the caller bounds the time.
+
+        An attempt whose answer cannot be read is followed by one that says so, and one that failed
+        in a way that may pass is made again.
+
+        Raises:
+            NoVerdict: the last attempt had none.
+            ModelFailure: it failed, or an earlier one failed for good.
+        """
+        was_unreadable = False
+        for attempt in range(1, MAX_ATTEMPTS):
+            wait_s = RETRY_BASE_S * 2 ** (attempt - 1)
+            try:
+                return await self._once(evidence, was_unreadable)
+            except UnreadableVerdict:
+                was_unreadable = True
+            except ModelFailure as failure:
+                if failure.retry_after_s is None:
+                    raise
+                wait_s = max(wait_s, failure.retry_after_s)
+            await anyio.sleep(wait_s * random.uniform(0.9, 1.1))
+        return await self._once(evidence, was_unreadable)
+
+    async def _once(self, evidence: JsonObject, was_unreadable: bool) -> Assessment:
+        state = self.thread.state
+        # The turn has asked it already.
+        provider = self.providers[state.in_force.model_provider]
+        answer = ""
+        request = ModelRequest(
+            provider, review_body(state, evidence, was_unreadable=was_unreadable)
+        )
+        async with self.model.stream(request) as batches:
+            async for batch in batches:
+                for event in batch:
+                    if isinstance(event, ItemDone) and event.item["type"] == "message":
+                        answer += "".join(texts_of(event.item.get("content")))
+                if len(answer) > MAX_ANSWER_BYTES:
+                    break
+        return parse_assessment(answer)

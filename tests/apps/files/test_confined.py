@@ -15,7 +15,7 @@ from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.readable import MAX_ENTRIES, readable
 from app_server.runtime.files import reaching
 from app_server.runtime.files.reaching import MAX_FOLDERS
-from app_server.turns.tools.sandbox_state import sandbox_state
+from app_server.tools.mcp.turn_metadata import sandbox_state
 from protocol.log.rollout import Settings
 from protocol.model import Json
 from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy

@@ -13,7 +13,7 @@ from app_server.extensions.contract.metadata import (
     ToolMetadata,
 )
 from app_server.permissions.confinement.confinement import UNCONFINED
-from app_server.turns.tools.sandbox_state import Place, sandbox_state
+from app_server.tools.mcp.turn_metadata import Place, sandbox_state
 from protocol.log.rollout import Settings
 from protocol.turns.policy import ReadOnlySandboxPolicy
 from tests.support.harness import claim

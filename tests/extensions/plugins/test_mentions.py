@@ -13,7 +13,7 @@ from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.roots import Root
 from app_server.extensions.plugins.store import PluginStore
 from app_server.extensions.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginHooks
-from app_server.models.prompt.plugins import MAX_NAMESPACES, plugin_text
+from app_server.sessions.turn.mentions import MAX_NAMESPACES, plugin_text
 from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 from tests.support.files.plugins import server, write, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve, stdio_server

@@ -9,7 +9,7 @@ import pytest
 from app_server.config.values import ConfigError
 from app_server.permissions.confinement.confining import confinement_of
 from app_server.permissions.confinement.places import Places
-from app_server.turns.tools.sandbox_state import sandbox_state
+from app_server.tools.mcp.turn_metadata import sandbox_state
 from protocol.log import rollout
 from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,

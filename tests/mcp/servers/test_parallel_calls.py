@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from app_server.models.prompt.request import ABORTED_OUTPUT
-from app_server.turns.tools.scheduling import run_calls
+from app_server.turns.model_loop import run_calls
 from tests.support.harness import claim
 from tests.support.mcp_peers.calls import (
     asking,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from app_server.models.encoding import PIECE_BYTES, encode
+from app_server.models.client import PIECE_BYTES, encode
 from tests.support.event_loop.turns import counted_turns
 
 VALUES = st.recursive(

@@ -12,7 +12,7 @@ from app_server.models.prompt.context import (
 )
 from app_server.models.prompt.request import message
 from app_server.models.prompt.surroundings import FACTS, PERMISSIONS, kind_of
-from app_server.sessions.session_settings import (
+from app_server.turns.session_settings import (
     MAX_PROMPT_BYTES,
     read_compact_prompt,
 )

@@ -255,7 +255,7 @@ async def test_an_interrupt_waits_for_a_patch_that_is_being_written(
         assert go_on.wait(WAIT_S)
         write_plan(plan, token)
 
-    monkeypatch.setattr("app_server.tools.patches.planned.write_plan", slowly)
+    monkeypatch.setattr("app_server.tools.apply_patch.write_plan", slowly)
     async with workspace(tmp_path) as work:
         turn_id = await work.begin(ADD)
         assert await anyio.to_thread.run_sync(begun.wait, WAIT_S)

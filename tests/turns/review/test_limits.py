@@ -6,7 +6,7 @@ import pytest
 
 from app_server.models.prompt.request import STOPPED_BY_REVIEWER
 from app_server.models.prompt.surroundings import kind_of
-from app_server.turns.review.limits import MAX_REVIEWS, TurnReviews
+from app_server.turns.review.reviewer import MAX_REVIEWS, TurnReviews
 from tests.support.harness import claim
 from tests.support.model import calls, says
 from tests.support.turn_tools.reviews import (
@@ -70,7 +70,7 @@ def test_denials_are_counted_in_a_row_and_among_the_last_fifty() -> None:
 async def test_a_turn_has_a_limited_number_of_reviews(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.turns.review.limits.MAX_REVIEWS", 1)
+    monkeypatch.setattr("app_server.turns.review.reviewer.MAX_REVIEWS", 1)
     async with with_peer(tmp_path) as place:
         scripts = [calls(WIPE), verdict(ALLOW), calls(WIPE), says("done")]
         told = of_review(await place.run(*scripts))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app_server.models.prompt.request import INTERRUPTED
-from app_server.turns.review import asking, reviewer
+from app_server.turns.review import reviewer
 from app_server.turns.review.reviewer import ADVICE, TIMED_OUT
 from app_server.turns.review.verdict import (
     AGAIN,
@@ -194,7 +194,7 @@ async def test_whatever_is_no_verdict_denies(
     cause: str | None,
     attempts: int,
 ) -> None:
-    monkeypatch.setattr(asking, "RETRY_BASE_S", 0.0)
+    monkeypatch.setattr(reviewer, "RETRY_BASE_S", 0.0)
     async with with_peer(tmp_path) as place:
         script = [calls(WIPE), *[answer] * attempts, says("done")]
         told = of_review(await place.run(*script))
@@ -215,7 +215,7 @@ async def test_whatever_is_no_verdict_denies(
 async def test_a_review_is_tried_again_and_clients_are_notified_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "RETRY_BASE_S", 0.0)
+    monkeypatch.setattr(reviewer, "RETRY_BASE_S", 0.0)
     unreadable = says("I think it is fine.")
     busy = Refusal(503, {"error": {"message": "busy"}})
     async with with_peer(tmp_path) as place:

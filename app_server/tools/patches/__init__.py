@@ -1,1 +1,0 @@
-"""The tool `apply_patch`: how it is declared, and what is said of what it did."""
