@@ -15,7 +15,7 @@ from app_server.config.home import resolve_home
 from app_server.runtime.standard_streams import one_line
 
 if TYPE_CHECKING:
-    from app_server.threads.repair.doctor import Check
+    from app_server.threads.repair import Check
 
 NAMES = (
     "threads", "filing", "signals", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox",
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     from app_server.cli.checks.running import run_checks
     from app_server.config.reading import parse_override
     from app_server.config.values import ConfigError
-    from app_server.threads.repair.doctor import (
+    from app_server.threads.repair import (
         Check,
         check_home,
         is_folder,

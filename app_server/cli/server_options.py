@@ -191,7 +191,7 @@ def _capability(options: argparse.Namespace) -> CapabilityAuth:
         )
     if file is not None:
         # Most servers read no such file.
-        from app_server.transport.auth.secret_file import read_token_digest
+        from app_server.transport.guards import read_token_digest
 
         path = _path(file)
         return CapabilityAuth(_read("--ws-token-file", read_token_digest, path), path)
@@ -204,7 +204,7 @@ def _signed(options: argparse.Namespace) -> SignedAuth:
     if options.ws_shared_secret_file is None:
         raise ValueError(f"--ws-auth {SIGNED} needs --ws-shared-secret-file")
     # Most servers read no such file.
-    from app_server.transport.auth.secret_file import read_shared_secret
+    from app_server.transport.guards import read_shared_secret
 
     path = _path(options.ws_shared_secret_file)
     skew = options.ws_max_clock_skew_seconds

@@ -12,16 +12,21 @@ import anyio.to_thread
 
 from app_server.runtime.loader import load
 from app_server.server.blocking_context import in_worker
-from app_server.transport.auth.capability import CapabilityToken, digest_of
 from app_server.transport.auth.gate import TokenGate
-from app_server.transport.auth.rotation import RotatedCheck, TokenCheck
-from app_server.transport.auth.secret_file import read_shared_secret, read_token_digest
-from app_server.transport.auth.token_file import token_file
+from app_server.transport.auth.tokens import (
+    CapabilityToken,
+    RotatedCheck,
+    TokenCheck,
+    digest_of,
+    token_file,
+)
 from app_server.transport.guards import (
     CapabilityAuth,
     ListenerGuards,
     SignedAuth,
     WebSocketAuth,
+    read_shared_secret,
+    read_token_digest,
 )
 
 

@@ -43,7 +43,7 @@ class SectionChanged(RecordBase):
     type: Literal["sectionChanged"] = "sectionChanged"
     section_id: str | None
     rank: str | None = None
-    """Sorts within the section (app_server/threads/organization/fractional_index.py)."""
+    """Sorts within the section (app_server/threads/organization.py)."""
 
 
 class MemoryModeChanged(RecordBase):

@@ -26,10 +26,9 @@ from typing import Any
 import anyio
 
 from app_server.signals.ledger import Ledger as SignalLedger
-from app_server.threads.index.snapshot import read_index
+from app_server.threads.index.rebuild import check_log
 from app_server.threads.log.state.thread import ThreadState, begin
-from app_server.threads.repair.checking import check_log
-from app_server.threads.repair.doctor import index_path
+from app_server.threads.repair import index_path, read_index
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
 from protocol.turns.items import TextUserInput

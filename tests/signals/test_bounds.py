@@ -144,7 +144,7 @@ async def test_a_failure_that_nobody_expected_lets_the_signal_wait_and_the_serve
         return await receive(self, messages)
 
     monkeypatch.setattr(Inbox, "receive", fail_once)
-    monkeypatch.setattr("app_server.signals.schedule.RETRY_S", (0.0,))
+    monkeypatch.setattr("app_server.signals.thread_delivery.RETRY_S", (0.0,))
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         assert (await deliver(client, thread_id, mode="wake"))["stage"] == "accepted"

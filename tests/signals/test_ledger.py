@@ -14,12 +14,11 @@ import pytest
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.signals import ledger as ledgers
-from app_server.signals.acceptance import accepted, digest_of
-from app_server.signals.entries import Effects, Entries, run_effects
+from app_server.signals.entries import Effects, Entries, OpenEntries, run_effects
 from app_server.signals.ledger import Entry, Ledger, LedgerFailed
 from app_server.signals.notifications import SignalNotifier
-from app_server.signals.open_entries import OpenEntries
 from app_server.signals.recipients import NoRecipient, Recipient
+from app_server.signals.service import accepted, digest_of
 from app_server.threads.log.state.thread import ThreadState, begin
 from protocol.cursors import InvalidCursor, render_cursor
 from protocol.log.rollout import (

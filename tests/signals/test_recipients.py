@@ -18,8 +18,7 @@ from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient, Recipient, Recipients
 from app_server.signals.service import Signals
 from app_server.threads.failures import ThreadNotFound
-from app_server.threads.index.query import ThreadQuery
-from app_server.threads.index.rows import ThreadRow
+from app_server.threads.index.rows import ThreadQuery, ThreadRow
 from app_server.threads.store import ThreadStore
 from protocol.signals.delivery import (
     DirectorySignalTarget,

@@ -14,8 +14,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from app_server.signals import schedule as schedules
 from app_server.signals import service as services
+from app_server.signals import thread_delivery as schedules
 from app_server.signals.entries import Entries, run_effects
 from app_server.signals.ledger import Ledger, LedgerFailed
 from app_server.signals.notifications import SignalPorts

@@ -12,8 +12,8 @@ import pytest
 
 from app_server.threads.history.history import ThreadHistory
 from app_server.threads.index.index import ThreadIndex
+from app_server.threads.index.rebuild import LogCheck, check_log
 from app_server.threads.log.live import LogClosed
-from app_server.threads.repair.checking import LogCheck, check_log
 from protocol.log.rollout import NameChanged
 from tests.long.delete_races import REQUESTS, left_of, run_rounds
 from tests.support.harness import WAIT_S, WireClient, claim, serve

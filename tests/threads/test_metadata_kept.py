@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.index.query import ThreadQuery, Within
+from app_server.threads.filing import PINNED
+from app_server.threads.index.rows import ThreadQuery, Within
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import begin
-from app_server.threads.organization.filing import PINNED
 from app_server.threads.store import ThreadStore
 from protocol.log.metadata import (
     AttachmentAdded,

@@ -7,12 +7,12 @@ import pytest
 
 from app_server.threads.history.history import ThreadHistory
 from app_server.threads.index.listing import Listing
-from app_server.threads.organization.organization import Organization
+from app_server.threads.organization import Organization
 from app_server.threads.store import ThreadStore
 
 DOORS = (ThreadStore, ThreadHistory, Listing, Organization)
 MAX_METHODS = 15
-LOCAL = ("Path", "sqlite3", "Lock", "ThreadIndex", "IndexFile", "RolloutWriter", "LogPaths")
+LOCAL = ("Path", "sqlite3", "Lock", "ThreadIndex", "RolloutWriter", "LogPaths")
 """What only a store in files has."""
 
 

@@ -210,7 +210,7 @@ async def test_an_index_in_use_is_not_replaced_by_another_version(tmp_path: Path
         thread_id = await client.start_thread()
         await client.turn(thread_id, "one")
         as_newer = (
-            "import sys; import app_server.threads.index.file as file; "
+            "import sys; import app_server.threads.index.index as file; "
             "from app_server.cli import serve; file.SCHEMA_VERSION += 1; "
             "sys.exit(serve.main())"
         )

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from app_server.transport.auth import rotation
-from app_server.transport.auth import token_file as module
-from app_server.transport.auth.capability import CapabilityToken, digest_of
-from app_server.transport.auth.rotation import RotatedCheck, TokenCheck, Version
-from app_server.transport.auth.secret_file import read_shared_secret, read_token_digest
-from app_server.transport.auth.token_file import TokenFileUnusable, token_file
+from app_server.transport.auth import tokens
+from app_server.transport.auth import tokens as module
+from app_server.transport.auth.tokens import (
+    CapabilityToken,
+    RotatedCheck,
+    TokenCheck,
+    TokenFileUnusable,
+    Version,
+    digest_of,
+    token_file,
+)
+from app_server.transport.guards import read_shared_secret, read_token_digest
 
 OUTSIDE = "the file must hold 1 to 4096 bytes of UTF-8 text"
 
@@ -273,7 +279,7 @@ async def test_a_file_that_could_not_be_looked_at_is_read_again_and_said_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = Files(tmp_path / "token")
-    there = rotation._version_of(files.path)
+    there = tokens._version_of(files.path)
     # A file system that is away for a moment, and has the same file when it is back.
     looks: list[Version | OSError] = [there, TimeoutError(), there, TimeoutError()]
 
@@ -283,7 +289,7 @@ async def test_a_file_that_could_not_be_looked_at_is_read_again_and_said_again(
             raise found
         return found
 
-    monkeypatch.setattr(rotation, "_version_of", look)
+    monkeypatch.setattr(tokens, "_version_of", look)
     for _ in range(4):
         assert await files.accepted("first") == [True]
     assert files.made == 2

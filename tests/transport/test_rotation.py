@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from app_server.transport.auth import rotation
-from app_server.transport.auth.capability import CapabilityToken, digest_of
+from app_server.transport.auth import tokens
 from app_server.transport.auth.gate import TokenGate
-from app_server.transport.auth.rotation import RotatedCheck, TokenCheck
-from app_server.transport.auth.secret_file import read_token_digest
-from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
+from app_server.transport.auth.tokens import CapabilityToken, RotatedCheck, TokenCheck, digest_of
+from app_server.transport.guards import (
+    CapabilityAuth,
+    ListenerGuards,
+    SignedAuth,
+    read_token_digest,
+)
 from tests.support.harness import WireClient, claim, serve
 from tests.support.processes import running
 from tests.support.wire.handshakes import SECRET, bearer, handshake, in_seconds, signed
@@ -84,7 +87,7 @@ async def test_a_file_that_makes_no_sense_changes_nothing_and_is_logged_once(
             caplog.clear()
             for _ in range(2):
                 assert await status(served.urls[0], "old") == 101
-            logged.append([r.getMessage() for r in caplog.records if r.name == rotation.__name__])
+            logged.append([r.getMessage() for r in caplog.records if r.name == tokens.__name__])
 
         file.unlink()
         await still_old()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.transport.auth.token_file import token_file
+from app_server.transport.auth.tokens import token_file
 from app_server.transport.guards import ListenerGuards
 from tests.support.harness import claim, serve
 from tests.support.other_user import done_as, other_user

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app_server.transport.address import Address, TcpAddress, UnixAddress
-from app_server.transport.auth.capability import CapabilityToken, digest_of
 from app_server.transport.auth.signed import SignedToken
+from app_server.transport.auth.tokens import CapabilityToken, digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
 from tests.support.harness import WireClient, claim, serve
 from tests.support.wire.handshakes import SECRET, Answer, bearer, handshake, in_seconds, signed

@@ -16,7 +16,7 @@ from app_server.cli.checks.running import CheckSpec
 from app_server.cli.checks.sandbox import check_sandbox
 from app_server.cli.checks.signals import check_signals
 from app_server.host.sandbox.probe import PROBE_S
-from app_server.threads.repair.doctor import examine
+from app_server.threads.repair import examine
 
 THREADS_S = 3600.0
 """For reading every log of a home, at some hundred MiB a second."""

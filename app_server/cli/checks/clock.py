@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app_server.cli.checks.machine import Machine
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 
 EARLIEST = datetime(2026, 6, 1, tzinfo=UTC)
 """Before this version was written."""

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from app_server.cli.checks.machine import Machine
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 
 WRITTEN_BYTES = 256 * 1024
 FEW_ENTRIES = 1000

@@ -8,10 +8,9 @@ from pathlib import Path
 from app_server.cli.checks.machine import Machine
 from app_server.runtime.files.disk import lock_within
 from app_server.runtime.files.opening import open_regular
+from app_server.threads.filing import LOCK_WAIT_S, FilingState, LogLocked
 from app_server.threads.log.faults import LogFaults
-from app_server.threads.organization.filing import FilingState
-from app_server.threads.organization.shared_log import LOCK_WAIT_S, LogLocked
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 from protocol.log.filing import FilingRecord, is_newer_filing, parse_filing_record
 
 

@@ -4,7 +4,7 @@ from app_server.accounts.settings import read_account_settings
 from app_server.cli.checks.machine import Machine
 from app_server.config.values import Config, ConfigError
 from app_server.runtime.files.secret import StoreFailed, keyring_failures, load_keyring
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 
 KEYS = ("cli_auth_credentials_store", "mcp_oauth_credentials_store")
 PROBE = ("app-server doctor", "nothing is kept here")

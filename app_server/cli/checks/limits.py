@@ -3,7 +3,7 @@
 import resource
 
 from app_server.cli.checks.machine import Machine
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 
 FEW_FILES = 1024
 """Open files: one for each loaded thread and each connection, and some dozens."""

@@ -9,7 +9,7 @@ from app_server.mcp.catalog.config import HttpTransport, McpSettings
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings, without_servers
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.threads.repair.doctor import Check, counted
+from app_server.threads.repair import Check, counted
 
 MCP_S = 60.0
 START_S = 40.0

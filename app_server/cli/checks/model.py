@@ -11,7 +11,7 @@ from app_server.models.catalogue.providers import chosen_provider
 from app_server.models.client import ModelClient
 from app_server.models.interface import ModelFailure
 from app_server.models.provider import Provider
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 
 CLOSE_S = 2.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from app_server.accounts.store import FILE_NAME as ACCOUNT_FILE
 from app_server.cli.checks.machine import Machine
 from app_server.mcp.oauth.credentials import FILE_NAME as MCP_FILE
-from app_server.threads.repair.doctor import Check, Status
+from app_server.threads.repair import Check, Status
 
 SECRET_FILES = (ACCOUNT_FILE, MCP_FILE)
 """With credentials: for nobody else to read."""

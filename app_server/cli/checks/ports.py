@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app_server.cli.checks.machine import Machine
 from app_server.host.listening import PROC, listener_of
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 from app_server.transport.address import TcpAddress, UnixAddress, parse_address
 from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, NO_FOLDER, TOO_LONG
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import anyio
 
 from app_server.cli.checks.machine import Machine
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 
 logger = logging.getLogger(__name__)
 

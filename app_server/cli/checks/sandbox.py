@@ -5,7 +5,7 @@ import sys
 from app_server.cli.checks.machine import Machine
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.probe import SandboxProbe, probe
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 
 
 def check_sandbox(machine: Machine) -> Check:

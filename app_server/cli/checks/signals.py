@@ -3,7 +3,7 @@
 from app_server.cli.checks.machine import Machine
 from app_server.runtime.files.sqlite import problem_of
 from app_server.signals.ledger import SCHEMA_VERSION
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 
 LOST = (
     "signals that waited there and could not be read are lost, as the log of the server said; let "

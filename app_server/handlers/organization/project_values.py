@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from app_server.handlers.views.pages import page_size
-from app_server.threads.organization.filing import FilingState
+from app_server.threads.filing import FilingState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import RpcError, invalid_params
 from protocol.log.filing import FiledProject

@@ -23,8 +23,8 @@ from app_server.handlers.organization.project_values import (
 from app_server.handlers.services import Services
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import InvalidThreadId
+from app_server.threads.filing import FilingState
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.organization.filing import FilingState
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 from protocol.log.filing import FiledProject, FilingRecord, ProjectDeleted, ProjectMoved, ProjectPut
 from protocol.log.metadata import ProjectChanged

@@ -12,8 +12,8 @@ from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.handlers.views.pages import page_size
 from app_server.rpc.context import RequestContext, Routes
-from app_server.threads.organization.filing import PINNED, FilingState
-from app_server.threads.organization.organization import NotInSection
+from app_server.threads.filing import PINNED, FilingState
+from app_server.threads.organization import NotInSection
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 from protocol.log.filing import FilingRecord, SectionDeleted, SectionPut
 from protocol.log.metadata import SectionChanged

@@ -10,8 +10,8 @@ from app_server.handlers.services import Services
 from app_server.handlers.threads.changes import ThreadChanges, not_for_ephemeral
 from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
+from app_server.threads.filing import FilingState
 from app_server.threads.log.state.thread import ThreadState, initial_read_state, new_revision
-from app_server.threads.organization.filing import FilingState
 from protocol.jsonrpc.errors import invalid_request
 from protocol.log.metadata import (
     DaybreakChanged,

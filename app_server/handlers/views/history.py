@@ -1,7 +1,6 @@
 """From pages of a thread's history to what the wire shows of them."""
 
-from app_server.threads.history.pages import MAX_PAGE_BYTES, PagedItem
-from app_server.threads.history.timeline import TimelineEntry
+from app_server.threads.history.pages import MAX_PAGE_BYTES, PagedItem, TimelineEntry
 from app_server.threads.log.outline import TurnOutline
 from protocol.threads.history import (
     ItemThreadTimelineEntry,

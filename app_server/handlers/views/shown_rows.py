@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app_server.handlers.views.threads import read_state_of_row, thread_of_row
+from app_server.threads.filing import FilingState
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.organization.filing import FilingState
 from protocol.threads.thread import Thread, ThreadReadState, ThreadStatus
 
 MAX_SHOWN = 256

@@ -14,10 +14,27 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from app_server.runtime.files.disk import atomic_write, make_folder
 from app_server.runtime.files.sqlite import set_aside
-from app_server.threads.codex.importing import import_thread
-from app_server.threads.codex.threads import CodexThreads, Seen
+from app_server.threads.codex.rollouts import SeenRollout
+from app_server.threads.codex.threads import CodexSource, CodexThreads, records_to_import
 from app_server.threads.log.faults import LogFaults
+from protocol.log.rollout import render_record
+
+
+def import_thread(source: CodexSource, path: Path, faults: LogFaults) -> None:
+    """Write a thread of Codex to `path`; when this returns it is on disk.
+
+    The caller holds the thread's lock. `faults` counts what could not be read.
+
+    Raises:
+        OSError: the source cannot be read, or the disk refused; then nothing is left behind.
+    """
+    make_folder(path.parent)
+    with atomic_write(path, path.with_suffix(".importing")) as file:
+        for record in records_to_import(source, faults):
+            file.write(render_record(record))
+
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +69,7 @@ class CodexCopies:
         """
         with self._lock:
             source = self._codex.find(thread_id)
-            version = _version(Seen.of(source.file, source.name))
+            version = _version(SeenRollout.of(source.file, source.name))
             path = self._intact(f"{thread_id}.{version}")
             if path is None:
                 if self._folder.is_file():
@@ -109,5 +126,5 @@ def _content(path: Path) -> str | None:
     return f"{size:x}-{checksum:08x}"
 
 
-def _version(seen: Seen) -> str:
+def _version(seen: SeenRollout) -> str:
     return f"{seen.size:x}-{seen.mtime_ns:x}"

@@ -7,23 +7,28 @@ that changed are read again.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
-from app_server.threads.codex.files import CodexFile, CodexNames, find_files, has_folders
 from app_server.threads.codex.items import NoItem, item_of_event
-from app_server.threads.codex.reading import (
+from app_server.threads.codex.records import created_of, records_of
+from app_server.threads.codex.rollouts import (
+    CodexFile,
+    CodexNames,
     NotACodexRollout,
+    SeenRollout,
     Segment,
+    find_files,
+    has_folders,
     read_last_context,
     segments_of,
 )
-from app_server.threads.codex.records import created_of, records_of
 from app_server.threads.codex.values import settings_of
+from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.file.writers import LogPaths
 from app_server.threads.log.state.thread import ThreadState, begin, replay
 from protocol.log.rollout import ArchivedChanged, ItemCompleted, NameChanged, Record, TurnStarted
 
@@ -34,37 +39,6 @@ LOOK_S = 1.0
 
 STEP = 200
 """Threads that are handed over together."""
-
-
-class Seen(NamedTuple):
-    """A rollout of Codex as it was when it was last read."""
-
-    thread_id: str
-    path: str
-    size: int
-    mtime_ns: int
-    name: str | None
-
-    @classmethod
-    def of(cls, file: CodexFile, name: str | None) -> "Seen":
-        """Note what tells whether a rollout must be read again."""
-        return cls(file.thread_id, file.place, file.size, file.mtime_ns, name)
-
-
-class SummaryStore(Protocol):
-    """Where summaries are kept; see ThreadIndex."""
-
-    generation: int
-    """Another number after all that was put here is gone."""
-
-    def seen(self) -> list[Seen]:
-        """Return what `put_seen` was given and not taken back."""
-
-    def put_seen(self, threads: list[tuple[ThreadState, Seen]]) -> None:
-        """Keep summaries of threads."""
-
-    def forget_seen(self, thread_ids: list[str], *, rows_too: bool) -> None:
-        """Take them back, `rows_too` with what lists show."""
 
 
 class NoCodexThread(Exception):
@@ -83,29 +57,29 @@ class CodexSource:
 class CodexThreads:
     """What Codex has in a home, as of the last look; safe to use from any worker thread."""
 
-    def __init__(self, home: Path, is_ours: Callable[[str], bool]) -> None:
-        """`is_ours` says whether a thread has a log of ours, which then counts alone."""
+    def __init__(self, home: Path, paths: LogPaths) -> None:
+        """`paths` has the logs of ours; of a thread that has one, that counts alone."""
         self._home = home
         self._names = CodexNames(home)
-        self._is_ours = is_ours
+        self._paths = paths
         self._lock = threading.Lock()
         self._files: Mapping[str, CodexFile] = {}
-        self._seen: dict[str, Seen] | None = None
+        self._seen: dict[str, SeenRollout] | None = None
         self._shown: dict[str, Path] = {}
-        self._unreadable: set[Seen] = set()
+        self._unreadable: set[SeenRollout] = set()
         self._looked_at = float("-inf")
         self._generation = 0
         self.compressed = 0
         """Rollouts that Codex has compressed; they cannot be read here."""
 
-    def look(self, store: SummaryStore) -> None:
-        """Bring a store up to date, unless it was within the last LOOK_S seconds."""
+    def look(self, index: ThreadIndex) -> None:
+        """Bring the index up to date, unless it was within the last LOOK_S seconds."""
         with self._lock:
-            if self._generation != store.generation:
-                self._generation, self._seen = store.generation, None
+            if self._generation != index.generation:
+                self._generation, self._seen = index.generation, None
             elif time.monotonic() - self._looked_at < LOOK_S:
                 return
-            self._look(store)
+            self._look(index)
             self._looked_at = time.monotonic()
 
     def is_looked_at(self) -> bool:
@@ -115,9 +89,9 @@ class CodexThreads:
         # None were there, and none are: most homes have never seen Codex.
         return self._seen == {} and not has_folders(self._home)
 
-    def _look(self, store: SummaryStore) -> None:
+    def _look(self, index: ThreadIndex) -> None:
         if self._seen is None:
-            self._seen = {seen.thread_id: seen for seen in store.seen()}
+            self._seen = {seen.thread_id: seen for seen in index.seen()}
             self._shown.update((seen.thread_id, Path(seen.path)) for seen in self._seen.values())
         folder = find_files(self._home)
         names = self._names.read()
@@ -126,34 +100,34 @@ class CodexThreads:
         self._files, self.compressed = folder.files, folder.compressed
         gone = [thread_id for thread_id in self._seen if thread_id not in folder.files]
         if gone:
-            theirs = [thread_id for thread_id in gone if not self._is_ours(thread_id)]
-            store.forget_seen(theirs, rows_too=True)
+            theirs = [thread_id for thread_id in gone if not self._paths.exists(thread_id)]
+            index.forget_seen(theirs, rows_too=True)
             for thread_id in gone:
                 del self._seen[thread_id]
                 self._shown.pop(thread_id, None)
-        changed: list[tuple[ThreadState, Seen]] = []
+        changed: list[tuple[ThreadState, SeenRollout]] = []
         for file in folder.files.values():
-            seen = Seen.of(file, names.get(file.thread_id))
+            seen = SeenRollout.of(file, names.get(file.thread_id))
             if self._seen.get(file.thread_id) == seen or seen in self._unreadable:
                 continue
-            if self._is_ours(file.thread_id):
+            if self._paths.exists(file.thread_id):
                 continue
             state = self._summarize(file, seen)
             if state is not None:
                 changed.append((state, seen))
             if len(changed) == STEP:
-                self._keep(store, changed)
+                self._keep(index, changed)
                 changed = []
-        self._keep(store, changed)
+        self._keep(index, changed)
 
-    def _keep(self, store: SummaryStore, changed: list[tuple[ThreadState, Seen]]) -> None:
+    def _keep(self, index: ThreadIndex, changed: list[tuple[ThreadState, SeenRollout]]) -> None:
         assert self._seen is not None
         if changed:
-            store.put_seen(changed)
+            index.put_seen(changed)
             self._seen.update((seen.thread_id, seen) for _, seen in changed)
             self._shown.update((seen.thread_id, Path(seen.path)) for _, seen in changed)
 
-    def _summarize(self, file: CodexFile, seen: Seen) -> ThreadState | None:
+    def _summarize(self, file: CodexFile, seen: SeenRollout) -> ThreadState | None:
         try:
             return _summary(CodexSource(file, segments_of(file, self._files), seen.name))
         except (NotACodexRollout, OSError) as exc:
@@ -169,7 +143,7 @@ class CodexThreads:
         """Note that a thread has a log of ours, which perhaps another process has imported."""
         self._shown.pop(thread_id, None)
 
-    def listed(self) -> list[Seen]:
+    def listed(self) -> list[SeenRollout]:
         """Return the threads that lists show, as of the last look."""
         with self._lock:
             return list((self._seen or {}).values())
@@ -211,12 +185,12 @@ class CodexThreads:
         self._shown[thread_id] = source.file.path
         return state
 
-    def imported(self, thread_id: str, store: SummaryStore) -> None:
+    def imported(self, thread_id: str, index: ThreadIndex) -> None:
         """Note that a thread has a log of ours from now on."""
         with self._lock:
             self._shown.pop(thread_id, None)
             if self._seen is not None and self._seen.pop(thread_id, None) is not None:
-                store.forget_seen([thread_id], rows_too=False)
+                index.forget_seen([thread_id], rows_too=False)
 
 
 def records_to_import(source: CodexSource, faults: LogFaults) -> Iterator[Record]:

@@ -12,11 +12,82 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from app_server.threads.history.cursors import HistoryPlace, parse_place
 from app_server.threads.history.index import HistoryIndex
-from app_server.threads.history.messages import item_in
+from app_server.threads.history.texts import item_in
 from app_server.threads.log.outline import ItemKind, ItemPlace, TurnOutline
+from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 from protocol.turns.items import ThreadItem
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPlace:
+    """Where a page begins: at a turn, or at an item (`index` counts from 0)."""
+
+    kind: Literal["turns", "items", "timeline"]
+    thread_id: str
+    number: int
+    index: int = 0
+    included: bool = False
+    """Whether the page begins with what is named here, instead of behind it."""
+
+    def render(self) -> str:
+        """Write a cursor."""
+        place = self.number, self.index, self.included
+        return render_plain_cursor(self.kind, self.thread_id, *place)
+
+
+def parse_place(
+    kind: Literal["turns", "items", "timeline"], thread_id: str, cursor: str
+) -> HistoryPlace:
+    """Read a cursor of this kind for this thread.
+
+    Raises:
+        InvalidCursor: no page of ours has given it out.
+    """
+    match parse_plain_cursor(cursor):
+        case [found, thread, int(number), int(index), bool(included)] if (
+            found == kind and thread == thread_id and _is_count(number) and _is_count(index)
+        ):
+            return HistoryPlace(kind, thread_id, number, index, included)
+    raise InvalidCursor(cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class OccurrencePlace:
+    """Where a search in one thread goes on."""
+
+    thread_id: str
+    term: str
+    number: int
+    index: int
+    occurrence: int
+    """Matches of the item that were shown already."""
+
+    def render(self) -> str:
+        """Write a cursor."""
+        place = self.number, self.index, self.occurrence
+        return render_plain_cursor("occurrences", self.thread_id, self.term, *place)
+
+
+def parse_occurrence(thread_id: str, term: str, cursor: str) -> OccurrencePlace:
+    """Read a cursor of a search for `term` in this thread.
+
+    Raises:
+        InvalidCursor: no such search has given it out.
+    """
+    match parse_plain_cursor(cursor):
+        case ["occurrences", thread, words, int(number), int(index), int(occurrence)] if (
+            thread == thread_id
+            and words == term
+            and all(map(_is_count, (number, index, occurrence)))
+        ):
+            return OccurrencePlace(thread_id, term, number, index, occurrence)
+    raise InvalidCursor(cursor)
+
+
+def _is_count(number: int) -> bool:
+    return 0 <= number < 1 << 62 and not isinstance(number, bool)
+
 
 MAX_PAGE_BYTES = 900_000
 """Bytes of the lines of all items of a page; a message to a client stays below 1 MiB."""
@@ -277,3 +348,71 @@ def _turn_cursor(thread_id: str, turn: TurnOutline, *, included: bool) -> str:
 
 def _item_cursor(thread_id: str, item: PagedItem, *, included: bool) -> str:
     return HistoryPlace("items", thread_id, item.turn.number, item.index, included).render()
+
+
+_ENTRIES_A_TURN = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """The start of a turn, one of its items, or its end."""
+
+    kind: Literal["started", "item", "completed"]
+    turn: TurnOutline
+    index: int
+    """0 for the start; items count from 1."""
+    item: ThreadItem | None = None
+
+    @property
+    def position(self) -> int:
+        """Orders the entries of a thread."""
+        return self.turn.number * _ENTRIES_A_TURN + self.index
+
+
+def timeline_page(
+    reader: HistoryReader, query: HistoryQuery
+) -> tuple[list[TimelineEntry], str | None]:
+    """Return a page of entries and the cursor of the next one.
+
+    Raises:
+        InvalidCursor: the cursor was not given out by a page of this thread's timeline.
+    """
+    start = None
+    if query.cursor is not None:
+        start = parse_place("timeline", query.thread_id, query.cursor)
+    page: list[TimelineEntry] = []
+    left, more = MAX_PAGE_BYTES, False
+    for entry in _backwards(reader, start):
+        place = entry.turn.place(entry.index - 1) if entry.kind == "item" else None
+        size = 0 if place is None else place.length
+        more = len(page) == query.limit or (bool(page) and size > left)
+        if more:
+            break
+        item = None if place is None else reader.item(place)
+        if place is None or item is not None:
+            left -= size
+            page.append(TimelineEntry(entry.kind, entry.turn, entry.index, item))
+    cursor = None
+    if more:
+        oldest = page[-1]
+        place_of = HistoryPlace("timeline", query.thread_id, oldest.turn.number, oldest.index)
+        cursor = place_of.render()
+    return page[::-1], cursor
+
+
+def _backwards(reader: HistoryReader, start: HistoryPlace | None) -> Iterator[TimelineEntry]:
+    for turn in reader.walk(None if start is None else start.number, ascending=False):
+        before = None
+        if start is not None and turn.number == start.number:
+            before = start.index
+        for entry in _entries_of(turn):
+            if before is None or entry.index < before:
+                yield entry
+
+
+def _entries_of(turn: TurnOutline) -> Iterator[TimelineEntry]:
+    if turn.status != "inProgress":
+        yield TimelineEntry("completed", turn, len(turn) + 1)
+    for index in range(len(turn), 0, -1):
+        yield TimelineEntry("item", turn, index)
+    yield TimelineEntry("started", turn, 0)

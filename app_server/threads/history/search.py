@@ -9,17 +9,24 @@ Source: docs/wire.md, "History and search".
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app_server.runtime.files.sqlite import connect, identity
-from app_server.threads.history.full_text import BETWEEN, SLOTS
-from app_server.threads.history.matching import excerpt, matches
+from app_server.threads.history.pages import (
+    HistoryPlace,
+    HistoryReader,
+    OccurrencePlace,
+    parse_occurrence,
+)
+from app_server.threads.history.texts import BETWEEN, SLOTS, Excerpt, excerpt, matches, text_of
 from app_server.threads.index.derived import index_failures
-from app_server.threads.index.query import SortKey
+from app_server.threads.index.rows import SortKey
+from app_server.threads.log.outline import ItemKind, TurnOutline
 from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
+from protocol.turns.items import ThreadItem
 
 FEW_HITS = 400
 """Pages of text up to which hits are looked up and sorted."""
@@ -240,3 +247,51 @@ def _parse_cursor(query: SearchQuery, cursor: str) -> tuple[int, str]:
         ):
             return at_ms, thread_id
     raise InvalidCursor(cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One match, and where its turn is paged."""
+
+    turn_id: str
+    item_id: str
+    excerpt: Excerpt
+    turn_cursor: str
+
+
+def occurrences_page(
+    reader: HistoryReader, term: str, limit: int, cursor: str | None
+) -> tuple[list[Occurrence], str | None]:
+    """Return matches, oldest message first, and the cursor of the next page.
+
+    Raises:
+        InvalidCursor: the cursor was not given out by a search for this term in this thread.
+    """
+    start = OccurrencePlace(reader.thread_id, term, 0, 0, 0)
+    if cursor is not None:
+        start = parse_occurrence(reader.thread_id, term, cursor)
+    found: list[Occurrence] = []
+    for turn, index, item in _messages(reader, start):
+        text, item_id = text_of(item), getattr(item, "id", "")
+        here = (turn.number, index) == (start.number, start.index)
+        for number, (first, end) in enumerate(matches(text, term.casefold())):
+            if here and number < start.occurrence:
+                continue
+            if len(found) == limit:
+                place = OccurrencePlace(reader.thread_id, term, turn.number, index, number)
+                return found, place.render()
+            place_of_turn = HistoryPlace("turns", reader.thread_id, turn.number, included=True)
+            found.append(
+                Occurrence(turn.id, item_id, excerpt(text, first, end), place_of_turn.render())
+            )
+    return found, None
+
+
+def _messages(
+    reader: HistoryReader, start: OccurrencePlace
+) -> Iterator[tuple[TurnOutline, int, ThreadItem | None]]:
+    for turn in reader.walk(start.number, ascending=True):
+        for index, place in enumerate(turn.places()):
+            due = (turn.number, index) >= (start.number, start.index)
+            if due and place.kind is not ItemKind.OTHER:
+                yield turn, index, reader.item(place)

@@ -26,7 +26,7 @@ from app_server.threads.index.rebuild import (
     written_ns,
 )
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.file.writers import LogWriters
+from app_server.threads.log.file.writers import LogPaths, LogWriters
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import ThreadState
 
@@ -53,13 +53,11 @@ WAIT_FOR_MAKER_S = 0.2
 class IndexFollower:
     """One index, and the threads whose rows are not up to date."""
 
-    def __init__(
-        self, home: Path, path: Path, path_of: Callable[[str], Path], writers: LogWriters
-    ) -> None:
-        """`path` is the file of the index; `path_of` says where the log of a thread is."""
+    def __init__(self, home: Path, path: Path, paths: LogPaths, writers: LogWriters) -> None:
+        """`path` is the file of the index."""
         self._home = home
         self._path = path
-        self._path_of = path_of
+        self._paths = paths
         self._writers = writers
         self._index: ThreadIndex | None = None
         self._written_ns = 0
@@ -270,19 +268,19 @@ class IndexFollower:
 
     def _repair(self) -> list[str]:
         self._put_held()
-        return repair_rows(self.index, self._writers.locks, self._path_of, self._writers.held)
+        return repair_rows(self.index, self._writers.locks, self._paths, self._writers.held)
 
     def _put_held(self) -> None:
         """Put the rows of our threads into an index that was begun anew since the last look."""
         generation = self.index.generation
         if self._generation != generation:
-            put_held(self.index, map(self._path_of, list(self._writers.held)))
+            put_held(self.index, map(self._paths.path_of, list(self._writers.held)))
             self._generation = generation
 
     def _check_all(self) -> None:
         index = self.index
         index.check()
-        made = refresh_changed(index, self._home, self._path_of, self._written_ns)
+        made = refresh_changed(index, self._home, self._paths, self._written_ns)
         if made:
             logger.warning("the index missed changes of %d threads, which it has again", made)
 

@@ -5,18 +5,51 @@ while a writer holds its thread, so that after a crash only those rows are made 
 Source: docs/architecture.md, "Threads on disk".
 """
 
-from collections.abc import Iterable
+import errno
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import astuple
 from itertools import chain, islice
+from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-from app_server.runtime.files.sqlite import damaged
-from app_server.threads.codex.threads import Seen
-from app_server.threads.index.derived import once_more, sum_of
-from app_server.threads.index.lists import ThreadLists
-from app_server.threads.index.rows import COLUMN_NAMES, COLUMNS, ThreadRow
+from pydantic_core import from_json, to_json
+
+from app_server.runtime.files.sqlite import damaged, version_of
+from app_server.threads.codex.rollouts import SeenRollout
+from app_server.threads.index.derived import DerivedFile, IndexUnusable, once_more, sum_of
+from app_server.threads.index.rows import (
+    COLUMN_NAMES,
+    COLUMNS,
+    SortKey,
+    ThreadPage,
+    ThreadQuery,
+    ThreadRow,
+    Within,
+    row_of,
+)
+from app_server.threads.log.file.locks import LockBusy, SharedLock, WriterLock
 from app_server.threads.log.state.thread import ThreadState
+from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
+
+SCHEMA_VERSION = 3
+
+_SCHEMA = f"""
+CREATE TABLE threads (
+    {", ".join(COLUMNS)}, sum INTEGER, open INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (id)
+);
+CREATE INDEX by_created ON threads (archived, has_content, created_at_ms, id);
+CREATE INDEX by_updated ON threads (archived, has_content, updated_at_ms, id);
+CREATE INDEX by_recency ON threads (archived, has_content, recency_at_ms, id);
+CREATE INDEX by_section ON threads (section_id, section_rank, id) WHERE section_id IS NOT NULL;
+CREATE INDEX by_project ON threads (project_id, recency_at_ms) WHERE project_id IS NOT NULL;
+CREATE INDEX by_parent ON threads (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX by_attachments ON threads (id) WHERE attachments <> '[]';
+CREATE INDEX by_open ON threads (id) WHERE open;
+CREATE TABLE seen ({", ".join(SeenRollout._fields)}, sum INTEGER, PRIMARY KEY (thread_id));
+"""
 
 ROWS_AT_ONCE = 64
 """Written by one statement. Each statement gives the interpreter's lock away and waits to have it
@@ -29,8 +62,123 @@ _HOLD = "ON CONFLICT (id) DO UPDATE SET open = 1"
 _KEEP = "ON CONFLICT (id) DO NOTHING"
 
 
-class ThreadIndex(ThreadLists):
-    """The rows of all threads; safe to call from any worker thread."""
+class ThreadIndex(DerivedFile):
+    """Rows of all threads in one file; safe to call from any worker thread.
+
+    One process at a time fills the file, and the others wait for that.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the index, or make it.
+
+        One of another version is thrown away, unless another process uses it; a damaged one is.
+
+        Raises:
+            IndexUnusable: the file cannot be made or opened.
+            OSError: the folder cannot be made.
+        """
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._making: WriterLock | None = None
+        self._use = SharedLock(path.with_name("users.lock"))
+        try:
+            super().__init__(path, _SCHEMA, SCHEMA_VERSION, lock="schema.lock")
+        except BaseException:
+            self._use.release()
+            raise
+
+    @property
+    def is_made_elsewhere(self) -> bool:
+        """Whether another process fills it now."""
+        return self.is_new and self._making is None
+
+    def _take_part(self) -> None:
+        if self.is_new and self._making is None:
+            with suppress(LockBusy):
+                self._making = WriterLock(self._path.with_name("rebuild.lock"))
+
+    def _require_replaceable(self) -> None:
+        if not self._use.is_only_one():
+            problem = "another process uses it, of another version; stop that, or use another home"
+            raise IndexUnusable(errno.EBUSY, problem, str(self._path))
+
+    def _stop_making(self) -> None:
+        making, self._making = self._making, None
+        if making is not None:
+            making.release()
+
+    def look_again(self) -> bool:
+        """Whether what another process made is complete; take over if that one has died.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with self.reading() as database:
+            self.is_new = version_of(database) != SCHEMA_VERSION
+            self._take_part()
+            return not self.is_new
+
+    def close(self) -> None:
+        """Close the file."""
+        super().close()
+        self._stop_making()
+        self._use.release()
+
+    def mark_complete(self, generation: int | None = None) -> None:
+        """Note that every thread is in the file; see DerivedFile.
+
+        Raises:
+            IndexReplaced: the file of this `generation` is gone.
+        """
+        super().mark_complete(generation)
+        self._stop_making()
+
+    def _check_rows(self, database: sqlite3.Connection) -> None:
+        for *values, written in database.execute(f"SELECT {COLUMN_NAMES}, sum FROM threads"):
+            if sum_of(values) != written:
+                raise damaged("a row is not what was written")
+
+    # Lists.
+
+    def find(self, thread_id: str) -> ThreadRow | None:
+        """Return one row, or None."""
+        with self.reading() as database:
+            statement = f"SELECT {COLUMN_NAMES}, sum FROM threads WHERE id = ?"
+            found = database.execute(statement, (thread_id,)).fetchone()
+            return None if found is None else _intact(found)
+
+    def page(self, query: ThreadQuery) -> ThreadPage:
+        """Return one page of threads that have content.
+
+        Raises:
+            InvalidCursor: the cursor was not given out by a page of this order.
+        """
+        where, values = _conditions(query)
+        order = "ASC" if query.ascending else "DESC"
+        statement = (
+            f"SELECT {COLUMN_NAMES}, sum FROM threads WHERE {' AND '.join(where)} "
+            f"ORDER BY {query.sort_key} {order}, id {order} LIMIT ?"
+        )
+        # One row of JSON, as each row that is fetched waits for the interpreter's lock once more.
+        at_once = f"SELECT json_group_array(json_array({COLUMN_NAMES}, sum)) FROM ({statement})"
+        with self.reading() as database:
+            (text,) = database.execute(at_once, (*values, query.limit + 1)).fetchone()
+            found = _parsed(text)
+            rows = [_intact(values) for values in found[: query.limit]]
+        return ThreadPage(
+            rows,
+            next_cursor=_cursor(query.sort_key, rows[-1]) if len(found) > query.limit else None,
+            backwards_cursor=_cursor(query.sort_key, rows[0]) if rows else None,
+        )
+
+    def rows_of(self, ids: Sequence[str]) -> dict[str, ThreadRow]:
+        """Return rows by their ids, as far as they are there."""
+        marks = ", ".join("?" * len(ids))
+        statement = f"SELECT {COLUMN_NAMES}, sum FROM threads WHERE id IN ({marks})"
+        with self.reading() as database:
+            found = database.execute(statement, tuple(ids)).fetchall()
+            return {row.id: row for row in map(_intact, found)}
+
+    # Changes.
 
     @once_more
     def put(self, rows: Iterable[ThreadRow], *, is_open: bool) -> None:
@@ -89,20 +237,22 @@ class ThreadIndex(ThreadLists):
 
     # Threads of another program, which are listed beside ours.
 
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[SeenRollout]:
         """Return the rollouts of Codex of which there are rows."""
         with self.reading() as database:
-            found = database.execute(f"SELECT {', '.join(Seen._fields)}, sum FROM seen").fetchall()
+            found = database.execute(
+                f"SELECT {', '.join(SeenRollout._fields)}, sum FROM seen"
+            ).fetchall()
             if any(sum_of(values) != written for *values, written in found):
                 raise damaged("a row is not what was written")
-            return [Seen(*values) for *values, _ in found]
+            return [SeenRollout(*values) for *values, _ in found]
 
-    def put_seen(self, threads: list[tuple[ThreadState, Seen]]) -> None:
+    def put_seen(self, threads: list[tuple[ThreadState, SeenRollout]]) -> None:
         """Insert or replace rows of threads of Codex, all or none."""
         with self.transaction() as database:
             rows = (ThreadRow.of(state) for state, _ in threads)
             _insert(database, rows, _REPLACE, is_open=False)
-            places = ", ".join("?" * (len(Seen._fields) + 1))
+            places = ", ".join("?" * (len(SeenRollout._fields) + 1))
             database.executemany(
                 f"INSERT OR REPLACE INTO seen VALUES ({places})",
                 [(*seen, sum_of(seen)) for _, seen in threads],
@@ -115,6 +265,86 @@ class ThreadIndex(ThreadLists):
             database.executemany("DELETE FROM seen WHERE thread_id = ?", values)
             if rows_too:
                 database.executemany("DELETE FROM threads WHERE id = ?", values)
+
+
+def _parsed(text: str) -> list[list[Any]]:
+    try:
+        found: list[list[Any]] = from_json(text)
+    except ValueError:
+        raise damaged("a row is no JSON") from None
+    return found
+
+
+def _intact(found: Sequence[Any]) -> ThreadRow:
+    """Return the row of these values, the last of which is their sum."""
+    values = found[:-1]
+    if sum_of(values) != found[-1]:
+        raise damaged("a row is not what was written")
+    return row_of(values)
+
+
+def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
+    where = ["archived = ?", "has_content = 1"]
+    values: list[Any] = [query.archived]
+    for column, allowed in (
+        ("model_provider", query.model_providers),
+        ("source_kind", query.source_kinds),
+        ("originator", query.originators),
+        ("cwd", query.cwds),
+    ):
+        if allowed:
+            where.append(f"{column} IN ({', '.join('?' * len(allowed))})")
+            values.extend(allowed)
+    if query.excluded:
+        where.append(f"id NOT IN ({', '.join('?' * len(query.excluded))})")
+        values.extend(query.excluded)
+    for column, within in (("section_id", query.section), ("project_id", query.project)):
+        if within is not None:
+            where.append(_within(column, within, values))
+    if query.parent is not None:
+        where.append("parent_id = ?")
+        values.append(query.parent)
+    if query.ancestor is not None:
+        where.append(f"id IN ({_BELOW})")
+        values.append(query.ancestor)
+    if query.search:
+        where.append("(instr(lower(coalesce(name, '')), ?) OR instr(lower(preview), ?))")
+        values.extend([query.search.lower()] * 2)
+    if query.name is not None:
+        where.append("name = ?")
+        values.append(query.name)
+    if query.cursor is not None:
+        where.append(f"({query.sort_key}, id) {'>' if query.ascending else '<'} (?, ?)")
+        values.extend(_parse_cursor(query.sort_key, query.cursor))
+    return where, values
+
+
+_BELOW = """
+WITH RECURSIVE below (id) AS (
+  SELECT id FROM threads WHERE parent_id = ?
+  UNION SELECT threads.id FROM threads JOIN below ON threads.parent_id = below.id
+) SELECT id FROM below"""
+
+
+def _within(column: str, within: Within, values: list[Any]) -> str:
+    if within.id is None:
+        values.append(to_json(list(within.known)).decode())
+        return f"({column} IS NULL OR {column} NOT IN (SELECT value FROM json_each(?)))"
+    values.append(within.id if within.id in within.known else None)
+    return f"{column} = ?"
+
+
+def _cursor(sort_key: SortKey, row: ThreadRow) -> str:
+    return render_cursor(sort_key, getattr(row, sort_key), row.id)
+
+
+def _parse_cursor(sort_key: SortKey, cursor: str) -> tuple[int | str, str]:
+    match parse_cursor(cursor):
+        case [str(key), int(at_ms), str(thread_id)] if key == sort_key and abs(at_ms) < 1 << 63:
+            return at_ms, thread_id
+        case ["section_rank", str(rank), str(thread_id)] if sort_key == "section_rank":
+            return rank, thread_id
+    raise InvalidCursor(cursor)
 
 
 def _insert(

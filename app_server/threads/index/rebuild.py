@@ -5,12 +5,54 @@ Beside other processes: rows of threads that one of them holds are its own busin
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadRow
+from app_server.threads.log.faults import LogFaults, LogTooNew, NotARollout
 from app_server.threads.log.file.locks import LockBusy, WriterLock
-from app_server.threads.repair.checking import check_log
+from app_server.threads.log.file.writers import LogPaths
+from app_server.threads.log.loading import load_state
+
+
+@dataclass(slots=True)
+class LogCheck:
+    """One log."""
+
+    thread_id: str
+    path: Path
+    size: int
+    faults: LogFaults = field(default_factory=LogFaults)
+    row: ThreadRow | None = None
+    """What the index should say; None when it is no log of a thread that this version reads."""
+    problem: str | None = None
+    """Why there is no row."""
+    is_readable: bool = True
+    """Whether the disk gave it out; another time it may."""
+
+
+def check_log(path: Path, *, thorough: bool = False) -> LogCheck:
+    """Read one log; what cannot be read is said in the result.
+
+    Damage in the middle of lines that no list depends on is found by those who are `thorough`.
+    """
+    check = LogCheck(path.stem, path, 0)
+    try:
+        check.size = path.stat().st_size
+        check.row = ThreadRow.of(
+            load_state(path, check.faults, with_history=False, thorough=thorough)
+        )
+    except LogTooNew:
+        check.problem = "was written by a newer version of this server"
+    except NotARollout:
+        check.problem = "does not begin as the log of a thread"
+    except FileNotFoundError:
+        check.problem = "is not there"
+    except OSError as exc:
+        check.problem, check.is_readable = f"cannot be read: {exc.strerror}", False
+    return check
+
 
 logger = logging.getLogger(__name__)
 
@@ -112,9 +154,7 @@ def written_ns(path: Path) -> int:
         return 0
 
 
-def refresh_changed(
-    index: ThreadIndex, home: Path, path_of: Callable[[str], Path], since_ns: int
-) -> int:
+def refresh_changed(index: ThreadIndex, home: Path, paths: LogPaths, since_ns: int) -> int:
     """Make the rows again that miss what their logs say since a time; returns how many.
 
     Of older logs it is looked whether there is a row, and of rows whether
@@ -129,7 +169,7 @@ def refresh_changed(
     late = {name for name, path in logs.items() if written_ns(path) >= since_ns - MARGIN_NS}
     count = 0
     for thread_id in late | (logs.keys() ^ listed):
-        path = logs.get(thread_id) or path_of(thread_id)
+        path = logs.get(thread_id) or paths.path_of(thread_id)
         # First without the lock: a client may want the thread now.
         if check_log(path).row == index.find(thread_id):
             continue
@@ -146,13 +186,11 @@ def refresh_changed(
 
 
 def repair_rows(
-    index: ThreadIndex, locks: Path, path_of: Callable[[str], Path], ours: Collection[str]
+    index: ThreadIndex, locks: Path, paths: LogPaths, ours: Collection[str]
 ) -> list[str]:
     """Make the rows again whose process has died without telling how its threads ended.
 
-    Returns the threads whose rows it made.
-
-    `path_of` says where a thread's log is; `ours` are threads that this process holds.
+    Returns the threads whose rows it made; `ours` are threads that this process holds.
 
     Raises:
         OSError: the index cannot be written. A row whose lock cannot be had stays for later.
@@ -169,7 +207,7 @@ def repair_rows(
             logger.info("the row of %s is not repaired: %s", thread_id, exc)
             continue
         try:
-            _make_row(index, path_of(thread_id))
+            _make_row(index, paths.path_of(thread_id))
             repaired.append(thread_id)
         finally:
             lock.release()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from app_server.transport.auth.rotation import RotatedCheck, TokenCheck
+    from app_server.transport.auth.tokens import RotatedCheck, TokenCheck
 
 BEARER_SUBPROTOCOL = "bearer."
 

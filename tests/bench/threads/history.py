@@ -22,7 +22,7 @@ from pathlib import Path
 from app_server.runtime.clock import SystemClock
 from app_server.threads.history.pages import HistoryQuery, items_page, turns_page
 from app_server.threads.history.search import SearchQuery
-from app_server.threads.index.query import ThreadQuery
+from app_server.threads.index.rows import ThreadQuery
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (

@@ -21,8 +21,9 @@ from pathlib import Path
 from app_server.runtime.clock import SystemClock
 from app_server.threads.codex.threads import CodexThreads
 from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.query import ThreadQuery
-from app_server.threads.repair.doctor import index_path
+from app_server.threads.index.rows import ThreadQuery
+from app_server.threads.log.file.writers import LogPaths
+from app_server.threads.repair import index_path
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (
     ItemCompleted,
@@ -148,7 +149,7 @@ async def main() -> None:
         page = await store.lists.page(first)
         total = options.threads + options.codex
         print(f"index of {total} threads made in {time.perf_counter() - began:.1f} s")
-        again = CodexThreads(Path(folder), lambda thread_id: False)
+        again = CodexThreads(Path(folder), LogPaths(Path(folder) / "threads"))
         began = time.perf_counter()
         again.look(ThreadIndex(index_path(Path(folder))))
         took_ms = (time.perf_counter() - began) * 1000

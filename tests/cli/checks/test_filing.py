@@ -13,7 +13,7 @@ from app_server.cli import doctor as command
 from app_server.cli.checks import filing
 from app_server.cli.checks.filing import check_filing
 from app_server.cli.checks.machine import Machine
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 from tests.support.harness import claim, serve
 
 READABLE = (

@@ -25,7 +25,7 @@ from app_server.cli.checks.machine import Machine
 from app_server.cli.checks.running import run_checks
 from app_server.host.sandbox import launcher
 from app_server.host.sandbox.launcher import SandboxLauncher
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 from app_server.transport.socket_file import NO_FOLDER
 from tests.support.harness import claim, environment_without, stdio_server
 from tests.support.harness import write_config as write_model

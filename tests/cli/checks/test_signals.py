@@ -5,7 +5,7 @@ from pathlib import Path
 from app_server.cli.checks.machine import Machine
 from app_server.cli.checks.signals import LOST, check_signals
 from app_server.signals.ledger import Ledger
-from app_server.threads.repair.doctor import Check
+from app_server.threads.repair import Check
 from tests.support.harness import claim
 from tests.support.receiver.stages import entry
 

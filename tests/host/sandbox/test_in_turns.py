@@ -9,7 +9,7 @@ import pytest
 
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands
-from app_server.transport.auth.capability import digest_of
+from app_server.transport.auth.tokens import digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards
 from tests.support.harness import WireClient, claim, serve
 from tests.support.host.sandboxes import make_victim, working_launcher

@@ -4,9 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from app_server.threads.codex.files import find_files
-from app_server.threads.codex.reading import segments_of
 from app_server.threads.codex.records import records_of
+from app_server.threads.codex.rollouts import find_files, segments_of
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state.thread import ThreadState, replay
 from tests.support.harness import WireClient

@@ -30,8 +30,7 @@ from app_server.permissions.rules.book import RuleBook
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.registry import Sessions
-from app_server.threads.index.query import ThreadQuery
-from app_server.threads.index.rows import ThreadRow
+from app_server.threads.index.rows import ThreadQuery, ThreadRow
 from app_server.threads.log.state.thread import begin
 from app_server.threads.store import ThreadStore
 from app_server.turns.server_context import ServerContext

@@ -13,11 +13,12 @@ from app_server.handlers.views.threads import thread_of_row, thread_of_state
 from app_server.handlers.views.turns import turns_of_state
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
 from app_server.threads.codex.values import settings_of
+from app_server.threads.filing import FilingState
 from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.query import ThreadQuery
+from app_server.threads.index.rows import ThreadQuery
 from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.file.writers import LogPaths
 from app_server.threads.log.state.thread import ThreadState
-from app_server.threads.organization.filing import FilingState
 from protocol.log.rollout import parse_record, render_record
 from protocol.threads.thread import NotLoadedThreadStatus
 from protocol.turns.policy import (
@@ -299,7 +300,7 @@ def test_no_rollout_breaks_a_list_or_a_read(
         lines[at] = harmed(lines[at], dice, other)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     index = ThreadIndex(home / "index" / "threads")
-    threads = CodexThreads(home, lambda thread_id: False)
+    threads = CodexThreads(home, LogPaths(home / "threads"))
     threads.look(index)
     seen = index.page(ThreadQuery(limit=5)).rows
     index.close()

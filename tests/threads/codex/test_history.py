@@ -7,6 +7,7 @@ import pytest
 
 from app_server.threads.codex.copies import MAX_COPIES, CodexCopies
 from app_server.threads.codex.threads import CodexThreads
+from app_server.threads.log.file.writers import LogPaths
 from tests.support.harness import WireError, claim, serve
 from tests.support.threads.codex_rollouts import (
     ARCHIVED,
@@ -130,7 +131,7 @@ async def test_an_id_of_codex_is_taken_for_new_threads(home: Path) -> None:
 def test_copies_are_made_once_for_each_change_and_old_ones_go(home: Path) -> None:
     folder = home / "index" / "codex"
     path = write_rollout(home, OLD, event("user_message", message="x"))
-    copies = CodexCopies(folder, CodexThreads(home, lambda _: False))
+    copies = CodexCopies(folder, CodexThreads(home, LogPaths(home / "threads")))
     first = copies.path_of(OLD)
     made = first.stat().st_ino
     assert (copies.path_of(OLD), first.stat().st_ino) == (first, made)
@@ -149,11 +150,15 @@ def test_copies_are_made_once_for_each_change_and_old_ones_go(home: Path) -> Non
 def test_a_copy_damaged_in_any_way_is_made_again(home: Path, seeds: range) -> None:
     before = rollouts(home)
     folder = home / "index" / "codex"
-    content = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(TOOLS).read_bytes()
+    content = (
+        CodexCopies(folder, CodexThreads(home, LogPaths(home / "threads")))
+        .path_of(TOOLS)
+        .read_bytes()
+    )
     for seed in seeds:
         (copy,) = folder.glob(f"{TOOLS}.*.jsonl")
         how = spoil(copy, seed)
-        made = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(TOOLS)
+        made = CodexCopies(folder, CodexThreads(home, LogPaths(home / "threads"))).path_of(TOOLS)
         assert made.read_bytes() == content, (seed, how)
         # Whatever is no copy stays where it is, and a folder stays under another name.
         for path in folder.iterdir():
@@ -167,7 +172,7 @@ def test_a_copy_damaged_in_any_way_is_made_again(home: Path, seeds: range) -> No
 def test_a_damaged_copy_is_made_again(home: Path, tmp_path: Path) -> None:
     folder = home / "index" / "codex"
     write_rollout(home, OLD, event("user_message", message="what was said"))
-    first = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(OLD)
+    first = CodexCopies(folder, CodexThreads(home, LogPaths(home / "threads"))).path_of(OLD)
     content = first.read_bytes()
     damaged = [
         content.replace(b"was", b"saw"),
@@ -177,12 +182,12 @@ def test_a_damaged_copy_is_made_again(home: Path, tmp_path: Path) -> None:
     ]
     for spoiled in damaged:
         first.write_bytes(spoiled)
-        again = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(OLD)
+        again = CodexCopies(folder, CodexThreads(home, LogPaths(home / "threads"))).path_of(OLD)
         assert again.read_bytes() == content
     # What is no copy is not thrown away.
     first.unlink()
     first.mkdir()
     (first / "kept").touch()
-    again = CodexCopies(folder, CodexThreads(home, lambda _: False)).path_of(OLD)
+    again = CodexCopies(folder, CodexThreads(home, LogPaths(home / "threads"))).path_of(OLD)
     assert again.read_bytes() == content
     assert (folder / f"{first.name}.damaged" / "kept").exists()

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from app_server.models.prompt.surroundings import FACTS, PERMISSIONS, kind_of
-from app_server.threads.codex.importing import import_thread
+from app_server.threads.codex.copies import import_thread
 from app_server.threads.codex.threads import CodexThreads
 from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.file.writers import LogPaths
 from tests.support.harness import claim, serve
 from tests.support.threads.codex_homes import (
     CONDENSED,
@@ -112,7 +113,7 @@ async def test_what_could_not_be_imported_is_reported_once(home: Path) -> None:
 def test_a_large_rollout_is_imported_in_bounded_memory(tmp_path: Path) -> None:
     large = message_item("x" * 100_000)
     path = write_rollout(tmp_path, OLD, event("user_message", message="first"), *[large] * 200)
-    source = CodexThreads(tmp_path, lambda thread_id: False).find(OLD)
+    source = CodexThreads(tmp_path, LogPaths(tmp_path / "threads")).find(OLD)
     tracemalloc.start()
     import_thread(source, tmp_path / "log", LogFaults())
     _, peak = tracemalloc.get_traced_memory()
@@ -129,7 +130,7 @@ async def test_an_import_that_the_disk_refuses_leaves_nothing_behind(
 
     async with serve(home) as served, served.client() as client:
         with monkeypatch.context() as patch:
-            patch.setattr("app_server.threads.codex.importing.render_record", refuse)
+            patch.setattr("app_server.threads.codex.copies.render_record", refuse)
             error = await client.refusal("thread/resume", {"threadId": TOOLS})
             assert error.data["code"] == "storageFailed"
         assert not [path for path in (home / "threads").rglob("*") if path.is_file()]

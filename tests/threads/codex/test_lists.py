@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.codex.files import CodexNames, find_files
-from app_server.threads.codex.reading import segments_of
+from app_server.threads.codex.rollouts import CodexNames, find_files, segments_of
 from tests.support.harness import claim, serve
 from tests.support.threads.codex_homes import (
     CONDENSED,

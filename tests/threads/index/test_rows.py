@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from app_server.threads.index.index import ROWS_AT_ONCE, ThreadIndex
-from app_server.threads.index.query import ThreadQuery
-from app_server.threads.index.rows import ThreadRow
+from app_server.threads.index.rows import ThreadQuery, ThreadRow
 from app_server.threads.log.state.thread import begin
 from tests.support.threads.stores import created
 

@@ -238,7 +238,7 @@ def test_an_outline_has_the_turns_and_the_places_of_their_items(tmp_path: Path) 
 
 def test_queued_messages_become_items_where_they_are_taken(tmp_path: Path) -> None:
     queued = InputQueued(at_ms=2, input_id="1", items=[raw("q")], message=user_message("q"))
-    taken = [started("a"), queued, InputTaken(at_ms=2), agent("m")]
+    taken: list[Record] = [started("a"), queued, InputTaken(at_ms=2), agent("m")]
     turn = outline(log_of(tmp_path, *taken)).last
     assert turn is not None
     assert [place.kind for place in turn.places()] == [ItemKind.QUEUED_USER, ItemKind.AGENT]

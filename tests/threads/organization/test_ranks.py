@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.threads.organization.fractional_index import rank_between
+from app_server.threads.organization import rank_between
 
 
 @given(st.lists(st.integers(0, 2**16), max_size=80))

@@ -10,9 +10,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.threads.organization import shared_log
-from app_server.threads.organization.filing import Filing, FilingState
-from app_server.threads.organization.shared_log import LogLocked, NewLines, SharedLog
+from app_server.threads import filing
+from app_server.threads.filing import Filing, FilingState, LogLocked, NewLines, SharedLog
 from protocol.log.filing import ProjectDeleted, ProjectMoved, ProjectPut
 from tests.support.harness import WAIT_S, Served, WireClient, WireError, serve
 from tests.support.threads.organization import project
@@ -67,7 +66,7 @@ def test_lines_that_are_taken_back_are_read_by_nobody(
     first, second = SharedLog(path), SharedLog(path)
     first.append(lambda _: [b"1\n"])
     assert second.read_new().lines == [b"1\n"]
-    monkeypatch.setattr(shared_log, "LOCK_WAIT_S", 0)
+    monkeypatch.setattr(filing, "LOCK_WAIT_S", 0)
 
     def broken_disk(_: int) -> None:
         assert path.read_bytes() == b"1\n22\n33\n"
@@ -176,7 +175,7 @@ def test_a_shared_log_that_others_hold_is_given_up(
     holder = threading.Thread(target=other.append, args=(hold,))
     holder.start()
     assert held.wait(WAIT_S)
-    monkeypatch.setattr(shared_log, "LOCK_WAIT_S", 0)
+    monkeypatch.setattr(filing, "LOCK_WAIT_S", 0)
     with pytest.raises(LogLocked):
         log.append(lambda _: [b"mine\n"])
     release.set()

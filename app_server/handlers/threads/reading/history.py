@@ -22,8 +22,8 @@ from app_server.threads.history.pages import (
     items_beside,
     items_by_id,
     items_page,
+    timeline_page,
 )
-from app_server.threads.history.timeline import timeline_page
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.threads.history import (
     ItemThreadItemsListAnchor,

@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 
 from app_server.handlers.views.pages import page_size
-from app_server.threads.index.query import SortKey, ThreadQuery, Within
-from app_server.threads.index.rows import SUB_AGENT_KINDS
-from app_server.threads.organization.filing import FilingState
+from app_server.threads.filing import FilingState
+from app_server.threads.index.rows import SUB_AGENT_KINDS, SortKey, ThreadQuery, Within
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.threads.lists import ThreadListParams
 

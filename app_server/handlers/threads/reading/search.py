@@ -11,10 +11,9 @@ from app_server.handlers.threads.shown import status_of
 from app_server.handlers.views.pages import page_size
 from app_server.handlers.views.threads import thread_of_row
 from app_server.rpc.context import RequestContext, Routes
-from app_server.threads.history.occurrences import Occurrence, occurrences_page
-from app_server.threads.history.search import SearchQuery
+from app_server.threads.filing import FilingState
+from app_server.threads.history.search import Occurrence, SearchQuery, occurrences_page
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.organization.filing import FilingState
 from protocol.jsonrpc.errors import invalid_member, invalid_request
 from protocol.threads.history import (
     ThreadSearchOccurrence,

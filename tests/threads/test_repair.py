@@ -14,12 +14,19 @@ import pytest
 
 from app_server.cli.doctor import render
 from app_server.runtime.clock import SystemClock
-from app_server.threads.index.file import SCHEMA_VERSION
-from app_server.threads.index.snapshot import NoIndex, read_index
+from app_server.threads import repair
+from app_server.threads.index.index import SCHEMA_VERSION
 from app_server.threads.log.file.locks import WriterLock
 from app_server.threads.log.file.writers import RolloutWriter
-from app_server.threads.repair import doctor, verify
-from app_server.threads.repair.doctor import Check, check_home, examine, index_path, rebuild_index
+from app_server.threads.repair import (
+    Check,
+    NoIndex,
+    check_home,
+    examine,
+    index_path,
+    read_index,
+    rebuild_index,
+)
 from protocol.log.rollout import ItemCompleted, NameChanged, TurnStarted
 from tests.support.harness import claim, serve, write_config
 from tests.support.model import ScriptedModel
@@ -32,7 +39,7 @@ DOCTOR = ("doctor", "--only", "threads", "--home")
 
 @pytest.fixture(autouse=True)
 def _without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "SECOND_LOOK_S", 0)
+    monkeypatch.setattr(repair, "SECOND_LOOK_S", 0)
 
 
 def quiet(text: str) -> None:
@@ -217,9 +224,9 @@ def test_folders_rights_and_space_are_checked(
 
 def test_details_are_bounded() -> None:
     check = Check("logs")
-    for number in range(doctor.MAX_DETAILS + 7):
+    for number in range(repair.MAX_DETAILS + 7):
         check.add("warning", str(number))
-    assert (len(check.details), check.more) == (doctor.MAX_DETAILS, 7)
+    assert (len(check.details), check.more) == (repair.MAX_DETAILS, 7)
     assert render([check])[-1] == "        - and 7 more"
 
 

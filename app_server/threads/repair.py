@@ -1,24 +1,148 @@
-"""What is wrong with a home and what to do about it, check by check. Everything here blocks."""
+"""Checks of a home for `app-server doctor`: folders, logs, locks, indexes. Everything here blocks.
+
+Nothing is changed but by the rebuilds. Beside a running server a look may meet a change half-way:
+what differs is looked at once more.
+"""
 
 import os
 import shutil
+import sqlite3
 import stat
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from app_server.runtime.files.sqlite import problem_of
-from app_server.threads.codex.files import find_files
+from app_server.runtime.files.sqlite import connect_to_read, problem_of, version_of
+from app_server.threads.codex.rollouts import SeenRollout, find_files
 from app_server.threads.history import index as history
 from app_server.threads.index.derived import IndexReplaced
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rebuild import rebuild, refresh
-from app_server.threads.index.snapshot import NoIndex, read_index
-from app_server.threads.repair.checking import LogCheck, check_log
-from app_server.threads.repair.verify import differences, lock_holders
+from app_server.threads.index.index import SCHEMA_VERSION, ThreadIndex
+from app_server.threads.index.rebuild import LogCheck, check_log, rebuild, refresh
+from app_server.threads.index.rows import COLUMN_NAMES, ThreadRow, row_of
+from app_server.threads.log.file.locks import Holder, known_holder
+
+
+class NoIndex(Exception):
+    """There is no index that could be read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSnapshot:
+    """Every row of the index."""
+
+    rows: dict[str, ThreadRow] = field(default_factory=dict)
+    """By thread id; those of Codex too."""
+    open_ids: frozenset[str] = frozenset()
+    """Threads that a process held when it last wrote here."""
+    codex: dict[str, SeenRollout] = field(default_factory=dict)
+    is_complete: bool = True
+    """Not while a process fills it."""
+
+
+def read_index(path: Path) -> IndexSnapshot:
+    """Read the index without writing to it.
+
+    Raises:
+        NoIndex: it is missing, of another version, or damaged.
+    """
+    if not path.exists():
+        raise NoIndex("it is missing")
+    try:
+        with closing(connect_to_read(path)) as database:
+            version = version_of(database)
+            if abs(version) != SCHEMA_VERSION:
+                raise NoIndex(f"it is of version {abs(version)}, not {SCHEMA_VERSION}")
+            (problem,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            if problem != "ok":
+                raise NoIndex(f"it is damaged: {problem}")
+            found = database.execute(f"SELECT {COLUMN_NAMES}, open FROM threads").fetchall()
+            seen = database.execute(f"SELECT {', '.join(SeenRollout._fields)} FROM seen").fetchall()
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
+        raise NoIndex(f"it cannot be read: {exc}") from exc
+    rows = [row_of(values[:-1]) for values in found]
+    return IndexSnapshot(
+        {row.id: row for row in rows},
+        frozenset(values[0] for values in found if values[-1]),
+        {values[0]: SeenRollout(*values) for values in seen},
+        is_complete=version > 0,
+    )
+
+
+SECOND_LOOK_S = 1.0
+"""Before what differs is looked at again: longer than an index is behind a running server."""
+
+
+def lock_holders(home: Path) -> dict[str, Holder | None]:
+    """Say who holds each lock of a home, by thread.
+
+    None: its process has died, and the next one to load the thread takes it.
+    """
+    return {path.stem: known_holder(path) for path in sorted((home / "locks").glob("*.lock"))}
+
+
+def differences(
+    home: Path, index_path: Path, snapshot: IndexSnapshot, checks: dict[str, LogCheck]
+) -> dict[str, str]:
+    """Compare an index with what the logs say, and look again at what differs.
+
+    Returns what differs, in words, by thread. Threads that a running process holds are left out:
+    it tells the index in its own time.
+
+    Raises:
+        NoIndex: it has gone in the meantime.
+    """
+    suspects = _suspects(home, snapshot, checks)
+    if not suspects:
+        return {}
+    time.sleep(SECOND_LOOK_S)
+    again = {
+        thread_id: check_log(checks[thread_id].path, thorough=True)
+        for thread_id in suspects
+        if thread_id in checks
+    }
+    found = _suspects(home, read_index(index_path), {**checks, **again})
+    return {thread_id: text for thread_id, text in found.items() if thread_id in suspects}
+
+
+def _suspects(home: Path, snapshot: IndexSnapshot, checks: dict[str, LogCheck]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for thread_id, check in checks.items():
+        text = _difference(snapshot.rows.get(thread_id), check.row)
+        if text is not None:
+            texts[thread_id] = text
+    for thread_id in snapshot.rows:
+        if thread_id not in checks and thread_id not in snapshot.codex:
+            texts[thread_id] = "is in the index, and there is no log of it"
+    return {
+        thread_id: text
+        for thread_id, text in texts.items()
+        if known_holder(home / "locks" / f"{thread_id}.lock") is None
+    }
+
+
+def _difference(shown: ThreadRow | None, wanted: ThreadRow | None) -> str | None:
+    if shown == wanted:
+        return None
+    if shown is None:
+        return "is missing in the index"
+    if wanted is None:
+        return "is in the index, and its log cannot be read"
+    before, after = asdict(shown), asdict(wanted)
+    members = [
+        f"{name} is {_short(before[name])}, the log says {_short(after[name])}"
+        for name in after
+        if before[name] != after[name]
+    ]
+    return "; ".join(members)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
 
 LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 NO_SPACE_BYTES = 16 * 1024 * 1024

@@ -1,1 +1,0 @@
-"""Projects and sections: how users file their threads."""
