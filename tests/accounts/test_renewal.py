@@ -240,7 +240,7 @@ async def test_a_refresh_token_is_shown_once_however_many_want_a_new_token(
         assert [state.revision for state in states] == [2, 2, 2, 2]
 
 
-async def test_the_answer_to_a_refresh_is_kept_though_nobody_waits_for_it_any_more(
+async def test_the_tokens_of_a_cancelled_refresh_are_kept(
     tmp_path: Path,
 ) -> None:
     async with IssuerPeer().serve() as issuer:

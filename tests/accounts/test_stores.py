@@ -43,7 +43,7 @@ from tests.support.mcp_peers.sign_in import FakeKeyring
     ],
 )
 @claim("account:file")
-async def test_a_file_that_makes_no_sense_is_nobody_and_is_left_alone(
+async def test_an_auth_file_with_wrong_members_is_kept_as_it_is(
     tmp_path: Path, content: Case[str], kind: str | None
 ) -> None:
     written = made(content)

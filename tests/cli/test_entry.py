@@ -127,7 +127,7 @@ def run(code: str, *words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_nobody_looks_for_garbage_while_the_program_is_imported() -> None:
+def test_garbage_collection_is_off_while_the_program_is_imported() -> None:
     assert json.loads(run(GARBAGE)) == [[False], True, True, 2]
 
 

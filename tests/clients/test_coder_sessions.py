@@ -330,7 +330,7 @@ def receiver_of(home: Path, router: str, *, through_shell: bool = False) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["plain", "token", "shell"])
-async def test_a_signal_reaches_the_thread_of_a_server_that_nobody_told_its_url(
+async def test_a_signal_reaches_a_thread_without_a_configured_server_url(
     tmp_path: Path, how: str
 ) -> None:
     home, folder, token = tmp_path / "home", tmp_path / "work", tmp_path / "token"

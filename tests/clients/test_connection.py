@@ -52,7 +52,7 @@ async def kept(client: Client) -> list[int]:
         ("MAX_KEPT_CHARS", EVENTS * len(event(0)), [0, 1, 2, 3, 4, 5]),
     ],
 )
-async def test_events_that_nobody_waits_for_are_kept_within_bounds(
+async def test_unread_events_are_bounded(
     monkeypatch: pytest.MonkeyPatch, bound: str, value: int, expected: list[int]
 ) -> None:
     monkeypatch.setattr(connection, bound, value)

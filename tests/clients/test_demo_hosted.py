@@ -105,7 +105,7 @@ async def test_the_calendar_keeps_a_hundred_events() -> None:
     assert titles == [str(number) for number in range(1, 101)]
 
 
-async def test_mail_wants_a_sign_in_first_and_works_once_somebody_came_back_from_it() -> None:
+async def test_a_mail_call_works_after_the_sign_in_that_it_asks_for() -> None:
     async with stage() as on:
         await fetch_tools(on.hosted.target())
         for _ in range(2):
@@ -268,7 +268,7 @@ async def test_the_workspace_of_the_account_allows_apps() -> None:
     [{"authorization": "Bearer wrong"}, {"authorization": ""}, {"chatgpt-account-id": "another"}],
     ids=["wrong-token", "no-token", "wrong-account"],
 )
-async def test_nobody_else_is_let_in(method: str, path: str, headers: dict[str, str]) -> None:
+async def test_a_wrong_token_is_refused(method: str, path: str, headers: dict[str, str]) -> None:
     async with stage() as on:
         assert (await on.http.request(method, path, headers=headers)).status_code == 401
 

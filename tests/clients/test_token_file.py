@@ -62,7 +62,7 @@ def test_a_variable_that_is_no_text_is_refused_as_one_and_does_not_count_beside_
     assert "A_TOKEN" not in os.environ
 
 
-async def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_token_pipe_without_a_writer_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "token")
     with anyio.fail_after(WAIT_S), pytest.raises(NoToken):
         await anyio.to_thread.run_sync(read_token, pipe, abandon_on_cancel=True)

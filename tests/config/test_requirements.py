@@ -115,7 +115,7 @@ async def test_a_loaded_thread_gets_a_warning_of_what_a_new_demand_changes(tmp_p
 
 
 @claim("requirements:unenforced")
-async def test_demands_that_nobody_enforces_are_logged_and_sent_as_warnings(
+async def test_unenforced_requirements_are_logged_and_sent_as_warnings(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = demand(tmp_path, "bogus = 1\n[features]\nx = true\n")

@@ -13,7 +13,7 @@ from tests.support.harness import WAIT_S
 logger = logging.getLogger("app_server.test")
 
 
-async def test_the_same_warning_again_is_counted_and_told_once(
+async def test_a_repeated_warning_is_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later: list[tuple[float, object, tuple[object, ...]]] = []
@@ -44,7 +44,7 @@ async def test_the_same_warning_again_is_counted_and_told_once(
     assert caplog.messages[3:] == ["refused user 7"]
 
 
-async def test_what_was_counted_is_told_without_another_one(
+async def test_counted_warnings_are_logged_without_another_one(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counted_warnings, "AGAIN_S", 0.01)

@@ -86,7 +86,7 @@ async def test_a_module_that_fails_is_tried_again(folder: Path) -> None:
         await asyncio.to_thread(load_from_worker, partial(import_module, "no_such"))
 
 
-async def test_what_waits_for_the_importer_is_bounded_and_passed_over_when_nobody_waits() -> None:
+async def test_requests_to_the_importer_are_bounded_and_skipped_when_cancelled() -> None:
     importer = Importer(max_waiting=2)
     began, go_on = threading.Event(), threading.Event()
     done: list[int] = []
@@ -164,7 +164,7 @@ async def wait_until_begun(making: Making) -> None:
 
 
 @claim("loading:lazy")
-async def test_a_lazy_value_is_made_once_for_all_whoever_leaves() -> None:
+async def test_a_lazy_value_is_made_once_though_a_waiter_is_cancelled() -> None:
     making = Making()
     lazy = Lazy("a number", making)
     assert (lazy.value, making.begun) == (None, 0)
@@ -195,7 +195,7 @@ async def test_a_failure_is_for_those_who_waited_and_logged_and_forgotten(
     assert said == ["a number cannot be loaded: failure 1"]
 
 
-async def test_a_failure_that_nobody_waits_for_any_more_is_logged(
+async def test_a_failure_without_a_waiter_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     making = Making(failures=1)
@@ -209,7 +209,7 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_logged(
     assert said == ["a number cannot be loaded: failure 1"]
 
 
-async def test_what_nobody_asks_for_is_tried_until_it_is_there(
+async def test_a_failed_load_is_retried_until_it_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
@@ -231,7 +231,7 @@ async def test_what_nobody_asks_for_is_tried_until_it_is_there(
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-async def test_who_waits_for_another_attempt_gets_that_of_somebody_else() -> None:
+async def test_a_waiter_gets_the_result_of_the_running_attempt() -> None:
     making = Making(failures=1)
     making.may_end.set()
     lazy = Lazy("a number", making)

@@ -54,7 +54,7 @@ async def test_streams_share_what_they_may_take_of_a_round_and_all_come_to_an_en
     assert firsts[-1] <= 3 * len(names), "nobody comes twice before everybody came once"
 
 
-async def test_who_stops_waiting_for_the_share_holds_up_nobody() -> None:
+async def test_a_cancelled_waiter_for_the_share_blocks_no_other() -> None:
     def start(rounds: Rounds, share: LoopShare) -> list[asyncio.Task[None]]:
         tasks = [asyncio.create_task(rounds.work(str(number), 12, share)) for number in range(6)]
         for task in tasks[1::2]:

@@ -5,7 +5,7 @@ import anyio
 from app_server.runtime.pausable_timeouts import PausableTimeouts
 
 
-async def test_a_deadline_counts_only_the_time_that_nobody_holds() -> None:
+async def test_a_deadline_stands_still_while_it_is_held() -> None:
     now = 100.0
     timeouts = PausableTimeouts(lambda: now)
     with timeouts.move_on_after(10.0) as before:

@@ -130,7 +130,7 @@ def test_what_makes_no_sense_is_passed_over(
     assert ServiceManager.take(environ) == manager
 
 
-def test_nobody_who_does_not_listen_holds_anything_up(tmp_path: Path) -> None:
+def test_an_unread_notify_socket_blocks_nothing(tmp_path: Path) -> None:
     ServiceManager(str(tmp_path / "gone")).notify("READY=1")
     ServiceManager(f"@{tmp_path}/gone").notify("READY=1")
     with listening(tmp_path / "full"):

@@ -133,7 +133,7 @@ async def test_signals_need_the_opt_in(tmp_path: Path) -> None:
 # When something goes wrong.
 
 
-async def test_a_failure_that_nobody_expected_lets_the_signal_wait_and_the_server_live(
+async def test_an_unexpected_failure_keeps_the_signal_and_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receive, failures = Inbox.receive, [RuntimeError("a bug")]

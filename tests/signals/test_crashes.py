@@ -103,7 +103,7 @@ def test_without_a_server_the_command_line_says_how_to_start_one(
     )
 
 
-async def test_the_command_line_says_what_to_do_when_nobody_answers() -> None:
+async def test_a_command_without_a_server_says_how_to_start_one() -> None:
     status, _, complaint = await command("--url", "ws://127.0.0.1:1", "list")
     assert status == 1
     assert "Start one with `app-server --listen ws://127.0.0.1:4500`" in complaint

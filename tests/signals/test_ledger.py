@@ -559,7 +559,7 @@ def test_receipts_go_to_the_thread_and_to_who_delivered_last_until_the_signal_is
     assert hub.sent == [("t", "seen")]
 
 
-def test_a_refusal_says_why_nobody_takes_a_signal() -> None:
+def test_a_refused_signal_has_the_reason_in_its_error() -> None:
     refusal = NoRecipient("code", "archived", "text")
     assert (str(refusal), refusal.code, refusal.state) == ("text", "code", "archived")
 

@@ -156,7 +156,7 @@ async def test_a_name_is_for_one_thread() -> None:
         ),
     ],
 )
-async def test_a_signal_that_nobody_takes_is_refused_with_the_reason(
+async def test_a_signal_without_a_recipient_is_refused_with_the_reason(
     lists: Lists, target: SignalTarget, refusal: tuple[str, str, str]
 ) -> None:
     with pytest.raises(NoRecipient) as refused:

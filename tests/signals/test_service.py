@@ -513,7 +513,7 @@ async def test_a_thread_that_can_never_be_had_ends_its_signals(home: Home) -> No
         await home.until(("s2", "inHistory"))
 
 
-async def test_nothing_is_accepted_that_nobody_can_take(home: Home) -> None:
+async def test_a_signal_without_a_possible_recipient_is_refused(home: Home) -> None:
     async with running(home):
         with pytest.raises(NoRecipient):
             await home.deliver()
@@ -554,7 +554,7 @@ async def test_a_signal_ends_while_it_waits(home: Home) -> None:
 # Recall.
 
 
-async def test_a_signal_that_nobody_knows_is_not_recalled_or_read(home: Home) -> None:
+async def test_an_unknown_signal_is_neither_recalled_nor_read(home: Home) -> None:
     async with running(home):
         with pytest.raises(SignalUnknown):
             await home.signals.read("router", "s1")

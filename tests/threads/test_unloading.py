@@ -127,7 +127,7 @@ async def test_a_thread_that_another_process_writes_is_named_busy(tmp_path: Path
 
 
 @claim("threads:unload")
-async def test_a_thread_that_nobody_listens_to_is_unloaded_after_a_while(
+async def test_an_unsubscribed_thread_is_unloaded_after_the_delay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app_server.sessions.loaded.unloading.SWEEP_S", 0.001)
@@ -160,7 +160,7 @@ async def sweep_after(served: Served, seconds: float) -> None:
 
 
 @claim("threads:unload")
-async def test_a_thread_that_nobody_listens_to_stays_for_a_minute(tmp_path: Path) -> None:
+async def test_an_unsubscribed_thread_stays_loaded_for_a_minute(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         quiet, heard = await client.start_thread(), await client.start_thread()
         await client.turn(quiet, "hello")

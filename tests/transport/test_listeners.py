@@ -306,7 +306,7 @@ async def test_what_was_sent_on_stdio_is_in_the_pipe_and_cannot_be_lost_with_the
 
 @claim("fuzz:answers")
 @pytest.mark.slow
-async def test_a_thousand_frames_of_nonsense_disturb_nobody(tmp_path: Path) -> None:
+async def test_a_thousand_invalid_frames_disturb_no_other_connection(tmp_path: Path) -> None:
     frames = [
         "{", "[", '"', "nul", "5", "null", '{"id":1}', '{"id":null,"method":"x"}',
         '{"id":1.5,"method":"x"}', '{"id":[],"method":"x"}', "[" * 300, "[]", "[[]]", "[1,2]",

@@ -111,7 +111,7 @@ async def test_a_socket_for_both_versions_of_ip_is_found(tmp_path: Path) -> None
 
 
 @claim("listener:own-user")
-async def test_without_the_table_nobody_is_let_in(
+async def test_connections_are_refused_without_the_socket_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(*_: object) -> int:
@@ -291,7 +291,7 @@ def use_map(monkeypatch: pytest.MonkeyPatch, path: Path, text: str | None) -> No
     monkeypatch.setattr(peer_user, "UID_MAP", path)
 
 
-async def test_a_connection_that_has_gone_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_closed_connection_has_no_user(caplog: pytest.LogCaptureFixture) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         with closing(socket.create_connection(listener.getsockname())):
             accepted, _ = listener.accept()

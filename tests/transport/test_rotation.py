@@ -127,7 +127,7 @@ async def test_the_command_reads_a_file_anew_and_a_pipe_once(tmp_path: Path) -> 
         assert [await status(server.urls[0], token) for token in ("piped", "x")] == [101, 401]
 
 
-async def test_nobody_looks_at_the_file_for_who_shows_no_token(tmp_path: Path) -> None:
+async def test_a_request_without_a_token_does_not_read_the_token_file(tmp_path: Path) -> None:
     looks: list[Path] = []
 
     def make(file: Path) -> TokenCheck:

@@ -117,7 +117,7 @@ def test_links_pipes_and_folders_are_refused(tmp_path: Path) -> None:
     assert aim.read_text() == ""
 
 
-def test_a_file_that_somebody_put_there_meanwhile_is_not_removed(tmp_path: Path) -> None:
+def test_a_token_file_that_was_replaced_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "token"
     with token_file(path):
         path.unlink()

@@ -118,7 +118,7 @@ async def test_folders_above_the_one_of_the_socket_are_not_made(tmp_path: Path) 
 
 
 @claim("listener:unix")
-async def test_a_folder_where_anybody_may_replace_the_socket_is_refused(tmp_path: Path) -> None:
+async def test_a_socket_in_a_world_writable_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
@@ -209,7 +209,7 @@ def test_the_user_of_a_connection_is_the_one_who_made_it(
             check_unix(accepted)
 
 
-def test_a_user_of_another_namespace_is_nobody_in_particular(
+def test_the_overflow_uid_of_another_namespace_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Connection(socket.socket):

@@ -33,7 +33,7 @@ async def test_a_signal_is_sent_and_followed_through_its_stages(tmp_path: Path) 
     assert "> Is the build green?" in model.inputs()[-1][1]
 
 
-async def test_a_signal_that_nobody_has_seen_is_recalled(tmp_path: Path) -> None:
+async def test_an_unseen_signal_is_recalled(tmp_path: Path) -> None:
     async with inspect(tmp_path) as inspected:
         page = inspected.page
         await inspected.start_thread()

@@ -162,7 +162,7 @@ async def test_a_second_bridge_of_a_session_shows_signals_and_takes_over_when_th
     }
 
 
-async def test_every_result_of_another_tool_brings_what_nobody_has_seen_once(
+async def test_each_unseen_signal_comes_with_one_tool_result(
     tmp_path: Path,
 ) -> None:
     async with (

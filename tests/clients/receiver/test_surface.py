@@ -230,7 +230,7 @@ async def test_a_thread_that_is_not_loaded_is_resumed_and_tried_once_more(tmp_pa
         assert server.ids() == ["s1"]
 
 
-async def test_a_thread_that_nobody_knows_leaves_the_signal_waiting(tmp_path: Path) -> None:
+async def test_a_signal_for_an_unknown_thread_waits(tmp_path: Path) -> None:
     async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
         await made.surface.on_bootstrap(context(server.url, **{THREAD_VARIABLE: "gone"}))
 

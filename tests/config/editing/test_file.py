@@ -144,7 +144,7 @@ async def test_a_disk_that_refuses_leaves_the_file_as_it_was(
     assert list(tmp_path.iterdir()) == [file]
 
 
-async def test_what_somebody_else_writes_meanwhile_is_not_lost(
+async def test_a_concurrent_write_of_another_process_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.toml"

@@ -62,7 +62,7 @@ def test_a_value_that_is_set_costs_no_comment_and_no_line_end(
     end=st.sampled_from(["\n", "\r\n"]),
     name=st.sampled_from(NAMES),
 )
-def test_a_table_that_is_removed_takes_nobody_elses_comments_along(
+def test_a_removed_table_leaves_the_comments_of_others(
     tables: Sequence[dict[str, list[str]]], end: str, name: str
 ) -> None:
     text = text_of(tables, end)

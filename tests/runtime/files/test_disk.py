@@ -34,7 +34,7 @@ def test_what_is_written_whole_is_there_as_a_whole_or_not(tmp_path: Path) -> Non
     assert [(left.name, left.read_bytes()) for left in tmp_path.iterdir()] == [("file", b"one")]
 
 
-def test_a_lock_that_somebody_holds_is_waited_for_so_long(tmp_path: Path) -> None:
+def test_a_held_lock_is_waited_for_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with path.open("wb") as held, path.open("rb") as other:
         assert disk.try_lock(held.fileno())

@@ -84,7 +84,7 @@ def test_filters_combine(index: ThreadIndex) -> None:
         "WyJjcmVhdGVkX2F0X21zIiwxMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwLCJ4Il0=",
     ],
 )
-def test_a_cursor_of_nobody_is_refused(index: ThreadIndex, cursor: str) -> None:
+def test_an_unknown_cursor_is_refused(index: ThreadIndex, cursor: str) -> None:
     with pytest.raises(InvalidCursor):
         index.page(replace(QUERY, cursor=cursor))
 

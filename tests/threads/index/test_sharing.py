@@ -182,7 +182,7 @@ async def test_rows_of_a_process_that_died_are_made_again_by_one_that_lives(
         assert [found.name for found in (await lives.lists.page(QUERY)).rows] == ["last words"]
 
 
-async def test_a_row_that_cannot_be_repaired_stops_nobody(tmp_path: Path) -> None:
+async def test_a_row_that_cannot_be_repaired_does_not_stop_the_others(tmp_path: Path) -> None:
     async with open_store(tmp_path) as kept:
         thread = await kept.create(created())
         await thread.append(NameChanged(at_ms=6, name="n"))

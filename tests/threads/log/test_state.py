@@ -296,7 +296,7 @@ def test_the_newest_1024_named_inputs_are_remembered() -> None:
 # The items of a turn.
 
 
-def test_items_are_kept_as_lines_until_somebody_looks() -> None:
+def test_items_are_parsed_at_the_first_read() -> None:
     kept = KeptItems()
     whole = user_message("line")
     kept.add(render_record(ItemCompleted(at_ms=1, turn_id="t", item=whole)), 10)

@@ -17,7 +17,7 @@ from tests.support.harness import WAIT_S, Served, WireClient, WireError, serve
 from tests.support.threads.organization import project
 
 
-def test_a_torn_line_of_a_shared_log_is_nobodys(tmp_path: Path) -> None:
+def test_a_torn_line_of_a_shared_log_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "log"
     first, second = SharedLog(path), SharedLog(path)
     assert first.read_new().lines == []
@@ -59,7 +59,7 @@ def test_a_shared_log_that_the_disk_refuses_stays_as_it_was(
     assert path.read_bytes() == b"1\n3\n"
 
 
-def test_lines_that_are_taken_back_are_read_by_nobody(
+def test_lines_that_are_taken_back_are_never_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
