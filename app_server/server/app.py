@@ -179,10 +179,6 @@ def _open_core() -> "Callable[..., Awaitable[Core]]":
     collects, is_first = gc.isenabled(), "app_server.server.core" not in sys.modules
     gc.disable()
     try:
-        # Before anything imports httpx.
-        from app_server.runtime.http.absent_modules import note_absent
-
-        note_absent()
         from app_server.server.core import Core
     finally:
         if is_first:

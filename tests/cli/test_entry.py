@@ -91,7 +91,7 @@ except SystemExit:
 
 MOST_TO_HELP = 150
 
-MOST_TO_LISTEN = 317
+MOST_TO_LISTEN = 319
 """Modules until clients can connect, those of the standard library and of other packages too."""
 
 PACKAGES_TO_LISTEN = {"cli", "config", "observability", "rpc", "runtime", "server", "transport"}
@@ -103,12 +103,12 @@ MOST_TO_ANSWER = 800
 MOST_IN_PACKAGE = {
     "app_server.threads": 72,
     "app_server.host": 34,
-    "protocol": 44,
-    "app_server.permissions": 33,
+    "protocol": 45,
+    "app_server.permissions": 35,
     "app_server.extensions": 28,
     "app_server.rpc": 21,
     "app_server.server": 20,
-    "app_server.mcp": 18,
+    "app_server.mcp": 19,
     "app_server.runtime": 24,
     "app_server.models": 15,
 }

@@ -24,7 +24,8 @@ from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp
 from app_server.apps.routes.ports import AuthGuard, UpstreamPool
 from app_server.apps.routes.sign_in import Refresh
 from app_server.extensions.contract.registration import Lease, Owner
-from app_server.runtime.http.loopback_port import HOST, serve_when_wanted
+from app_server.runtime.http.backlog import HOST
+from app_server.runtime.http.loopback_port import serve_when_wanted
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:

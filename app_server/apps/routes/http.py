@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from starlette.types import Receive, Scope, Send
 
 from app_server.apps.routes.ports import AuthGuard
-from app_server.runtime.http.loopback_port import HOST
+from app_server.runtime.http.backlog import HOST
 
 
 class Application(Protocol):

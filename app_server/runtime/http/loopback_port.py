@@ -5,37 +5,20 @@ Source: docs/apps.md, "Generations".
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import anyio
 
-from app_server.runtime.http.backlog import BACKLOG
+from app_server.runtime.http.backlog import open_port
 from app_server.runtime.loader import RETRY_FIRST_S, LoadFailed, load
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
-
-HOST = "127.0.0.1"
-
-
-@contextmanager
-def open_port() -> Iterator[socket.socket]:
-    """Listen on a free port while the context lasts.
-
-    Raises:
-        OSError: no port can be opened.
-    """
-    # Without the explicit protocol asyncio leaves Nagle's algorithm on, at 40 ms a request.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    with listener:
-        listener.bind((HOST, 0))
-        listener.listen(BACKLOG)
-        yield listener
 
 
 @asynccontextmanager

@@ -18,8 +18,9 @@ from starlette.requests import Request
 
 from app_server.runtime.http import loopback_port
 from app_server.runtime.http import loopback_server as loopback
+from app_server.runtime.http.backlog import HOST
 from app_server.runtime.http.callback_port import MAX_VISITORS, LoopbackListener, Page, Visit
-from app_server.runtime.http.loopback_port import HOST, serve_when_wanted
+from app_server.runtime.http.loopback_port import serve_when_wanted
 from app_server.runtime.http.loopback_server import serve_on_loopback
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S

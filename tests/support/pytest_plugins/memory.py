@@ -35,9 +35,6 @@ NOT_KEPT = {
 }
 """What nobody reads of the report of a test that passed once it is counted."""
 
-# As in a server (runtime/http/absent_modules.py): its command line comes with 90 modules.
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-
 _libc = ctypes.CDLL(None)
 IS_GLIBC = sys.platform == "linux" and hasattr(_libc, "gnu_get_libc_version")
 _teardowns = itertools.count(1)

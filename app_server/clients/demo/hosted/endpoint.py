@@ -23,7 +23,7 @@ from app_server.clients.demo.hosted.mail import Mail
 from app_server.clients.demo.hosted.mcp_server import HostedServer
 from app_server.clients.demo.hosted.survey import survey
 from app_server.clients.demo.hosted.tool import HostedConnector, HostedTool, JsonObject
-from app_server.runtime.http.loopback_port import HOST
+from app_server.runtime.http.backlog import HOST
 from app_server.runtime.http.loopback_server import serve_on_loopback
 
 API = "/backend-api"
