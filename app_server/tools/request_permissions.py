@@ -100,13 +100,16 @@ class RequestPermissions(TurnTool):
         except NoEnvironment as exc:
             raise BadCall(str(exc)) from exc
         cwd = found.folder.cwd
-        profile = _profile(request.permissions, cwd)
+        files = request.permissions.file_system or _Files()
+        read, write = _absolute(files.read, cwd), _absolute(files.write, cwd)
+        if found.is_here:
+            # The user is asked about where links lead, and what is there now is what is granted.
+            held = self._environments.places.held
+            read = _once(await anyio.to_thread.run_sync(held.look_at, read))
+            write = _once(await anyio.to_thread.run_sync(held.look_at, write))
+        profile = _profile(read, write, request.permissions.network)
         if profile.file_system is None and profile.network is None:
             raise BadCall(NOTHING)
-        if found.is_here and (files := profile.file_system) is not None:
-            # What is granted is what is there while the user is asked.
-            named = [*(files.read or ()), *(files.write or ())]
-            await anyio.to_thread.run_sync(self._environments.places.held.look_at, named)
         given, scope = await self._approvals.ask(
             PermissionRequest(
                 turn_id=self._turn.id,
@@ -127,17 +130,17 @@ class RequestPermissions(TurnTool):
         return to_json({"permissions": permissions, "scope": scope}).decode()
 
 
-def _profile(wanted: _Permissions, cwd: str) -> RequestPermissionProfile:
-    read = _absolute(None if wanted.file_system is None else wanted.file_system.read, cwd)
-    write = _absolute(None if wanted.file_system is None else wanted.file_system.write, cwd)
+def _profile(
+    read: Sequence[str], write: Sequence[str], wanted: _Network | None
+) -> RequestPermissionProfile:
     files = None
     if read or write:
         entries = [*(_entry(path, "read") for path in read), *(_entry(p, "write") for p in write)]
         files = AdditionalFileSystemPermissions(
-            read=read or None, write=write or None, entries=entries
+            read=list(read) or None, write=list(write) or None, entries=entries
         )
     network = None
-    if wanted.network is not None and wanted.network.enabled:
+    if wanted is not None and wanted.enabled:
         network = AdditionalNetworkPermissions(enabled=True)
     return RequestPermissionProfile(network=network, file_system=files)
 
@@ -145,6 +148,10 @@ def _profile(wanted: _Permissions, cwd: str) -> RequestPermissionProfile:
 def _absolute(paths: Sequence[str] | None, cwd: str) -> list[str]:
     """Join paths to the folder; `..` goes by the text, as no link is looked at."""
     return [os.path.normpath(PurePosixPath(cwd, path)) for path in paths or ()]
+
+
+def _once(paths: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(paths))
 
 
 def _entry(path: str, access: FileSystemAccessMode) -> FileSystemSandboxEntry:

@@ -210,3 +210,49 @@ async def test_nothing_granted_holds_in_a_review_of_code(tmp_path: Path) -> None
             await work.client.wait_for("turn/completed")
         assert CommandResult(work.output()).exit_code == 1
         assert [path.name for path in outside.iterdir()] == ["made"]
+
+
+@claim("permissions:question")
+async def test_the_user_is_asked_about_where_links_lead_and_grants_that(tmp_path: Path) -> None:
+    outside, other = tmp_path.resolve() / "outside", tmp_path.resolve() / "other"
+    outside.mkdir()
+    other.mkdir()
+    async with workspace(tmp_path, ON, sandbox_policy=READ_ONLY) as work:
+        link = work.folder / "link"
+        link.symlink_to(outside)
+        named = {"write": [str(link), "link/.", str(outside)], "read": ["link/no/../file"]}
+        question = await ask(
+            work,
+            granting(str(outside)),
+            adding(link / "new.txt"),
+            permissions={"file_system": named},
+        )
+        write, read = str(outside), str(outside / "file")
+        assert question["permissions"]["fileSystem"] == {
+            "read": [read],
+            "write": [write],
+            "entries": [
+                {"path": {"type": "path", "path": read}, "access": "read"},
+                {"path": {"type": "path", "path": write}, "access": "write"},
+            ],
+        }
+        output = work.served.model.requests[1]["input"][-1]["output"]
+        granted = {"network": None, "file_system": {"write": [write]}}
+        assert json.loads(output) == {"permissions": granted, "scope": "turn"}
+        assert (outside / "new.txt").read_text() == "x\n"
+        # The link leads elsewhere before the answer: there nothing was granted.
+        work.served.model.scripts += [
+            asking(permissions={"file_system": {"write": ["link"]}}),
+            adding(link / "other.txt"),
+        ]
+        await start_turn(work.client, work.thread_id, "go")
+        asked = await work.client.wait_for(METHOD)
+        link.unlink()
+        link.symlink_to(other)
+        answer = granting(str(outside), str(link))
+        await work.client.send({"id": asked["id"], "result": answer})
+        # Nothing was granted there, so the user is asked about the patch.
+        again = await work.client.wait_for("item/fileChange/requestApproval")
+        await work.client.send({"id": again["id"], "result": {"decision": "decline"}})
+        await work.client.wait_for("turn/completed")
+        assert list(other.iterdir()) == []

@@ -66,21 +66,18 @@ class HeldPlaces:
             self._store(changed)
 
     def look_at(self, paths: Iterable[str]) -> list[str]:
-        """Hold places that are not held yet, as they are now, whoever names them.
+        """Return where paths lead, whoever names them, and hold what is there as it is now.
 
-        They are remembered apart until a policy has them, as many as of those. Returns where each
-        of them leads.
+        What is found is remembered by its real path, apart until a policy has it, as many as of
+        those.
         """
         with self._lock:
             self._follow()
-            real = []
-            for path in paths:
-                held = self._known(path)
-                if held is None:
-                    held = look(path)
-                    _put(self._looked_at, path, held)
-                real.append(held.real)
-            return real
+            found = [self._held.get(path) or look(path) for path in paths]
+            for held in found:
+                if self._known(held.real) is None:
+                    _put(self._looked_at, held.real, held)
+            return [held.real for held in found]
 
     def renew(self) -> None:
         """Set all places of policies anew."""

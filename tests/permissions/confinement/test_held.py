@@ -285,14 +285,27 @@ def test_a_place_that_was_asked_for_is_what_the_user_was_shown(root: Path) -> No
     outside, link = root.parent / "outside", root / "link"
     link.symlink_to(outside)
     held = HeldPlaces()
-    held.can_be_written([str(root)])
-    assert held.look_at([str(link), str(root)]) == [str(outside), str(root)]
-    assert held.checked(str(link)).real == str(outside)
+    held.can_be_written([str(root), str(outside)])
+    assert held.look_at([str(link), f"{link}/deep", str(root)]) == [
+        str(outside),
+        str(outside / "deep"),
+        str(root),
+    ]
+    # What the user was shown is what was there, whatever takes its place before the answer.
+    swap(outside / "deep", root)
+    for word in ("led to", "leads to"):
+        with pytest.raises(PlaceChanged, match=f"`{outside}/deep` {word} "):
+            held.checked(str(outside / "deep"))
+        held.hold([str(outside / "deep")])
+    assert held.checked(str(outside)).real == str(outside)
+    # Where a link leads is looked at each time, unless a policy has it.
     link.unlink()
-    link.symlink_to(root.parent)
-    assert held.look_at([str(link)]) == [str(outside)]
-    with pytest.raises(PlaceChanged, match=f"`{link}` led to `{outside}`"):
-        held.checked(str(link))
+    link.symlink_to("sub")
+    assert held.look_at([str(link)]) == [str(root / "sub")]
+    held.hold([str(link)])
+    link.unlink()
+    link.symlink_to("other")
+    assert held.look_at([str(link)]) == [str(root / "sub")]
 
 
 def test_no_more_places_are_remembered_than_the_bound(root: Path) -> None:
@@ -314,14 +327,12 @@ def test_a_place_that_was_asked_for_and_named_is_forgotten_as_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_HELD", 2)
-    link = root / "link"
-    link.symlink_to("sub")
+    place = root / "sub"
     held = HeldPlaces()
-    held.look_at([str(link)])
-    held.hold([str(link), str(root), str(root / "sub")])
-    link.unlink()
-    link.symlink_to("sub/deep")
-    assert held.checked(str(link)).real == str(root / "sub" / "deep")
+    held.look_at([str(place)])
+    held.hold([str(place), str(root), str(root.parent)])
+    swap(place, root.parent / "outside")
+    assert held.checked(str(place)).real == str(root.parent / "outside")
 
 
 def test_a_folder_that_is_gone_is_remembered_up_to_the_bound(
