@@ -8,11 +8,14 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from app_server.permissions.confinement.held_file import Entry, PlacesFile
 from app_server.permissions.confinement.paths import is_in, ways_to
 from app_server.permissions.confinement.place import NOT_A_FOLDER, HeldPlace, look
 from app_server.runtime.files.secret import StoreFailed
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ class HeldPlaces:
         self._looked_at: dict[str, HeldPlace] = {}
         """Those that no policy has named so far. A model may name any number of paths, which must
         not have a place forgotten that a policy has."""
+        self._checked: dict[str, None] = {}
+        """The paths of `checked`, the one used last at the end."""
         self._reach: set[str] = set()
         """Folders that somebody confined could write to."""
         self._is_behind = False
@@ -80,8 +85,8 @@ class HeldPlaces:
             return [held.real for held in found]
 
     def renew(self) -> None:
-        """Set all places of policies anew."""
-        self.hold(list(self._held))
+        """Set those places anew that were checked here; those of other servers stay as they are."""
+        self.hold(list(self._checked))
 
     def checked(self, path: str) -> HeldPlace:
         """Return a place as it is held; nothing is there if it is gone.
@@ -91,6 +96,7 @@ class HeldPlaces:
         """
         with self._lock:
             self._follow()
+            _put(self._checked, path, None)
             found, held = look(path), self._known(path)
             if held is not None and found.identity is None and found.real == held.real:
                 # It may come back; another folder there is not it.
@@ -216,7 +222,7 @@ def _is_another_disk(held: HeldPlace, found: HeldPlace) -> bool:
     return folders and held.identity[0] != found.identity[0]
 
 
-def _put(places: dict[str, HeldPlace], path: str, held: HeldPlace) -> None:
+def _put(places: dict[str, T], path: str, held: T) -> None:
     """Put a place at the end, and drop the first of too many."""
     places.pop(path, None)
     places[path] = held

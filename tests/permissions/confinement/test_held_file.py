@@ -298,6 +298,22 @@ def test_what_another_server_knows_is_not_written_again(root: Path) -> None:
     assert len((root / "moved").read_text().splitlines()) == 3
 
 
+def test_an_exec_server_sets_no_places_of_other_servers_anew(root: Path) -> None:
+    one, other, sub = server(root), server(root), root / "sub"
+    one.hold([str(sub)])
+    one.can_be_written([str(root)])
+    sub.rename(root / "old")
+    sub.mkdir()
+    other.look_at([str(sub)])
+    other.renew()
+    for server_ in (one, other):
+        with pytest.raises(PlaceChanged, match="is not the folder that it was"):
+            server_.checked(str(sub))
+    # Its client names what it works with by connecting.
+    other.renew()
+    assert one.checked(str(sub)).identity == tuple(identity(sub))
+
+
 def test_what_is_read_has_the_bounds_of_what_is_remembered(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
