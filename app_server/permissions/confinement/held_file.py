@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 FILE = "places.jsonl"
 """In a server's home."""
 
-LOCK = "locks/places.lock"
+LOCK = "index/places.lock"
 
 LOCK_S = 5.0
 """For other servers of the home, which write for milliseconds."""
