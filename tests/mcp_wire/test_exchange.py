@@ -29,6 +29,7 @@ from tests.mcp_wire.senders import Response, Sender
 async def test_a_response_that_is_left_is_read_to_a_bound_and_closed(
     pieces: list[bytes], left: list[bytes]
 ) -> None:
+    assert LINGER_BYTES == 65_536
     response = Response(pieces=list(pieces))
     await leave(response)
     assert (response.pieces, response.closed) == (left, 1)

@@ -327,6 +327,7 @@ async def test_a_call_that_was_given_up_before_its_turn_is_not_made(
 async def test_messages_that_a_server_does_not_take_have_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    assert transport.MAX_ONE_WAY_WAITING == 1000
     monkeypatch.setattr(transport, "MAX_ONE_WAY_WAITING", 2)
     monkeypatch.setattr(transport, "ONE_WAY_S", 2)
     peer = WebPeer(answers={"tools/call": [None], "answer": [None] * 3})

@@ -2,10 +2,12 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 import httpx2
@@ -15,6 +17,7 @@ from app_server.mcp_wire.http import loopback
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable, read_body
 from app_server.mcp_wire.http.loopback import LoopbackSender, is_loopback
 from tests.support.harness import WAIT_S
+from tests.support.mcp_peers.certificates import certificate
 
 
 @pytest.mark.parametrize(
@@ -282,6 +285,20 @@ async def test_a_connection_that_is_not_used_is_closed_after_a_while(
         assert await served.ask(sender) == (200, b"ok")
         with anyio.fail_after(WAIT_S):
             await served.gone.wait()
+
+
+async def test_a_server_with_an_unsigned_certificate_is_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(certificate(tmp_path))
+    server = await asyncio.start_server(serve_on, "127.0.0.1", 0, ssl=theirs)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        url = httpx2.URL(f"https://{host}:{port}/")
+        sender = LoopbackSender(url, tls=ssl.create_default_context())
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            await sender.send(HttpRequest("GET", url, {}))
 
 
 async def test_nobody_there_has_the_words_of_the_system() -> None:
