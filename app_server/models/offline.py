@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from app_server.models.prompt.surroundings import kind_of
+from app_server.models.prompt.environment_context import kind_of
 from app_server.runtime.http.backlog import HOST
 from app_server.runtime.http.bounded_body import TooManyBytes, read_bounded
 from app_server.runtime.http.loopback_server import serve_on_loopback

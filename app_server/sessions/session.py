@@ -12,13 +12,13 @@ import anyio.abc
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.servers.server_set import ServerSet
+from app_server.sessions.environment_context.instructions import ThreadInstructions
+from app_server.sessions.environment_context.messages import EnvironmentMessages
+from app_server.sessions.environment_context.skills import ThreadSkills
 from app_server.sessions.input.client import ClientInput
 from app_server.sessions.input.inbox import Inbox
 from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.out_of_band import OutOfBandElicitations
-from app_server.sessions.surroundings.instructions import ThreadInstructions
-from app_server.sessions.surroundings.skills import ThreadSkills
-from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.mentions import InputMentions
 from app_server.sessions.turn.skill_servers import SkillServers
 from app_server.sessions.turn.turn import ThreadTurns
@@ -54,10 +54,10 @@ class ThreadSession:
         """Since when nobody listens and nothing is done, in the time of the event loop."""
         self.instructions = ThreadInstructions(config, server)
         skills = ThreadSkills(context.log.id, config, server.skills, server.folder_reads)
-        self.surroundings = ThreadSurroundings(context, self.instructions, skills)
+        self.environment = EnvironmentMessages(context, self.instructions, skills)
         self.turns = ThreadTurns(
             context=context,
-            surroundings=self.surroundings,
+            environment=self.environment,
             mentions=InputMentions(context=context, skills=skills),
             skill_servers=SkillServers(context),
         )

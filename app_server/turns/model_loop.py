@@ -1,7 +1,7 @@
-"""The model of one turn: it is asked, and the calls that it wants are made.
+"""How a turn asks its model, and how it makes the calls that the model wants.
 
 Does not know: the thread's session, whose turn takes these steps one after the other.
-Source: docs/wire.md, "Turns".
+Source: docs/wire.md, "Turns"; docs/mcp.md, "Calls".
 """
 
 from collections.abc import Awaitable, Callable, Sequence

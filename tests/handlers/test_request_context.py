@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app_server.models.prompt.surroundings import (
+from app_server.models.prompt.environment_context import (
     DEFAULT_MODE,
 )
 from tests.support.harness import claim, serve

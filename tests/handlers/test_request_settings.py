@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from app_server.models.prompt.surroundings import (
+from app_server.models.prompt.environment_context import (
     FACTS,
     newest_of_each,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from app_server.models.prompt.surroundings import kind_of
+from app_server.models.prompt.environment_context import kind_of
 from tests.support.http_peer import HttpRequest, answering
 
 REACH_S = 60.0
@@ -125,7 +125,7 @@ class ScriptedModel:
         self.list_headers: dict[str, str] = {}
 
     def inputs(self, request: int = -1) -> list[tuple[str, str]]:
-        """Return role and text of the messages in a request's input, without its surroundings."""
+        """Return role and text of the messages in a request's input, without its environment."""
         return [
             (item["role"], item["content"][-1]["text"])
             for item in self.items(request)
@@ -133,7 +133,7 @@ class ScriptedModel:
         ]
 
     def items(self, request: int = -1) -> list[dict[str, Any]]:
-        """Return a request's input, without what the model was told of its surroundings."""
+        """Return a request's input, without what the model was told of its environment."""
         return [item for item in self.requests[request]["input"] if kind_of(item) is None]
 
     @asynccontextmanager

@@ -26,9 +26,9 @@ from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.profiles import profile_names, read_profile
+from app_server.sessions.environment_context.agents_files import read_agents_settings
 from app_server.sessions.memory.settings import read_memory_settings
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
-from app_server.sessions.surroundings.agents_files import read_agents_settings
 
 REFUSED = "requests that need it are refused"
 AT_START = "a server that starts with it uses its default"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from pydantic_core import to_json
 
+from app_server.models.prompt.environment_context import kind_of, newest_of_each
 from app_server.models.prompt.request import message
-from app_server.models.prompt.surroundings import kind_of, newest_of_each
 from app_server.threads.log.state.thread import ThreadState
 from protocol.model import Json, JsonObject
 
@@ -81,7 +81,7 @@ def compacted(
 ) -> list[JsonObject]:
     """Make the history that takes the place of another.
 
-    It has what the model was shown last of its surroundings; the newest of the user's own messages,
+    It has what the model was shown last of its environment; the newest of the user's own messages,
     as text, up to `keep` tokens; the summary; and what the model has not seen yet.
     """
     kept: list[JsonObject] = []

@@ -36,7 +36,7 @@ NO_LONGER = "The project instructions that were given before no longer apply."
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EnvironmentContext:
     """What there is to show of a thread's place."""
 
     settings: Settings
@@ -56,7 +56,7 @@ class Surroundings:
     """Whether commands that have a network have it through the proxy."""
 
 
-class KnownSurroundings:
+class KnownContext:
     """The newest message of each kind in a history; only what was added is read."""
 
     def __init__(self) -> None:
@@ -78,22 +78,22 @@ class KnownSurroundings:
         return {**self._newest, **of_waiting}
 
 
-def news(surroundings: Surroundings, known: Mapping[str, JsonObject]) -> list[JsonObject]:
-    """Make the messages for a model about what it does not know yet of its surroundings.
+def news(context: EnvironmentContext, known: Mapping[str, JsonObject]) -> list[JsonObject]:
+    """Make the messages for a model about what it does not know yet of where it works.
 
     `known` is the newest message of each kind that the model has seen.
     """
     messages: list[JsonObject] = []
     before = known.get(INSTRUCTIONS)
-    after = _instructions(surroundings, before)
+    after = _instructions(context, before)
     if after is not None and (before is None or _body(after) != _body(only_text(before))):
         messages.append(message("user", after))
-    skills = surroundings.skills or (NO_SKILLS if SKILLS in known else None)
+    skills = context.skills or (NO_SKILLS if SKILLS in known else None)
     shown = {
         SKILLS: None if skills is None else message("developer", _framed(SKILLS, skills)),
-        PERMISSIONS: _permissions(surroundings),
-        MODE: _mode(surroundings.settings, known.get(MODE)),
-        FACTS: message("user", _facts(surroundings)),
+        PERMISSIONS: _permissions(context),
+        MODE: _mode(context.settings, known.get(MODE)),
+        FACTS: message("user", _facts(context)),
     }
     for kind, item in shown.items():
         if item is not None and known.get(kind) != item:
@@ -114,7 +114,7 @@ def newest_of_each(history: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObj
 
 
 def kind_of(item: JsonObject) -> str | None:
-    """Say what an item shows of the surroundings; None if it is any other item."""
+    """Say what an item shows of the environment; None if it is any other item."""
     if item.get("role") not in ("user", "developer"):
         return None
     text = only_text(item)
@@ -128,12 +128,12 @@ def _framed(kind: str, text: str, members: str = "") -> str:
     return f"<{kind}{members}>\n{closed}\n</{kind}>"
 
 
-def _instructions(surroundings: Surroundings, before: JsonObject | None) -> str | None:
-    text = surroundings.instructions
+def _instructions(context: EnvironmentContext, before: JsonObject | None) -> str | None:
+    text = context.instructions
     if text is None:
         is_shown = before is not None and NO_LONGER not in only_text(before)
         return _framed(INSTRUCTIONS, NO_LONGER) if is_shown else None
-    settings = surroundings.settings
+    settings = context.settings
     where = next((folder.cwd for folder in settings.working_folders), settings.cwd)
     folder = _escaped(where).replace('"', "&quot;")
     note = "" if before is None else f"{REPLACES}\n\n"
@@ -144,12 +144,12 @@ def _body(text: str) -> str:
     return text.partition("\n")[2].removeprefix(f"{REPLACES}\n\n")
 
 
-def _permissions(surroundings: Surroundings) -> JsonObject | None:
-    settings = surroundings.settings
+def _permissions(context: EnvironmentContext) -> JsonObject | None:
+    settings = context.settings
     if not settings.working_folders:
         return None
     profile = settings.profile_in_force
-    has_proxy = surroundings.has_proxy or (profile is not None and profile.proxied is not None)
+    has_proxy = context.has_proxy or (profile is not None and profile.proxied is not None)
     lines = [
         _sandbox(settings.sandbox_policy, settings.working_folders[0].roots),
         _network(settings.sandbox_policy, has_proxy=has_proxy),
@@ -253,23 +253,23 @@ def _mode(settings: Settings, before: JsonObject | None) -> JsonObject | None:
     return message("developer", f"<{MODE}>{text}</{MODE}>")
 
 
-def _facts(surroundings: Surroundings) -> str:
-    settings = surroundings.settings
+def _facts(context: EnvironmentContext) -> str:
+    settings = context.settings
     lines: list[str] = []
     if settings.environments is not None:
-        lines += _environments(surroundings)
+        lines += _environments(context)
     elif settings.working_folders:
-        lines += _folder(settings.working_folders[0], surroundings.shell, "  ")
-    lines.append(f"  <current_date>{_escaped(surroundings.date)}</current_date>")
-    if surroundings.timezone is not None:
-        lines.append(f"  <timezone>{_escaped(surroundings.timezone)}</timezone>")
+        lines += _folder(settings.working_folders[0], context.shell, "  ")
+    lines.append(f"  <current_date>{_escaped(context.date)}</current_date>")
+    if context.timezone is not None:
+        lines.append(f"  <timezone>{_escaped(context.timezone)}</timezone>")
     return _framed(FACTS, "\n".join(lines))
 
 
-def _environments(surroundings: Surroundings) -> Iterator[str]:
-    shells = {LOCAL: surroundings.shell, **surroundings.shells}
+def _environments(context: EnvironmentContext) -> Iterator[str]:
+    shells = {LOCAL: context.shell, **context.shells}
     yield "  <environments>"
-    for number, folder in enumerate(surroundings.settings.working_folders):
+    for number, folder in enumerate(context.settings.working_folders):
         shell = shells.get(folder.environment_id)
         name = _escaped(folder.environment_id).replace('"', "&quot;")
         primary = "true" if number == 0 else "false"

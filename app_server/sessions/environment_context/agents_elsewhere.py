@@ -16,7 +16,7 @@ import anyio
 from app_server.host.environments import Environments, UnknownEnvironment
 from app_server.host.exec.client.remote_file import read_beginning
 from app_server.host.folder_reads import READ_S
-from app_server.sessions.surroundings.agents_files import (
+from app_server.sessions.environment_context.agents_files import (
     MAX_FOLDERS,
     NAMES,
     SEPARATOR,

@@ -6,14 +6,14 @@ import anyio
 
 from app_server.config.values import Config, ConfigError
 from app_server.host.folder_reads import READ_S
-from app_server.sessions.surroundings.agents_elsewhere import read_elsewhere
-from app_server.sessions.surroundings.agents_files import (
+from app_server.sessions.environment_context.agents_elsewhere import read_elsewhere
+from app_server.sessions.environment_context.agents_files import (
     SEPARATOR,
     Instructions,
     read_agents_settings,
     read_instructions,
 )
-from app_server.sessions.surroundings.machine import timezone_name
+from app_server.sessions.environment_context.machine import timezone_name
 from app_server.turns.server_context import ServerContext
 from protocol.log.rollout import LOCAL, Settings, WorkingFolder
 

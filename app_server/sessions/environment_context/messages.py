@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 import anyio
 
 from app_server.host.environments import Environments, UnknownEnvironment
-from app_server.models.prompt.surroundings import KnownSurroundings, Surroundings, news
-from app_server.sessions.surroundings.instructions import ThreadInstructions
-from app_server.sessions.surroundings.machine import date_of, shell_name
-from app_server.sessions.surroundings.skills import ThreadSkills
+from app_server.models.prompt.environment_context import EnvironmentContext, KnownContext, news
+from app_server.sessions.environment_context.instructions import ThreadInstructions
+from app_server.sessions.environment_context.machine import date_of, shell_name
+from app_server.sessions.environment_context.skills import ThreadSkills
 from app_server.turns.context import ThreadContext
 from protocol.log.rollout import LOCAL, HistoryAppended, Settings
 from protocol.model import JsonObject
@@ -23,8 +23,8 @@ ASK_S = 2.0
 """For all other machines together: a turn does not wait longer for one that is away."""
 
 
-class ThreadSurroundings:
-    """The surroundings of one loaded thread."""
+class EnvironmentMessages:
+    """The messages that show the model of one loaded thread where it works."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ThreadSurroundings:
         self._shell = shell_name()
         self._environments = context.server.environments
         self._shells: Mapping[str, str] = {}
-        self._in_history = KnownSurroundings()
+        self._in_history = KnownContext()
         self._sent_settings: Settings | None = None
         """The settings that the model was shown last, since the thread was loaded."""
 
@@ -56,11 +56,11 @@ class ThreadSurroundings:
         state = self._context.log.state
         waiting = [item for entry in state.queued for item in entry.items]
         known = self._in_history.look(state.history, waiting)
-        return news(self._surroundings(settings), known)
+        return news(self._values(settings), known)
 
     def all_of(self, settings: Settings) -> list[JsonObject]:
         """Make the messages for a model that knows nothing of the thread."""
-        return news(self._surroundings(settings), {})
+        return news(self._values(settings), {})
 
     async def add_changes(self) -> None:
         """Send the model what changed in the running turn.
@@ -76,8 +76,8 @@ class ThreadSurroundings:
             record = HistoryAppended(at_ms=self._context.clock.now_ms(), items=list(items))
             await self._context.log.append(record, sync=False)
 
-    def _surroundings(self, settings: Settings) -> Surroundings:
-        return Surroundings(
+    def _values(self, settings: Settings) -> EnvironmentContext:
+        return EnvironmentContext(
             settings=settings,
             instructions=self._instructions.text,
             skills=self.skills.text(),

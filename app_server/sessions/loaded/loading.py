@@ -18,8 +18,8 @@ from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.models.prompt.request import INTERRUPTED, message, outputs_for_open_calls
 from app_server.permissions.confinement.confining import confinement_of
 from app_server.runtime.loader import Lazy, load
+from app_server.sessions.environment_context.agents_files import read_agents_settings
 from app_server.sessions.loaded.threads import LoadedThreads
-from app_server.sessions.surroundings.agents_files import read_agents_settings
 from app_server.threads.failures import ThreadArchived, ThreadExists
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread

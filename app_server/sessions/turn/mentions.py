@@ -18,7 +18,7 @@ from app_server.mcp.tools.skill_resources import ServerSkill
 from app_server.mcp_wire.errors import McpError
 from app_server.models.prompt.request import message
 from app_server.models.prompt.user_input import TurnInput, skill_message
-from app_server.sessions.surroundings.skills import ThreadSkills
+from app_server.sessions.environment_context.skills import ThreadSkills
 from app_server.turns.context import ThreadContext
 from protocol.model import JsonObject
 from protocol.turns.items import MentionUserInput

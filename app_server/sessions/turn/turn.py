@@ -26,9 +26,9 @@ from app_server.models.prompt.user_input import TurnInput, user_message
 from app_server.observability.log_context import REQUEST, THREAD, TURN
 from app_server.observability.telemetry.spans import span, without_span
 from app_server.runtime.clock import Clock
+from app_server.sessions.environment_context.messages import EnvironmentMessages
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.settings import of_review, of_turn
-from app_server.sessions.surroundings.surroundings import ThreadSurroundings
 from app_server.sessions.turn.mentions import NOTHING_NAMED, InputMentions, NamedByInput
 from app_server.sessions.turn.skill_servers import SkillServers
 from app_server.threads.log.state.queue import digest_of_words
@@ -72,7 +72,7 @@ MAX_TIMES_STOPPED = 10
 """How often hooks may have one turn go on; then it ends."""
 
 MAX_REQUESTS = 500
-"""Model calls of one turn; a model that never stops calling tools is stopped here."""
+"""Requests of one turn; a model that never stops calling tools is stopped here."""
 
 WRITE_END_S = 10.0
 """For writing the end of a turn that was cancelled."""
@@ -139,7 +139,7 @@ class ThreadTurns:
     """Begins the turns of one loaded thread."""
 
     context: ThreadContext
-    surroundings: ThreadSurroundings
+    environment: EnvironmentMessages
     mentions: InputMentions
     skill_servers: SkillServers
 
@@ -153,12 +153,12 @@ class ThreadTurns:
         """
         context, options = self.context, options or TurnOptions()
         turn_id, given = context.clock.new_id(), GivenInput()
-        surroundings: Sequence[JsonObject] = ()
+        environment: Sequence[JsonObject] = ()
         match work:
             case InputWork():
                 given = await self._write_input(turn_id, work)
             case ReviewWork():
-                surroundings = self.surroundings.all_of(work.settings)
+                environment = self.environment.all_of(work.settings)
                 await self._write_start(turn_id)
             case CompactionWork() | CommandWork():
                 await self._write_start(turn_id)
@@ -170,7 +170,7 @@ class ThreadTurns:
             settings = work.settings
         elif options.service_tier is not None:
             settings = settings.model_copy(update={"service_tier": options.service_tier})
-        turn = Turn(self, turn_id, work, options, given, surroundings)
+        turn = Turn(self, turn_id, work, options, given, environment)
         context.slot.fill(turn)
         state.turn_settings = settings
         context.goals.turn_begins()
@@ -182,25 +182,25 @@ class ThreadTurns:
         """Write the start of a turn with its input, and with what changed around the model."""
         context, settings = self.context, work.settings
         context.server.plugin_switches.switch_off(context.log.id, settings.disabled_plugin_ids)
-        surroundings = await self.surroundings.news(of_turn(settings))
-        user_input = await self.surroundings.skills.with_named(work.user_input)
+        environment = await self.environment.news(of_turn(settings))
+        user_input = await self.environment.skills.with_named(work.user_input)
         at_ms = context.clock.now_ms()
-        user_message = user_message_item(user_input, context.clock, at_ms)
+        shown = user_message_item(user_input, context.clock, at_ms)
         await context.log.append(
             *start_of_turn(
                 context.log.state,
                 TurnStarted(at_ms=at_ms, turn_id=turn_id),
                 settings,
                 user_input,
-                user_message,
+                shown,
                 work.submission,
-                surroundings,
+                environment,
             )
         )
         return GivenInput(
-            message=user_message,
+            message=shown,
             items=user_input.items,
-            needed_servers=self.surroundings.skills.needed_servers(user_input),
+            needed_servers=self.environment.skills.needed_servers(user_input),
             named=self.mentions.named_by(user_input),
         )
 
@@ -340,9 +340,9 @@ class Turn(RunningTurn):
         work: TurnWork,
         options: TurnOptions,
         given: GivenInput,
-        surroundings: Sequence[JsonObject],
+        environment: Sequence[JsonObject],
     ) -> None:
-        """`surroundings` are what the reviewer of a ReviewWork is sent first."""
+        """`environment` is what the reviewer of a ReviewWork is sent first."""
         kind: TurnKind | None = None
         if isinstance(work, CompactionWork | ReviewWork):
             kind = "compact" if isinstance(work, CompactionWork) else "review"
@@ -353,7 +353,7 @@ class Turn(RunningTurn):
         self._context = context
         self._work = work
         self._given = given
-        self._surroundings = surroundings
+        self._environment = environment
         self._loop = ModelLoop(context, recorder, tool_table(context, self), options)
         self._times_stopped = 0
         """How often hooks had the turn go on."""
@@ -506,7 +506,7 @@ class Turn(RunningTurn):
             await context.servers.before_request(named.wants)
             await turns.mentions.add_messages(self.id, named)
             named = NOTHING_NAMED
-            await turns.surroundings.add_changes()
+            await turns.environment.add_changes()
             await self._take_queued()
             answer = await loop.ask()
             await context.goals.spend(self.id, answer.usage)
@@ -529,7 +529,7 @@ class Turn(RunningTurn):
                 table = review_table(self._context, self)
                 reviewer = ModelLoop(self._context, self.recorder, table, TurnOptions())
                 target = self._work.target
-                review = CodeReview(target, self.recorder, reviewer, self._surroundings)
+                review = CodeReview(target, self.recorder, reviewer, self._environment)
                 self._loop.last_message = await review.run()
                 # What was queued meanwhile is for the thread's own model.
                 state = self._context.log.state
@@ -635,11 +635,11 @@ def start_of_turn(
     user_input: TurnInput,
     user_message: UserMessageThreadItem | None,
     submission: SubmissionQueued | None,
-    surroundings: Sequence[JsonObject] = (),
+    environment: Sequence[JsonObject] = (),
 ) -> list[Record]:
     """Write down a turn that was accepted, with what the user said and what the model is to see.
 
-    `surroundings` are the messages about them, which come before the input.
+    `environment` are the messages about where the model works, which come before the input.
     Queued input leaves the queue with the one line that makes it a message: a write that is cut off
     by a crash neither loses nor doubles it.
     """
@@ -651,8 +651,8 @@ def start_of_turn(
     if state.queue.paused and user_message is None and submission is None:
         # Nobody said anything: a pause of the queue outlives such a turn.
         records.append(QueuePaused(at_ms=at_ms))
-    if surroundings:
-        records.append(HistoryAppended(at_ms=at_ms, items=list(surroundings)))
+    if environment:
+        records.append(HistoryAppended(at_ms=at_ms, items=list(environment)))
     if submission is not None:
         submission_id = submission.submission_id
         records.append(

@@ -32,7 +32,7 @@ from protocol.turns.items import (
 from protocol.turns.turn import TokenUsageBreakdown
 
 MAX_REQUESTS = 200
-"""Model calls of one review."""
+"""Requests to the model of one review."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class CodeReview:
     recorder: TurnRecorder
     """Of the turn, and of `reviewer`."""
     reviewer: ModelLoop
-    surroundings: Sequence[JsonObject]
+    environment: Sequence[JsonObject]
     """Are sent to the reviewer first."""
 
     async def run(self) -> AgentMessageThreadItem:
@@ -73,7 +73,7 @@ class CodeReview:
     async def _review(self) -> str:
         """Let the reviewer work until it calls no more tools; returns its last message."""
         reviewer, asked = self.reviewer, message("user", request(self.target))
-        with self.recorder.own_history([*self.surroundings, asked]):
+        with self.recorder.own_history([*self.environment, asked]):
             for _ in range(MAX_REQUESTS):
                 answer = await reviewer.ask()
                 await reviewer.make_calls(answer)

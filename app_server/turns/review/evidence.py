@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from app_server.mcp.tools.calls import cut_middle
 from app_server.mcp.tools.table import Tool
-from app_server.models.prompt.surroundings import kind_of
+from app_server.models.prompt.environment_context import kind_of
 from app_server.turns.response.reader import texts_of
 from protocol.log.rollout import LOCAL
 from protocol.model import Json, JsonObject

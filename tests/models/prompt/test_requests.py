@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from app_server.models.prompt.environment_context import FACTS, PERMISSIONS, kind_of
 from app_server.models.prompt.images import MAX_IMAGE_BYTES
-from app_server.models.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from protocol.model import JsonObject
 from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import claim, serve

@@ -126,7 +126,7 @@ async def test_a_history_that_is_too_long_to_be_summed_up_loses_its_oldest_part(
         served.model.scripts += [TOO_LONG, says("sum")]
         told = await compact(client, thread_id)
         assert told[-1]["params"]["turn"]["status"] == "completed"
-        # Three of twelve: what the model was told of its surroundings, and one message.
+        # Three of twelve: what the model was told of its environment, and one message.
         rest = [part for text in said[1:] for part in (("user", text), ("assistant", "ok"))]
         assert served.model.inputs() == [("assistant", "ok"), *rest, ("user", PROMPT)]
 

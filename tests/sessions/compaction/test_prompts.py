@@ -10,8 +10,8 @@ from app_server.models import offline
 from app_server.models.prompt.context import (
     SUMMARY_PREFIX,
 )
+from app_server.models.prompt.environment_context import FACTS, PERMISSIONS, kind_of
 from app_server.models.prompt.request import message
-from app_server.models.prompt.surroundings import FACTS, PERMISSIONS, kind_of
 from app_server.turns.session_settings import (
     MAX_PROMPT_BYTES,
     read_compact_prompt,

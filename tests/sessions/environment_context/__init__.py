@@ -1,1 +1,1 @@
-"""Tests of app_server/sessions/surroundings."""
+"""Tests of app_server/sessions/environment_context."""

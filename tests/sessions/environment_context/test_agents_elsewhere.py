@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.models.prompt.surroundings import INSTRUCTIONS, newest_of_each
+from app_server.models.prompt.environment_context import INSTRUCTIONS, newest_of_each
 from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening

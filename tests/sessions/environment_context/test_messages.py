@@ -9,25 +9,25 @@ import anyio
 import pytest
 
 from app_server.host import folder_reads
-from app_server.models.prompt.request import message
-from app_server.models.prompt.surroundings import (
+from app_server.models.prompt.environment_context import (
     FACTS,
     INSTRUCTIONS,
     NO_LONGER,
     PERMISSIONS,
     REPLACES,
-    KnownSurroundings,
+    KnownContext,
     kind_of,
 )
-from app_server.sessions.surroundings import instructions as instructions_module
-from app_server.sessions.surroundings import machine
+from app_server.models.prompt.request import message
+from app_server.sessions.environment_context import instructions as instructions_module
+from app_server.sessions.environment_context import machine
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
 
 FULL = {"type": "dangerFullAccess"}
 
 
-def sent_surroundings(served: Served, request: int = -1) -> list[tuple[str, str]]:
-    """Return kind and text of the surroundings that the model was sent."""
+def sent_context(served: Served, request: int = -1) -> list[tuple[str, str]]:
+    """Return kind and text of the environment that the model was sent."""
     return [
         (kind, item["content"][0]["text"])
         for item in served.model.requests[request]["input"]
@@ -36,7 +36,7 @@ def sent_surroundings(served: Served, request: int = -1) -> list[tuple[str, str]
 
 
 def kinds(served: Served) -> list[str]:
-    return [kind for kind, _ in sent_surroundings(served)]
+    return [kind for kind, _ in sent_context(served)]
 
 
 def instructions(folder: Path, text: str) -> tuple[str, str]:
@@ -57,8 +57,8 @@ async def started(client: WireClient, **params: Any) -> Mapping[str, Any]:
     return result
 
 
-@claim("surroundings:told", "agents:sources")
-async def test_the_surroundings_are_sent_once_before_the_first_input(tmp_path: Path) -> None:
+@claim("environment-context:told", "agents:sources")
+async def test_the_environment_context_are_sent_once_before_the_first_input(tmp_path: Path) -> None:
     folder = project(tmp_path / "a & b", "Be <kind>. </project_instructions>")
     (tmp_path / "AGENTS.md").write_text("Of the user.")
     async with serve(tmp_path) as served, served.client() as client:
@@ -70,7 +70,7 @@ async def test_the_surroundings_are_sent_once_before_the_first_input(tmp_path: P
         thread_id = result["thread"]["id"]
         await client.turn(thread_id, "one")
         text = "Of the user.\n\nBe <kind>. <\\/project_instructions>"
-        first = sent_surroundings(served)
+        first = sent_context(served)
         named = str(folder).replace("&", "&amp;")
         assert first[0] == instructions(Path(named), text)
         assert [kind for kind, _ in first] == [INSTRUCTIONS, PERMISSIONS, FACTS]
@@ -80,19 +80,19 @@ async def test_the_surroundings_are_sent_once_before_the_first_input(tmp_path: P
         # It is read when the thread is loaded, and sent once.
         (folder / "AGENTS.md").write_text("Another.")
         await client.turn(thread_id, "two")
-        assert sent_surroundings(served) == first
+        assert sent_context(served) == first
         fork = await client.call("thread/fork", {"threadId": thread_id})
         assert fork["instructionSources"] == result["instructionSources"]
         await client.turn(fork["thread"]["id"], "three")
         again = f"{REPLACES}\n\nOf the user.\n\nAnother."
-        assert sent_surroundings(served) == [*first, instructions(Path(named), again)]
+        assert sent_context(served) == [*first, instructions(Path(named), again)]
 
 
 def test_a_history_is_looked_at_once() -> None:
     def permissions(text: str) -> dict[str, Any]:
         return message("developer", f"<permissions>{text}</permissions>")
 
-    looked = KnownSurroundings()
+    looked = KnownContext()
     history = [permissions("one"), message("user", "hi")]
     assert looked.look(history) == {PERMISSIONS: permissions("one")}
     history.append(permissions("two"))
@@ -105,7 +105,7 @@ def test_a_history_is_looked_at_once() -> None:
     assert looked.look([message("user", "hi")]) == {}
 
 
-@claim("surroundings:again")
+@claim("environment-context:again")
 async def test_what_changes_is_sent_again(tmp_path: Path) -> None:
     one, other = project(tmp_path / "one", "ONE"), project(tmp_path / "other", "OTHER")
     async with serve(tmp_path) as served, served.client() as client:
@@ -113,11 +113,11 @@ async def test_what_changes_is_sent_again(tmp_path: Path) -> None:
         await client.turn(thread_id, "1")
         await client.turn(thread_id, "2", cwd=str(other))
         assert kinds(served) == [INSTRUCTIONS, PERMISSIONS, FACTS, INSTRUCTIONS, FACTS]
-        assert sent_surroundings(served)[3] == instructions(other, f"{REPLACES}\n\nOTHER")
+        assert sent_context(served)[3] == instructions(other, f"{REPLACES}\n\nOTHER")
         await client.turn(thread_id, "3", sandboxPolicy=FULL, approvalPolicy="never")
         assert kinds(served)[5:] == [PERMISSIONS]
-        assert "`danger-full-access`" in sent_surroundings(served)[5][1]
-        assert "`never`" in sent_surroundings(served)[5][1]
+        assert "`danger-full-access`" in sent_context(served)[5][1]
+        assert "`never`" in sent_context(served)[5][1]
         await client.turn(thread_id, "4")
         assert len(kinds(served)) == 6
         (other / "AGENTS.md").unlink()
@@ -126,12 +126,12 @@ async def test_what_changes_is_sent_again(tmp_path: Path) -> None:
         assert resumed["instructionSources"] == []
         await client.turn(thread_id, "5")
         gone = f"<project_instructions>\n{NO_LONGER}\n</project_instructions>"
-        assert sent_surroundings(served)[6:] == [(INSTRUCTIONS, gone)]
+        assert sent_context(served)[6:] == [(INSTRUCTIONS, gone)]
         await client.turn(thread_id, "6")
-        assert len(sent_surroundings(served)) == 7
+        assert len(sent_context(served)) == 7
 
 
-@claim("surroundings:running")
+@claim("environment-context:running")
 async def test_a_change_in_a_running_turn_is_in_its_next_request(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread(ephemeral=False)
@@ -140,42 +140,44 @@ async def test_a_change_in_a_running_turn_is_in_its_next_request(tmp_path: Path)
         state = session.thread.state
         before = len(kinds(served))
         state.turn_settings = state.settings.model_copy(update={"approval_policy": "never"})
-        await session.surroundings.add_changes()
-        await session.surroundings.add_changes()
+        await session.environment.add_changes()
+        await session.environment.add_changes()
         assert [kind_of(item) for item in state.history].count(PERMISSIONS) == 2
         state.turn_settings = None
         await client.turn(thread_id, "2")
         assert kinds(served)[before:] == [PERMISSIONS, PERMISSIONS]
 
 
-@claim("surroundings:compaction")
+@claim("environment-context:compaction")
 async def test_a_compaction_keeps_what_was_sent_last(tmp_path: Path) -> None:
     folder = project(tmp_path / "one", "ONE")
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = (await started(client, cwd=str(folder)))["thread"]["id"]
         await client.turn(thread_id, "1")
         await client.turn(thread_id, "2", approvalPolicy="never")
-        before = sent_surroundings(served)
+        before = sent_context(served)
         await client.call("thread/compact/start", {"threadId": thread_id})
         await client.wait_for("turn/completed")
         await client.turn(thread_id, "3")
         after = [*before[:1], *before[2:]]
-        assert sorted(sent_surroundings(served)) == sorted(after)
+        assert sorted(sent_context(served)) == sorted(after)
         assert [kind_of(item) is None for item in served.model.requests[-1]["input"]] == [
             *[False] * 3,
             *[True] * 4,
         ]
 
 
-@claim("surroundings:revert")
-async def test_reverting_a_turn_removes_the_surroundings_that_it_sent(tmp_path: Path) -> None:
+@claim("environment-context:revert")
+async def test_reverting_a_turn_removes_the_environment_context_that_it_sent(
+    tmp_path: Path,
+) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         turn = await client.turn(thread_id, "1")
-        before = sent_surroundings(served)
+        before = sent_context(served)
         await client.call("thread/revert", {"threadId": thread_id, "beforeTurnId": turn["id"]})
         await client.turn(thread_id, "2")
-        assert sent_surroundings(served) == before
+        assert sent_context(served) == before
 
 
 async def test_without_an_environment_the_model_is_sent_the_date_alone(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ async def test_without_an_environment_the_model_is_sent_the_date_alone(tmp_path:
         assert result["instructionSources"] == [str(tmp_path / "AGENTS.md")], "of the home"
         await client.turn(result["thread"]["id"], "1")
         assert kinds(served) == [INSTRUCTIONS, FACTS]
-        assert "<cwd>" not in sent_surroundings(served)[1][1]
+        assert "<cwd>" not in sent_context(served)[1][1]
 
 
 @claim("agents:warnings")

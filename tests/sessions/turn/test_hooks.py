@@ -65,7 +65,7 @@ async def a_turn(client: WireClient, thread_id: str, text: str = "hi") -> list[A
 
 
 def sent(served: Served, request: int = -1) -> Sequence[tuple[str, Any]]:
-    """Return what a request had besides surroundings: roles or types, and texts."""
+    """Return what a request had besides the environment context: roles or types, and texts."""
     return [
         (
             item.get("role") or item["type"],

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app_server.models.prompt.surroundings import (
+from app_server.models.prompt.environment_context import (
     MODE,
     kind_of,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app_server.models.prompt.surroundings import FACTS, PERMISSIONS, kind_of
+from app_server.models.prompt.environment_context import FACTS, PERMISSIONS, kind_of
 from app_server.threads.codex.copies import import_thread
 from app_server.threads.codex.threads import CodexThreads
 from app_server.threads.log.faults import LogFaults
@@ -73,7 +73,7 @@ async def test_the_model_sees_what_it_saw_before_the_import(home: Path) -> None:
         before = read(RECORDED, CONDENSED).history
         sent = served.model.requests[-1]["input"]
         assert sent[: len(before)] == before
-        # The surroundings that Codex told are not ours: the model is told again.
+        # The environment context that Codex told are not ours: the model is told again.
         after = [(kind_of(item), item["content"][0]["text"]) for item in sent[len(before) :]]
         assert [kind for kind, _ in after] == [PERMISSIONS, FACTS, None]
         assert after[-1][1] == "go on"

@@ -15,7 +15,7 @@ from app_server.clients.mcp_front.questions import command_params
 from app_server.host.proxy import http, socks
 from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.upstream import Streams
-from app_server.models.prompt.surroundings import PROXIED
+from app_server.models.prompt.environment_context import PROXIED
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from app_server.rpc.older_interface.approvals import command_approval

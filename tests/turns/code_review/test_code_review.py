@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.models.prompt.surroundings import PERMISSIONS, newest_of_each
+from app_server.models.prompt.environment_context import PERMISSIONS, newest_of_each
 from app_server.turns.code_review.texts import (
     INSTRUCTIONS,
     SILENT,
