@@ -4,9 +4,8 @@ Does not know: the thread's session, whose turn takes these steps one after the 
 Source: docs/wire.md, "Turns"; docs/mcp.md, "Calls".
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Generic, Protocol, TypeVar
 
 import anyio
 
@@ -25,6 +24,7 @@ from app_server.turns.response.reader import ResponseReader
 from app_server.turns.slot import TurnOptions
 from app_server.turns.tools.call import RequestedCall
 from app_server.turns.tools.table import ToolTable
+from protocol.model import JsonObject
 from protocol.turns.items import AgentMessageThreadItem
 
 
@@ -110,9 +110,9 @@ class ModelLoop:
         Raises:
             OSError: the disk refused.
         """
-        calls = [RequestedCall.of(item, self._recorder.new_id) for item in answer.calls]
-        tools = self._tools
-        await run_calls(calls, tools.may_overlap, tools.answer, self._recorder.remember)
+        recorder = self._recorder
+        calls = [RequestedCall.of(item, recorder.new_id()) for item in answer.calls]
+        await run_calls(calls, self._tools, recorder)
 
     async def _make_room(self) -> None:
         """Compact before a request that would come too near to the model's limit."""
@@ -209,42 +209,31 @@ class ModelLoop:
                     await self._recorder.yield_to_loop()
 
 
-Call = TypeVar("Call")
-Output = TypeVar("Output")
-Kept = TypeVar("Kept", contravariant=True)
-
 MAX_SIDE_BY_SIDE = 32
 """Calls of one response that run at a time; the others wait their turn."""
 
 
-class Keep(Protocol[Kept]):
-    """Writes outputs down."""
-
-    async def __call__(self, *outputs: Kept) -> None:
-        """Return when they are in the log."""
-
-
 async def run_calls(
-    calls: Sequence[Call],
-    may_overlap: Callable[[Call], bool],
-    run: Callable[[Call], Awaitable[Output]],
-    keep: Keep[Output],
+    calls: Sequence[RequestedCall], tools: ToolTable, recorder: TurnRecorder
 ) -> None:
     """Run calls, begin them in order, and keep their outputs in order.
+
+    Like a lock for readers and writers: calls that may overlap run together, any other runs alone,
+    after all before it and before all after it.
 
     An output is kept as soon as those before it are. Cancelling stops the calls that run; when one
     fails the others are stopped and its failure comes through. Either way the outputs of calls that
     had ended are kept.
     """
-    outputs = _Outputs(keep)
+    outputs = _Outputs(recorder)
     limit = anyio.CapacityLimiter(MAX_SIDE_BY_SIDE)
 
-    async def run_one(index: int, call: Call) -> None:
+    async def run_one(index: int, call: RequestedCall) -> None:
         async with limit:
-            await outputs.add(index, await run(call))
+            await outputs.add(index, await tools.answer(call))
 
     try:
-        for together, group in groupby(enumerate(calls), lambda entry: may_overlap(entry[1])):
+        for together, group in groupby(enumerate(calls), lambda entry: tools.may_overlap(entry[1])):
             if together:
                 async with anyio.create_task_group() as tasks:
                     for index, call in group:
@@ -258,26 +247,30 @@ async def run_calls(
         await outputs.keep_rest()
 
 
-class _Outputs(Generic[Output]):
-    def __init__(self, keep: Keep[Output]) -> None:
-        self._keep = keep
-        self._ended: dict[int, Output] = {}
+class _Outputs:
+    """What calls of one response came to, until those before them are in the log."""
+
+    def __init__(self, recorder: TurnRecorder) -> None:
+        self._recorder = recorder
+        self._ended: dict[int, JsonObject] = {}
         self._next = 0
         self._keeping = anyio.Lock()
 
-    async def add(self, index: int, output: Output) -> None:
+    async def add(self, index: int, output: JsonObject) -> None:
         self._ended[index] = output
         # Cut off between the write and the note of it, an output would be written twice.
         with anyio.CancelScope(shield=True):
             async with self._keeping:
-                ready: list[Output] = []
+                ready: list[JsonObject] = []
                 while self._next in self._ended:
                     ready.append(self._ended.pop(self._next))
                     self._next += 1
                 if ready:
-                    await self._keep(*ready)
+                    await self._recorder.remember(*ready)
 
     async def keep_rest(self) -> None:
         if self._ended:
             with anyio.CancelScope(shield=True):
-                await self._keep(*(self._ended[index] for index in sorted(self._ended)))
+                await self._recorder.remember(
+                    *(self._ended[index] for index in sorted(self._ended))
+                )

@@ -6,7 +6,6 @@ Source: docs/tools.md, "Commands".
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 
 import anyio
 
@@ -27,9 +26,9 @@ _NOTE_BYTES = 64
 class OutputDeltas:
     """Turns the output of one command into deltas; what is too much is cut in the middle."""
 
-    def __init__(self, emit: Callable[[str], None]) -> None:
-        """`emit` never waits."""
-        self._emit = emit
+    def __init__(self, recorder: TurnRecorder, item_id: str) -> None:
+        self._recorder = recorder
+        self._item_id = item_id
         self._loop = asyncio.get_running_loop()
         self._pending = KeptOutput(MAX_DELTA_BYTES - _NOTE_BYTES)
         self._next_s = 0.0
@@ -65,7 +64,11 @@ class OutputDeltas:
             text = whole.decode(errors="replace")
         if text:
             self._next_s = self._loop.time() + INTERVAL_S
-            self._emit(_within(text))
+            self._recorder.emit(
+                CommandExecutionOutputDeltaNotification(
+                    **self._recorder.ids, item_id=self._item_id, delta=_within(text)
+                )
+            )
 
 
 def _within(text: str) -> str:
@@ -117,7 +120,7 @@ class CommandRun:
         self._notes: list[str] = []
         self._recorder = recorder
         self._output = KeptOutput()
-        self._deltas = OutputDeltas(self._emit)
+        self._deltas = OutputDeltas(recorder, item.id)
         self._began_s = time.perf_counter()
         self._writing = anyio.Lock()
         self._is_aborted = False
@@ -289,16 +292,6 @@ class CommandRun:
         if self.exit_code is None:
             self._is_aborted = True
         await self.stop()
-
-    def _emit(self, delta: str) -> None:
-        self._recorder.emit(
-            CommandExecutionOutputDeltaNotification(
-                thread_id=self.thread_id,
-                turn_id=self._recorder.turn_id,
-                item_id=self.item.id,
-                delta=delta,
-            )
-        )
 
 
 KILLED = 137

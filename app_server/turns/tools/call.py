@@ -4,7 +4,6 @@ Source: the public Responses API reference: `function_call`, `custom_tool_call`,
 `local_shell_call`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
@@ -52,8 +51,11 @@ class RequestedCall:
     custom tool its text."""
 
     @classmethod
-    def of(cls, item: JsonObject, new_id: Callable[[], str]) -> "RequestedCall":
-        """Read an item; members that make no sense count as absent."""
+    def of(cls, item: JsonObject, spare_id: str) -> "RequestedCall":
+        """Read an item; members that make no sense count as absent.
+
+        `spare_id` is the id of a call that has none.
+        """
 
         def text(key: str) -> str | None:
             value = item.get(key)
@@ -62,7 +64,7 @@ class RequestedCall:
         kind = _KINDS.get(text("type") or "", "function")
         return cls(
             kind=kind,
-            call_id=text("call_id") or new_id(),
+            call_id=text("call_id") or spare_id,
             item_id=text("id"),
             namespace=text("namespace"),
             name="local_shell" if kind == "shell" else text("name") or "",

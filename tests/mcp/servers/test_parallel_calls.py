@@ -1,6 +1,8 @@
 """mcp: which calls of a response run side by side."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -102,13 +104,15 @@ async def test_calls_of_one_response_keep_their_order_and_end_together() -> None
                 await anyio.sleep_forever()
         return call * 10
 
-    await run_calls([1, 2, 3, 4], lambda call: call != 3, run, keep)
+    recorder = cast(Any, SimpleNamespace(remember=keep))
+    tools = cast(Any, SimpleNamespace(may_overlap=lambda call: call != 3, answer=run))
+    await run_calls(cast(Any, [1, 2, 3, 4]), tools, recorder)
     assert (began, kept) == ([1, 2, 3, 4], [(10, 20), (30,), (40,)])
     kept.clear()
     # What had ended is kept, also behind what had not.
     with pytest.raises(OSError, match="disk"):
-        await run_calls([99, 5, -1], lambda call: True, run, keep)
+        await run_calls(cast(Any, [99, 5, -1]), tools, recorder)
     assert kept == [(50,)]
     kept.clear()
-    await run_calls(range(100, 200), lambda call: True, run, keep)
+    await run_calls(cast(Any, range(100, 200)), tools, recorder)
     assert [output for outputs in kept for output in outputs] == list(range(1000, 2000, 10))

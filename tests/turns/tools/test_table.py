@@ -49,7 +49,7 @@ def table() -> ToolTable:
 
 
 def call(item: JsonObject) -> RequestedCall:
-    return RequestedCall.of(item, lambda: "new")
+    return RequestedCall.of(item, "new")
 
 
 def function(arguments: Json, name: str = "repeat") -> RequestedCall:
