@@ -1,5 +1,6 @@
-"""One handler a method: parameters in, response out, no state of their own.
+"""One function a method: parameters in, response out, no state of its own.
 
-Each class takes the `Services` of the server and has `routes`, from method to handler; `table.py`
-says which class serves which methods. Domain failures become wire errors here and nowhere else.
+`serves` (serving.py) binds a function to its method. The module of a function has the name of the
+module of its types: protocol/turns/requests.py and handlers/turns/requests.py. What a server has is
+`context.services`. Domain failures become wire errors here and nowhere else.
 """

@@ -125,6 +125,11 @@ def unknown_thread(thread_id: str) -> RpcError:
     return invalid_params(f"thread not found: {thread_id}", "threadNotFound", threadId=thread_id)
 
 
+def turn_not_found(turn_id: str) -> RpcError:
+    """Refuse a turn that a thread does not have."""
+    return invalid_request(f"turn not found: {turn_id}", "turnNotFound", turnId=turn_id)
+
+
 def loaded_thread(sessions: Sessions, thread_id: str) -> ThreadSession:
     """Return a thread that is in memory.
 

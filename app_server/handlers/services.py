@@ -1,9 +1,9 @@
 """What the handlers of one server work with: one value, made in app_server/server/services.py."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.abc
 
@@ -32,14 +32,17 @@ from app_server.signals.notifications import SignalNotifier
 from app_server.threads.store import ThreadStore
 
 if TYPE_CHECKING:
-    from app_server.handlers.apps.port import AppsPort
-    from app_server.handlers.settings.problems import ConfigProblems
+    from app_server.handlers.integrations.apps_port import AppsPort
+    from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.observability.analytics.counts import UseCounts
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The services of one server. Every class of handlers takes this and nothing else."""
+    """The services of one server; handlers have it as `context.services`."""
 
     home: Path
     version: str
@@ -76,3 +79,14 @@ class Services:
     """None: nobody wants to know what is used."""
     tasks: anyio.abc.TaskGroup
     """Owns what goes on after an answer; cancelled when the server ends."""
+    _parts: dict[Callable[["Services"], Any], Any] = field(default_factory=dict, init=False)
+
+    def part(self, make: Callable[["Services"], T]) -> T:
+        """Return what `make` makes of these services: one value of this server, made once.
+
+        What handlers keep between requests (watches, sign-ins, locks) is such a part.
+        """
+        if make not in self._parts:
+            self._parts[make] = make(self)
+        part: T = self._parts[make]
+        return part

@@ -12,7 +12,7 @@ import logging
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 
@@ -249,9 +249,16 @@ class RpcConnection:
                 logger.debug("notification: %.100s", message.method)
         return None
 
-    def _context_of(self, request: Request) -> RequestContext:
+    def _context_of(self, request: Request) -> RequestContext[Any]:
         jsonrpc = self._jsonrpc or (request.jsonrpc and request.method == "initialize")
-        return RequestContext(self._id, request.method, jsonrpc, self.session, self._open_session)
+        return RequestContext(
+            self._id,
+            request.method,
+            jsonrpc,
+            self.session,
+            self._open_session,
+            self._requests.services,
+        )
 
     def _refuse(self, request_id: RequestId | None, error: RpcError, batch: Reply | None) -> None:
         self._requests.refused(error.word or "invalidRequest")

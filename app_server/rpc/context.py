@@ -1,13 +1,11 @@
 """What a handler knows of its caller."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeAlias, TypeVarTuple
-
-import anyio
+from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 from protocol.model import WireModel
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
@@ -15,6 +13,7 @@ from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
 ConnectionId: TypeAlias = int
 
 Arguments = TypeVarTuple("Arguments")
+Services = TypeVar("Services")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class ClientSession:
 
 
 @dataclass(slots=True)
-class RequestContext:
+class RequestContext(Generic[Services]):
     """One request's caller, and what should follow its answer."""
 
     connection_id: ConnectionId
@@ -51,6 +50,8 @@ class RequestContext:
     """None until `initialize` has been answered."""
     open_session: Callable[[ClientSession], None]
     """Settle the session; only `initialize` calls it."""
+    services: Services
+    """What the server has for its handlers."""
     read_at_s: float = field(default_factory=perf_counter)
     """When the request was read, as `time.perf_counter` has it."""
     failure: str | None = None
@@ -87,18 +88,5 @@ class PreparedResult:
     text: str
 
 
-Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[WireModel | PreparedResult]]
+Handler: TypeAlias = Callable[[RequestContext[Any], Any], Awaitable[WireModel | PreparedResult]]
 """Answers one method: takes the caller and the params in their type, gives the result."""
-
-Routes: TypeAlias = Mapping[str, Handler]
-"""Method to handler."""
-
-
-@dataclass(frozen=True, slots=True)
-class LazyHandler:
-    """A handler that is loaded with the first request for its method."""
-
-    load: Callable[[], Awaitable[Handler]]
-    """Gives it, or raises LoadFailed; the next request tries that again."""
-    turn: anyio.Lock = field(default_factory=anyio.Lock)
-    """Held while it is loaded: requests for handlers that share it begin in their order."""

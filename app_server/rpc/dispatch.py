@@ -8,10 +8,14 @@ Source: docs/wire.md, "Errors".
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
+import anyio
 from jsonrpcserver import JsonRpcError, Result, Success
 from jsonrpcserver.async_dispatcher import call as call_method
 from jsonrpcserver.request import Request as Call
@@ -24,7 +28,6 @@ from app_server.observability.telemetry.spans import is_on, span
 from app_server.rpc.context import (
     ClientSession,
     Handler,
-    LazyHandler,
     PreparedResult,
     RequestContext,
 )
@@ -54,32 +57,28 @@ logger = logging.getLogger(__name__)
 CHOOSING = frozenset({"thread/start"})
 """Methods whose `threadId` names no thread, but is the id that a new one is to have."""
 
-Method: TypeAlias = Callable[[RequestContext, Json], Awaitable[Result]]
-
 
 class Dispatcher:
-    """The table of methods, ready to be called."""
+    """Answers requests: finds the handler of each, calls it, and renders what comes of it."""
 
     def __init__(
         self,
-        handlers: Mapping[str, Handler | LazyHandler],
+        find_handler: Callable[[str], Handler | None],
+        services: object = None,
         metrics: ServerMetrics | None = None,
     ) -> None:
-        """Take the handlers; a method of the contract without one is answered as not built.
+        """Take what finds the handler of a method, by importing it; None if there is none.
 
-        Answers are counted in `metrics`.
-
-        Raises:
-            ValueError: a handler is for no method of the contract.
+        `services` is what handlers get with each request. Answers are counted in `metrics`.
         """
-        if unknown := handlers.keys() - METHODS.keys():
-            raise ValueError(f"handlers without a method: {sorted(unknown)}")
+        self.services = services
+        self._find_handler = find_handler
         self._metrics = metrics or ServerMetrics()
-        self._methods = {
-            method: adapt(method, METHODS[method], handler) for method, handler in handlers.items()
-        }
+        self._methods: dict[str, _Method] = {}
+        self._turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        """By area. Held while a method of it is loaded: its requests begin in their order."""
 
-    async def dispatch(self, context: RequestContext, request: Request) -> str:
+    async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
         """Answer one request; never raises but for cancellation."""
         # Most servers have no collector, and this is done for every request.
         answer = self._answer_in_span if is_on() else self._answer
@@ -97,7 +96,7 @@ class Dispatcher:
         """Count an error to what was not dispatched; `failure` is its word."""
         self._metrics.refused(failure)
 
-    async def _answer_in_span(self, context: RequestContext, request: Request) -> str:
+    async def _answer_in_span(self, context: RequestContext[Any], request: Request) -> str:
         method = request.method if request.method in METHODS else None
         with span(
             "request",
@@ -113,17 +112,17 @@ class Dispatcher:
                 work.fail(context.failure)
         return text
 
-    async def _answer(self, context: RequestContext, request: Request) -> str:
+    async def _answer(self, context: RequestContext[Any], request: Request) -> str:
         refusal = self._refusal(context, request.method)
         if refusal is not None:
             context.failure = kind_of(refusal)
             return render_error(request.id, refusal.to_wire(), jsonrpc=context.jsonrpc)
         # The list hands the parameters over as one argument instead of one keyword each.
         call = Call(request.method, [request.params], request.id)
-        outcome = await call_method(call, context, self._methods[request.method])
+        outcome = await call_method(call, context, self._call)
         return _render(context, request, getattr(outcome, "_error", None) or outcome._value)
 
-    def _refusal(self, context: RequestContext, method: str) -> RpcError | None:
+    def _refusal(self, context: RequestContext[Any], method: str) -> RpcError | None:
         if context.session is None and method != "initialize":
             return invalid_request("Not initialized", "notInitialized")
         spec = METHODS.get(method)
@@ -131,14 +130,75 @@ class Dispatcher:
             return _not_found(method)
         if spec.experimental and not context.client.experimental:
             return experimental_required(method)
-        if method not in self._methods:
-            return RpcError(
-                METHOD_NOT_FOUND,
-                f"method not built yet: {method}",
-                "methodNotBuilt",
-                method=method,
-            )
         return None
+
+    async def _call(self, context: RequestContext[Any], params: Json) -> Result:
+        """Have a method's handler answer: parameters in their type, failures in their wire form."""
+        name = context.method
+        try:
+            method = self._methods.get(name)
+            # What comes when it is loaded goes behind those that still wait for their turn.
+            if method is None or method.turn.locked():
+                method = await self.load(name)
+            try:
+                request = method.spec.parse_params(params, method.adapter)
+            except ParamsMissing as exc:
+                raise _missing_params() from exc
+            except ValidationError as exc:
+                raise first_problem(exc, params) from exc
+            _require_allowed(name, context.session, request)
+            return Success(await method.handler(context, request))
+        except RpcError as exc:
+            error = exc
+        except LoadFailed as exc:
+            error = load_failed(name, exc)
+        except Exception as exc:
+            logger.exception("handler failed: %s", name)
+            if isinstance(exc, OSError) and exc.errno in FULL_OR_READ_ONLY:
+                error = storage_failed(exc, "the home folder cannot be used")
+            else:
+                error = internal_error("Internal error")
+        context.failure = kind_of(error)
+        raise JsonRpcError(error.code, error.message, error.data)
+
+    async def load(self, name: str) -> "_Method":
+        """Import the handler and the types of a method, if that is not done.
+
+        Raises:
+            LoadFailed: they cannot be imported now; the next request tries again.
+            RpcError: no handler serves the method.
+        """
+        spec = METHODS[name]
+        turn = self._turns[spec.area]
+        async with turn:
+            if name not in self._methods:
+                handler = await load(partial(self._find, name))
+                if handler is None:
+                    raise _not_built(name)
+                self._methods[name] = _Method(spec, handler, type_adapter(spec.params), turn)
+            return self._methods[name]
+
+    def _find(self, name: str) -> Handler | None:
+        METHODS[name].build()
+        return self._find_handler(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A method that can be called."""
+
+    spec: MethodSpec
+    handler: Handler
+    adapter: TypeAdapter[Any]
+    """Of the type of its params."""
+    turn: anyio.Lock
+    """Held while a method of its area is loaded."""
+
+
+def _not_built(method: str) -> RpcError:
+    return RpcError(
+        METHOD_NOT_FOUND, f"method not built yet: {method}", "methodNotBuilt", method=method
+    )
 
 
 def _not_found(method: str) -> RpcError:
@@ -167,46 +227,6 @@ def experimental_required(descriptor: str) -> RpcError:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
-
-
-def adapt(method: str, spec: MethodSpec, served_by: Handler | LazyHandler) -> Method:
-    """Wrap a handler: parameters in their type, failures in their wire form."""
-    handler: Handler | None = None
-    adapter: TypeAdapter[Any] | None = None
-    lazy = served_by if isinstance(served_by, LazyHandler) else _made(served_by)
-
-    async def call(context: RequestContext, params: Json) -> Result:
-        nonlocal handler, adapter
-        try:
-            # Who comes when it is loaded goes behind those that still wait for their turn.
-            if handler is None or lazy.turn.locked():
-                async with lazy.turn:
-                    if handler is None:
-                        await load(spec.build)
-                        adapter = type_adapter(spec.params)
-                        handler = await lazy.load()
-            try:
-                request = spec.parse_params(params, adapter)
-            except ParamsMissing as exc:
-                raise _missing_params() from exc
-            except ValidationError as exc:
-                raise first_problem(exc, params) from exc
-            _require_allowed(method, context.session, request)
-            return Success(await handler(context, request))
-        except RpcError as exc:
-            error = exc
-        except LoadFailed as exc:
-            error = load_failed(method, exc)
-        except Exception as exc:
-            logger.exception("handler failed: %s", method)
-            if isinstance(exc, OSError) and exc.errno in FULL_OR_READ_ONLY:
-                error = storage_failed(exc, "the home folder cannot be used")
-            else:
-                error = internal_error("Internal error")
-        context.failure = kind_of(error)
-        raise JsonRpcError(error.code, error.message, error.data)
-
-    return call
 
 
 def _require_allowed(method: str, session: ClientSession | None, request: WireModel) -> None:
@@ -245,13 +265,6 @@ def storage_failed(error: OSError, what: str, **facts: Json) -> RpcError:
 def kind_of(error: RpcError) -> str:
     """Return the word of an error; one that a peer sent counts by its number alone."""
     return error.word or f"code {error.code}"
-
-
-def _made(handler: Handler) -> LazyHandler:
-    async def load() -> Handler:
-        return handler
-
-    return LazyHandler(load)
 
 
 def load_failed(method: str, failure: LoadFailed) -> RpcError:
@@ -296,7 +309,9 @@ def _path(loc: Sequence[int | str], params: Json, *, missing: bool) -> Iterator[
         yield str(part)
 
 
-def _render(context: RequestContext, request: Request, outcome: ErrorResult | SuccessResult) -> str:
+def _render(
+    context: RequestContext[Any], request: Request, outcome: ErrorResult | SuccessResult
+) -> str:
     if isinstance(outcome, ErrorResult):
         error = ErrorObject(code=outcome.code, message=outcome.message, data=outcome.data)
         text = render_error(request.id, error, jsonrpc=context.jsonrpc)

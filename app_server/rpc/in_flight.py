@@ -31,7 +31,11 @@ MANY_IN_FLIGHT = 8
 class Requests(Protocol):
     """Who answers requests (rpc.dispatch)."""
 
-    async def dispatch(self, context: RequestContext, request: Request) -> str:
+    @property
+    def services(self) -> object:
+        """What handlers get with each request."""
+
+    async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
         """Return the rendered answer."""
 
     def refused(self, failure: str) -> None:
@@ -69,7 +73,7 @@ class RequestsInFlight:
 
     def take(
         self,
-        context: RequestContext,
+        context: RequestContext[Any],
         request: Request,
         chars: int,
         batch: Reply | None,
@@ -95,7 +99,7 @@ class RequestsInFlight:
         return None
 
     async def _answer_on_reader(
-        self, context: RequestContext, request: Request, chars: int, batch: Reply | None
+        self, context: RequestContext[Any], request: Request, chars: int, batch: Reply | None
     ) -> None:
         """Answer a request on the task that reads, which goes on afterwards."""
         with anyio.CancelScope(shield=True):
@@ -105,7 +109,7 @@ class RequestsInFlight:
     async def _answer_in_lane(
         self,
         place: LanePlace,
-        context: RequestContext,
+        context: RequestContext[Any],
         request: Request,
         chars: int,
         batch: Reply | None,
@@ -115,7 +119,7 @@ class RequestsInFlight:
             await self._answer(context, request, chars, batch)
 
     async def _answer(
-        self, context: RequestContext, request: Request, chars: int, batch: Reply | None
+        self, context: RequestContext[Any], request: Request, chars: int, batch: Reply | None
     ) -> None:
         """Answer a request now."""
         bind_request((context.connection_id, request.id, request.method))

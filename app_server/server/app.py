@@ -25,7 +25,7 @@ from app_server.transport.stdio import open_stdio
 
 if TYPE_CHECKING:
     from app_server.extensions.contract.registry import ExtensionRegistry
-    from app_server.handlers.apps.port import AppsPort
+    from app_server.handlers.integrations.apps_port import AppsPort
     from app_server.handlers.services import Services
     from app_server.rpc.message_stream import MessageStream
     from app_server.server.core import Core

@@ -15,9 +15,8 @@ import anyio.abc
 from app_server import VERSION
 from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
-from app_server.handlers.lazy import LazyHandlers
 from app_server.handlers.services import Services
-from app_server.handlers.table import TABLE
+from app_server.handlers.serving import find_handler
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.observability.telemetry.sending import sending
 from app_server.rpc.dispatch import Dispatcher
@@ -40,9 +39,20 @@ from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.store import ThreadStore
 
 if TYPE_CHECKING:
-    from app_server.handlers.settings.problems import ConfigProblems
+    from app_server.handlers.server.account import AccountNews
+    from app_server.handlers.server.config_problems import ConfigProblems
 
 CLOSE_S = 10.0
+
+FIRST_METHODS = (
+    "initialize",
+    "thread/start",
+    "thread/resume",
+    "thread/list",
+    "turn/start",
+    "mcpServerStatus/list",
+)
+"""What clients call first: loaded soon after the start, with the rest of their areas."""
 
 
 class Core:
@@ -63,11 +73,7 @@ class Core:
         self._work = work
         self._drain_s = drain_s
         self._opened = opened
-        self._handlers = [LazyHandlers(row, built.services) for row in TABLE]
-        self._requests = Dispatcher(
-            {method: handler for lazy in self._handlers for method, handler in lazy.routes.items()},
-            built.services.metrics,
-        )
+        self._requests = Dispatcher(find_handler, built.services, built.services.metrics)
 
     @classmethod
     async def open(
@@ -171,7 +177,8 @@ class Core:
         services = self.services
         return [
             partial(_warn_of_provider, services.configuration, services.config_problems),
-            *(lazy.load for lazy in self._handlers if lazy.at_start),
+            *(partial(self._requests.load, method) for method in FIRST_METHODS),
+            partial(_announce_account, services),
             services.sessions.loading.prepare,
             partial(load, build_first_types),
             self._built.lazy_model.prepare,
@@ -194,6 +201,18 @@ async def _warn_of_provider(configuration: Configuration, problems: "Lazy[Config
         chosen_provider(await configuration.read())
     except ConfigError:
         await _find_config_problems(problems)
+
+
+async def _announce_account(services: Services) -> None:
+    """Notify clients of changes of the account from now on."""
+    services.part(await load(_account_news))
+
+
+def _account_news() -> "type[AccountNews]":
+    # With the handlers of the account, which come after those of threads and turns.
+    from app_server.handlers.server.account import AccountNews
+
+    return AccountNews
 
 
 async def _find_config_problems(problems: "Lazy[ConfigProblems]") -> None:

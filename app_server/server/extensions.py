@@ -22,7 +22,7 @@ from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.server.settings import Settings, Substitutes
 
 if TYPE_CHECKING:
-    from app_server.handlers.apps.port import AppsPort
+    from app_server.handlers.integrations.apps_port import AppsPort
     from protocol.integrations.skills import SkillsChangedNotification
 
 APPROVALS_OF_APPS = "apps"

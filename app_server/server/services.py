@@ -52,7 +52,7 @@ from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.server_context import ServerContext
 
 if TYPE_CHECKING:
-    from app_server.handlers.settings.problems import ConfigProblems
+    from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.observability.analytics.counts import UseCounts
 
 
@@ -201,7 +201,7 @@ async def _is_signed_in(accounts: Accounts) -> bool:
 
 def _problems() -> "type[ConfigProblems]":
     # All that reads settings, which is looked for once turns can start.
-    from app_server.handlers.settings.problems import ConfigProblems
+    from app_server.handlers.server.config_problems import ConfigProblems
 
     return ConfigProblems
 

@@ -16,7 +16,7 @@ from app_server.transport.websocket import WebSocketLimits
 
 if TYPE_CHECKING:
     from app_server.extensions.contract.registry import ExtensionRegistry
-    from app_server.handlers.apps.port import AppsPort
+    from app_server.handlers.integrations.apps_port import AppsPort
 
 DRAIN_S = 30.0
 

@@ -209,9 +209,9 @@ async def test_a_supplier_that_refuses_is_silent_or_has_gone_fails_the_turn(
             other = {"accessToken": make_jwt(), "chatgptAccountId": "b"}
             text_of_other = "auth refresh returned a workspace that is not allowed"
             assert await ask(supplier, result=other) == text_of_other
-            monkeypatch.setattr("app_server.handlers.account.account.SUPPLY_S", 0.05)
+            monkeypatch.setattr("app_server.handlers.server.account.SUPPLY_S", 0.05)
             assert await ask(supplier) == "auth refresh request timed out after 0s"
-            monkeypatch.setattr("app_server.handlers.account.account.SUPPLY_S", WAIT_S)
+            monkeypatch.setattr("app_server.handlers.server.account.SUPPLY_S", WAIT_S)
         # Gone: whoever is there is asked.
         assert await ask(client, error=refusal) == "auth refresh request failed"
         garbage = {**wanted, "accessToken": "garbage"}

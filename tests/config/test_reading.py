@@ -6,7 +6,7 @@ import pytest
 
 from app_server.config.reading import MAX_DEPTH, parse_override, read_config
 from app_server.config.values import ConfigError
-from app_server.handlers.settings.check import check_settings
+from app_server.handlers.server.config_check import check_settings
 
 
 @pytest.mark.parametrize(

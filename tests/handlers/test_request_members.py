@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import app_server.handlers
-from app_server.handlers.threads.chosen.settings import NOT_BUILT
+from app_server.handlers.threads.overrides import NOT_BUILT
 from protocol.model import WireModel
 from protocol.threads.settings import ThreadSettingsUpdateParams
 from protocol.threads.start import ThreadForkParams, ThreadResumeParams, ThreadStartParams

@@ -34,11 +34,11 @@ def about_threads() -> list[str]:
 async def answer(method: str, params: Any) -> Any:
     """Let a server without a domain answer, that takes what has the right form."""
 
-    async def handler(context: RequestContext, parsed: Any) -> Any:
+    async def handler(context: RequestContext[Any], parsed: Any) -> Any:
         return WarningNotification(message=getattr(parsed, "thread_id", None) or "taken")
 
-    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
-    context = RequestContext(1, method, False, session(), lambda _: None)
+    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler).get)
+    context = RequestContext(1, method, False, session(), lambda _: None, None)
     return json.loads(await dispatcher.dispatch(context, Request(1, method, params)))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from app_server.handlers.views import mcp_servers as mcp_rows
+from app_server.handlers.integrations import mcp as mcp_rows
 from app_server.mcp import bounds
 from app_server.mcp.bounds import MAX_DECLARED_BYTES, MAX_LIST_BYTES, MAX_LISTED, left_out
 from app_server.mcp.servers.status import NOT_SHOWN

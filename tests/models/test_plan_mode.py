@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.handlers.turns.plans import MAX_PLAN_BYTES, PROMPT
+from app_server.handlers.threads.context import MAX_PLAN_BYTES, PROMPT
 from app_server.models.prompt.environment_context import (
     DEFAULT_MODE,
     MODE,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -58,10 +59,12 @@ async def test_a_batch_gets_one_array_without_answers_to_notifications() -> None
 
 async def test_a_batch_holds_back_what_follows_its_answers() -> None:
     class Following:
+        services: object = None
+
         def refused(self, failure: str) -> None:
             """Count nothing."""
 
-        async def dispatch(self, context: RequestContext, request: Request) -> str:
+        async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
             context.after_answer(lambda: connection.post(f'"after {request.id}"'))
             return render_result(request.id, {})
 
@@ -122,7 +125,7 @@ async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled
         def refused(self, failure: str) -> None:
             """Count nothing."""
 
-        async def dispatch(self, context: RequestContext, request: Request) -> str:
+        async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
             context.after_answer(lambda: followed.append("after"))
             begun.set()
             await anyio.sleep_forever()
@@ -144,7 +147,7 @@ async def test_what_follows_answers_happens_also_when_their_batch_is_never_compl
         def refused(self, failure: str) -> None:
             """Count nothing."""
 
-        async def dispatch(self, context: RequestContext, request: Request) -> str:
+        async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
             context.after_answer(lambda: followed.append(request.id))
             if request.id == 2:
                 await first.wait()
@@ -164,10 +167,12 @@ async def test_what_follows_an_answer_may_have_something_follow_it() -> None:
     followed: list[str] = []
 
     class Following:
+        services: object = None
+
         def refused(self, failure: str) -> None:
             """Count nothing."""
 
-        async def dispatch(self, context: RequestContext, request: Request) -> str:
+        async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
             def first() -> None:
                 followed.append("first")
                 context.after_answer(followed.append, "third")
@@ -187,10 +192,12 @@ async def test_what_follows_an_answer_happens_also_when_nobody_takes_the_answer(
     begun = anyio.Event()
 
     class Following:
+        services: object = None
+
         def refused(self, failure: str) -> None:
             """Count nothing."""
 
-        async def dispatch(self, context: RequestContext, request: Request) -> str:
+        async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
             context.after_answer(lambda: followed.append("after"))
             begun.set()
             return "1"

@@ -160,7 +160,7 @@ class Said:
     def refused(self, failure: str) -> None:
         """Count nothing."""
 
-    async def dispatch(self, context: RequestContext, request: Request) -> str:
+    async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
         return render_result(request.id, {"said": self._text}, jsonrpc=context.jsonrpc)
 
 
@@ -249,10 +249,12 @@ def test_an_error_repeats_a_bounded_part_of_what_was_sent() -> None:
 
 @claim("bounds:outgoing")
 async def test_an_error_of_a_peer_that_no_client_could_read_is_another_error() -> None:
-    async def handler(context: RequestContext, params: Any) -> Any:
+    async def handler(context: RequestContext[Any], params: Any) -> Any:
         raise RpcError(-5, "no", data={"said": "x" * MAX_ANSWER_CHARS})
 
-    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
-    context = RequestContext(1, "thread/list", False, session(experimental=False), lambda _: None)
+    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler).get)
+    context = RequestContext(
+        1, "thread/list", False, session(experimental=False), lambda _: None, None
+    )
     answer = json.loads(await dispatcher.dispatch(context, Request(1, "thread/list", {})))
     assert answer["error"]["data"]["code"] == "answerTooLarge"

@@ -16,21 +16,13 @@ from tests.support.harness import claim
 from tests.support.wire.conversations import session
 
 
-def test_a_handler_without_a_method_breaks_the_start() -> None:
-    async def handler(context: RequestContext, params: Any) -> Any:
-        raise AssertionError
-
-    with pytest.raises(ValueError, match="thread/lost"):
-        Dispatcher({"thread/list": handler, "thread/lost": handler})
-
-
 @claim("errors:internal")
 async def test_a_handler_that_breaks_shows_nobody_why(caplog: pytest.LogCaptureFixture) -> None:
-    async def handler(context: RequestContext, params: Any) -> Any:
+    async def handler(context: RequestContext[Any], params: Any) -> Any:
         raise LookupError("the secret is 42")
 
-    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
-    context = RequestContext(1, "thread/list", False, session(), lambda _: None)
+    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler).get)
+    context = RequestContext(1, "thread/list", False, session(), lambda _: None, None)
     answer = await dispatcher.dispatch(context, Request(1, "thread/list", {}))
     assert json.loads(answer) == {
         "id": 1,
@@ -55,12 +47,12 @@ async def test_a_handler_that_breaks_shows_nobody_why(caplog: pytest.LogCaptureF
 async def test_a_disk_that_refuses_is_named_by_every_method(
     number: int, reason: str, todo: str
 ) -> None:
-    async def handler(context: RequestContext, params: Any) -> Any:
+    async def handler(context: RequestContext[Any], params: Any) -> Any:
         raise OSError(number, os.strerror(number), "/the/home/index/history.sqlite3")
 
-    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler))
+    dispatcher = Dispatcher(dict.fromkeys(METHODS, handler).get)
     for method in ("thread/list", "thread/loaded/list"):
-        context = RequestContext(1, method, False, session(), lambda _: None)
+        context = RequestContext(1, method, False, session(), lambda _: None, None)
         answer = await dispatcher.dispatch(context, Request(1, method, {}))
         assert json.loads(answer)["error"] == {
             "code": -32603,
@@ -89,8 +81,10 @@ async def test_a_disk_that_refuses_is_named_by_every_method(
 async def test_a_method_that_is_not_answered_says_why(
     method: str, message: str, data: dict[str, Any]
 ) -> None:
-    context = RequestContext(1, method, False, session(), lambda _: None)
-    answer = json.loads(await Dispatcher({}).dispatch(context, Request(1, method, None)))
+    context = RequestContext(1, method, False, session(), lambda _: None, None)
+    answer = json.loads(
+        await Dispatcher(lambda _: None).dispatch(context, Request(1, method, None))
+    )
     assert answer == {
         "id": 1,
         "error": {"code": -32601, "message": message, "data": {**data, "method": method}},
@@ -109,14 +103,16 @@ async def test_an_answer_that_no_client_could_read_is_an_error(
     method: str, params: Any, limit: int
 ) -> None:
     def answer_of(chars: int) -> Any:
-        async def handler(context: RequestContext, params: Any) -> Any:
+        async def handler(context: RequestContext[Any], params: Any) -> Any:
             return WarningNotification(message="x" * chars)
 
         return handler
 
     async def ask(chars: int) -> Any:
-        dispatcher = Dispatcher(dict.fromkeys(METHODS, answer_of(chars)))
-        context = RequestContext(1, method, False, session(experimental=False), lambda _: None)
+        dispatcher = Dispatcher(dict.fromkeys(METHODS, answer_of(chars)).get)
+        context = RequestContext(
+            1, method, False, session(experimental=False), lambda _: None, None
+        )
         return json.loads(await dispatcher.dispatch(context, Request(1, method, params)))
 
     assert len((await ask(limit - 100))["result"]["message"]) == limit - 100

@@ -1,6 +1,7 @@
 """rpc: the order of requests of a thread."""
 
 import asyncio
+import threading
 from typing import Any
 
 import anyio
@@ -8,7 +9,7 @@ import pytest
 
 from app_server.observability.log_context import REQUEST
 from app_server.rpc.connection import BATCH_STEP
-from app_server.rpc.context import Handler, LazyHandler, RequestContext
+from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.ordering import KeyedQueue
 from protocol.contract.methods import METHODS
@@ -175,24 +176,22 @@ async def test_what_is_read_after_initialize_is_not_logged_as_a_part_of_it() -> 
 @claim("order:loading")
 @pytest.mark.parametrize("steps", range(0, 30, 3))
 async def test_requests_of_handlers_that_are_loaded_begin_in_their_order(steps: int) -> None:
-    begun, may_load, turn = list[Any](), anyio.Event(), anyio.Lock()
+    begun, may_load = list[Any](), threading.Event()
 
-    async def handler(context: RequestContext, params: Any) -> ThreadLoadedListResponse:
+    async def handler(context: RequestContext[Any], params: Any) -> ThreadLoadedListResponse:
         begun.append(context.connection_id)
         return ThreadLoadedListResponse(data=[])
 
-    async def at_once() -> Handler:
+    one, other = "thread/loaded/list", "thread/list"
+
+    def find(method: str) -> Handler:
+        assert method == other or may_load.wait(WAIT_S)
         return handler
 
-    async def slow() -> Handler:
-        await may_load.wait()
-        return handler
-
-    one, other = "thread/loaded/list", "model/list"
-    dispatcher = Dispatcher({one: LazyHandler(slow, turn), other: LazyHandler(at_once, turn)})
+    dispatcher = Dispatcher(find)
 
     def ask(number: int, method: str) -> asyncio.Task[str]:
-        context = RequestContext(number, method, False, session(), lambda _: None)
+        context = RequestContext(number, method, False, session(), lambda _: None, None)
         return asyncio.create_task(dispatcher.dispatch(context, Request(number, method, {})))
 
     await ask(1, other)
@@ -232,14 +231,18 @@ async def test_requests_of_a_lane_keep_their_order_whoever_waits() -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 async def test_a_request_that_fails_takes_no_other_with_it(waits: bool) -> None:
-    async def handler(context: RequestContext, params: Any) -> Any:
+    async def handler(context: RequestContext[Any], params: Any) -> Any:
         if params.limit == 1:
             if waits:
                 await asyncio.sleep(0)
             raise LookupError
         return WarningNotification(message="fine")
 
-    async with conversation(Dispatcher(dict.fromkeys(METHODS, handler))) as (stream, connection, _):
+    async with conversation(Dispatcher(dict.fromkeys(METHODS, handler).get)) as (
+        stream,
+        connection,
+        _,
+    ):
         connection.session = session()
         lists = [{**request(n, "thread/list"), "params": {"limit": n}} for n in range(3)]
         stream.client_send(lists)

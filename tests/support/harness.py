@@ -23,7 +23,7 @@ from websockets.asyncio.client import connect, unix_connect
 # Imported here so that no test waits for them, or has its event loop slowed by them.
 from app_server.config.editing.file import ConfigFile
 from app_server.extensions.contract.registry import ExtensionRegistry
-from app_server.handlers.apps.port import AppsPort
+from app_server.handlers.integrations.apps_port import AppsPort
 from app_server.handlers.services import Services
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings

@@ -7,8 +7,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.handlers.threads import git_info
-from app_server.handlers.threads.git_info import GitInfoReader
+from app_server.handlers.threads import start
+from app_server.handlers.threads.start import GitInfoReader
 from app_server.host import folder_reads
 from app_server.host.repository import RepositoryState, read_repository
 from protocol.threads.thread import GitInfo
@@ -96,7 +96,7 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for(
             assert released.wait(WAIT_S)
         return read_repository(folder)
 
-    monkeypatch.setattr(git_info, "read_repository", read)
+    monkeypatch.setattr(start, "read_repository", read)
     monkeypatch.setattr(folder_reads, "MAX_HANGING", 1)
     reader = GitInfoReader()
     assert await reader.read(str(tmp_path)) == expected

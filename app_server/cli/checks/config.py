@@ -9,7 +9,7 @@ from app_server.config.key_check.unknown_keys import (
 )
 from app_server.config.requirements import read_requirements, requirements_of
 from app_server.config.values import Config, ConfigError
-from app_server.handlers.settings.check import wrong_values
+from app_server.handlers.server.config_check import wrong_values
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.threads.repair import Check
 

@@ -18,13 +18,14 @@ from app_server.handlers.host.program_params import (
     program_environment,
     terminal_size,
 )
+from app_server.handlers.serving import RequestContext
 from app_server.host.commands.command import Stream
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.programs.output import ProgramOutput
 from app_server.host.programs.program import Program, ProgramOrder, ProgramRefused
 from app_server.host.programs.programs import Programs
 from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.rpc.context import ConnectionId, RequestContext
+from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
 from protocol.host.commands import CommandExecParams, CommandExecWriteParams
 from protocol.host.processes import ProcessSpawnParams, ProcessWriteStdinParams

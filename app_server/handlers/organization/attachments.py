@@ -9,8 +9,8 @@ from pydantic_core import to_json
 
 from app_server.handlers.errors import cursor_failures, thread_failures, unknown_thread
 from app_server.handlers.services import Services
+from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import fitting, page_size
-from app_server.rpc.context import RequestContext, Routes
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
@@ -33,157 +33,158 @@ from protocol.organization.attachments import (
 from protocol.threads.thread import ThreadAttachment
 
 DEFAULT_PAGE = 50
+
 MAX_PAYLOAD_BYTES = 65_536
+
 MAX_NAME_CHARS = 1024
 """Characters of a type, and of a key."""
+
 MAX_ATTACHMENTS = 1000
 """Of one thread."""
+
 MAX_LIST_BYTES = 900_000
 """Payloads of one page; an answer stays below 1 MiB."""
 
 
-class AttachmentHandlers:
-    """What is attached to threads."""
+@serves("thread/attachment/add")
+async def add_attachment(
+    context: RequestContext, params: ThreadAttachmentAddParams
+) -> ThreadAttachmentAddResponse:
+    """Attach something; what is there under its names stays as it is."""
+    thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
+    _check_names(*names)
+    if len(to_json(params.payload)) > MAX_PAYLOAD_BYTES:
+        raise invalid_params(
+            f"attachment payload must not exceed {MAX_PAYLOAD_BYTES} bytes", field="payload"
+        )
+    at_ms = context.services.clock.now_ms()
+    attachment = ThreadAttachment(
+        id=context.services.clock.new_id(),
+        attachment_type=names[0],
+        identity_key=names[1],
+        payload=params.payload,
+        created_at=at_ms // 1000,
+    )
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self.routes: Routes = {
-            "thread/attachment/add": self.add,
-            "thread/attachment/list": self.list_page,
-            "thread/attachment/remove": self.remove,
-            "thread/attachmentOwner/list": self.list_owners,
-        }
-
-    async def add(
-        self, context: RequestContext, params: ThreadAttachmentAddParams
-    ) -> ThreadAttachmentAddResponse:
-        """Attach something; what is there under its names stays as it is."""
-        thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
-        _check_names(*names)
-        if len(to_json(params.payload)) > MAX_PAYLOAD_BYTES:
-            raise invalid_params(
-                f"attachment payload must not exceed {MAX_PAYLOAD_BYTES} bytes", field="payload"
+    def decide(state: ThreadState) -> Sequence[Record]:
+        if state.metadata.attachment(*names) is not None:
+            return []
+        if len(state.metadata.attachments) >= MAX_ATTACHMENTS:
+            raise invalid_request(
+                f"the thread has {MAX_ATTACHMENTS} attachments already", "tooManyAttachments"
             )
-        at_ms = self._services.clock.now_ms()
-        attachment = ThreadAttachment(
-            id=self._services.clock.new_id(),
-            attachment_type=names[0],
-            identity_key=names[1],
-            payload=params.payload,
-            created_at=at_ms // 1000,
-        )
+        return [AttachmentAdded(at_ms=at_ms, attachment=attachment)]
 
-        def decide(state: ThreadState) -> Sequence[Record]:
-            if state.metadata.attachment(*names) is not None:
-                return []
-            if len(state.metadata.attachments) >= MAX_ATTACHMENTS:
-                raise invalid_request(
-                    f"the thread has {MAX_ATTACHMENTS} attachments already", "tooManyAttachments"
-                )
-            return [AttachmentAdded(at_ms=at_ms, attachment=attachment)]
+    state, added = await _change(context.services, thread_id, decide)
+    if added:
+        _notify(context, thread_id, attachment, "created")
+        return ThreadAttachmentAddResponse(outcome="created", attachment=attachment)
+    found = state.metadata.attachment(*names)
+    assert found is not None
+    return ThreadAttachmentAddResponse(outcome="existing", attachment=found)
 
-        state, added = await self._change(thread_id, decide)
-        if added:
-            self._notify(context, thread_id, attachment, "created")
-            return ThreadAttachmentAddResponse(outcome="created", attachment=attachment)
+
+@serves("thread/attachment/remove")
+async def remove_attachment(
+    context: RequestContext, params: ThreadAttachmentRemoveParams
+) -> ThreadAttachmentRemoveResponse:
+    """Take something off a thread; what is not there is no failure."""
+    thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
+    _check_names(*names)
+    at_ms = context.services.clock.now_ms()
+    removed: list[ThreadAttachment] = []
+
+    def decide(state: ThreadState) -> Sequence[Record]:
         found = state.metadata.attachment(*names)
-        assert found is not None
-        return ThreadAttachmentAddResponse(outcome="existing", attachment=found)
+        if found is None:
+            return []
+        removed.append(found)
+        return [AttachmentRemoved(at_ms=at_ms, attachment_id=found.id)]
 
-    async def remove(
-        self, context: RequestContext, params: ThreadAttachmentRemoveParams
-    ) -> ThreadAttachmentRemoveResponse:
-        """Take something off a thread; what is not there is no failure."""
-        thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
-        _check_names(*names)
-        at_ms = self._services.clock.now_ms()
-        removed: list[ThreadAttachment] = []
+    await _change(context.services, thread_id, decide)
+    for attachment in removed:
+        _notify(context, thread_id, attachment, "deleted")
+    return ThreadAttachmentRemoveResponse()
 
-        def decide(state: ThreadState) -> Sequence[Record]:
-            found = state.metadata.attachment(*names)
-            if found is None:
-                return []
-            removed.append(found)
-            return [AttachmentRemoved(at_ms=at_ms, attachment_id=found.id)]
 
-        await self._change(thread_id, decide)
-        for attachment in removed:
-            self._notify(context, thread_id, attachment, "deleted")
-        return ThreadAttachmentRemoveResponse()
+async def _change(
+    services: Services, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
+) -> tuple[ThreadState, Sequence[Record]]:
+    def decide_for_stored(state: ThreadState) -> Sequence[Record]:
+        if state.created.ephemeral:
+            raise unknown_thread(thread_id)
+        return decide(state)
 
-    async def _change(
-        self, thread_id: str, decide: Callable[[ThreadState], Sequence[Record]]
-    ) -> tuple[ThreadState, Sequence[Record]]:
-        def decide_for_stored(state: ThreadState) -> Sequence[Record]:
-            if state.created.ephemeral:
-                raise unknown_thread(thread_id)
-            return decide(state)
+    with thread_failures(thread_id):
+        try:
+            return await services.sessions.change(thread_id, decide_for_stored)
+        except ThreadNotFound as exc:
+            raise unknown_thread(thread_id) from exc
 
-        with thread_failures(thread_id):
-            try:
-                return await self._services.sessions.change(thread_id, decide_for_stored)
-            except ThreadNotFound as exc:
-                raise unknown_thread(thread_id) from exc
 
-    def _notify(
-        self,
-        context: RequestContext,
-        thread_id: str,
-        attachment: ThreadAttachment,
-        operation: ThreadAttachmentOperation,
-    ) -> None:
-        event = ThreadAttachmentUpdatedNotification(
-            thread_id=thread_id,
-            attachment_type=attachment.attachment_type,
-            identity_key=attachment.identity_key,
-            attachment_id=attachment.id,
-            operation=operation,
-        )
-        context.after_answer(self._services.hub.broadcast, event)
+def _notify(
+    context: RequestContext,
+    thread_id: str,
+    attachment: ThreadAttachment,
+    operation: ThreadAttachmentOperation,
+) -> None:
+    event = ThreadAttachmentUpdatedNotification(
+        thread_id=thread_id,
+        attachment_type=attachment.attachment_type,
+        identity_key=attachment.identity_key,
+        attachment_id=attachment.id,
+        operation=operation,
+    )
+    context.after_answer(context.services.hub.broadcast, event)
 
-    async def list_page(
-        self, context: RequestContext, params: ThreadAttachmentListParams
-    ) -> ThreadAttachmentListResponse:
-        """Page through what is attached to a thread, oldest first."""
-        attachments = await self._attachments(params.thread_id)
-        after = "" if params.cursor is None else _parse(params.cursor, "attachment")
-        rest = [attachment for attachment in attachments if attachment.id > after]
-        asked = rest[: page_size(params.limit, DEFAULT_PAGE)]
-        page = fitting(asked, MAX_LIST_BYTES, lambda each: len(each.model_dump_json()))
-        more = len(rest) > len(page)
-        return ThreadAttachmentListResponse(
-            data=page, next_cursor=render_cursor("attachment", page[-1].id) if more else None
-        )
 
-    async def _attachments(self, thread_id: str) -> Sequence[ThreadAttachment]:
-        session = self._services.sessions.find(thread_id)
-        if session is not None:
-            return session.thread.state.metadata.attachments
-        with thread_failures(thread_id):
-            try:
-                return (await self._services.store.read(thread_id)).metadata.attachments
-            except ThreadNotFound:
-                return []
+@serves("thread/attachment/list")
+async def list_attachments(
+    context: RequestContext, params: ThreadAttachmentListParams
+) -> ThreadAttachmentListResponse:
+    """Page through what is attached to a thread, oldest first."""
+    attachments = await _attachments(context.services, params.thread_id)
+    after = "" if params.cursor is None else _parse(params.cursor, "attachment")
+    rest = [attachment for attachment in attachments if attachment.id > after]
+    asked = rest[: page_size(params.limit, DEFAULT_PAGE)]
+    page = fitting(asked, MAX_LIST_BYTES, lambda each: len(each.model_dump_json()))
+    more = len(rest) > len(page)
+    return ThreadAttachmentListResponse(
+        data=page, next_cursor=render_cursor("attachment", page[-1].id) if more else None
+    )
 
-    async def list_owners(
-        self, context: RequestContext, params: ThreadAttachmentOwnerListParams
-    ) -> ThreadAttachmentOwnerListResponse:
-        """Page through the threads that have something attached, oldest first."""
-        names = params.attachment_type, params.identity_key
-        _check_names(*names)
-        limit = page_size(params.limit, DEFAULT_PAGE)
-        after = "" if params.cursor is None else _parse(params.cursor, "owner")
-        owners = await self._services.store.organization.owners(
-            names, params.archived, after, limit + 1
-        )
-        page = [
-            ThreadAttachmentOwner(thread_id=owner.id, archived=owner.archived)
-            for owner in owners[:limit]
-        ]
-        more = len(owners) > limit
-        return ThreadAttachmentOwnerListResponse(
-            data=page, next_cursor=render_cursor("owner", page[-1].thread_id) if more else None
-        )
+
+async def _attachments(services: Services, thread_id: str) -> Sequence[ThreadAttachment]:
+    session = services.sessions.find(thread_id)
+    if session is not None:
+        return session.thread.state.metadata.attachments
+    with thread_failures(thread_id):
+        try:
+            return (await services.store.read(thread_id)).metadata.attachments
+        except ThreadNotFound:
+            return []
+
+
+@serves("thread/attachmentOwner/list")
+async def list_attachment_owners(
+    context: RequestContext, params: ThreadAttachmentOwnerListParams
+) -> ThreadAttachmentOwnerListResponse:
+    """Page through the threads that have something attached, oldest first."""
+    names = params.attachment_type, params.identity_key
+    _check_names(*names)
+    limit = page_size(params.limit, DEFAULT_PAGE)
+    after = "" if params.cursor is None else _parse(params.cursor, "owner")
+    owners = await context.services.store.organization.owners(
+        names, params.archived, after, limit + 1
+    )
+    page = [
+        ThreadAttachmentOwner(thread_id=owner.id, archived=owner.archived)
+        for owner in owners[:limit]
+    ]
+    more = len(owners) > limit
+    return ThreadAttachmentOwnerListResponse(
+        data=page, next_cursor=render_cursor("owner", page[-1].thread_id) if more else None
+    )
 
 
 def _check_names(attachment_type: str, identity_key: str) -> None:

@@ -7,19 +7,22 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import anyio.to_thread
 
-from app_server.handlers.server.queue_fill import queue_fill
 from app_server.handlers.services import Services
+from app_server.handlers.serving import RequestContext, serves
 from app_server.observability.analytics.counts import UseCounts
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.context import RequestContext, Routes
-from app_server.runtime.open_files import open_files
+from app_server.rpc.limits import ConnectionLimits
+from app_server.runtime.loader import IMPORTER, MAX_WAITING
+from app_server.runtime.open_files import limit, open_files
+from app_server.sessions.out_of_band import MAX_OPEN
 from app_server.sessions.session import ThreadSession
+from app_server.threads.log.state.queue import MAX_ENTRIES, MAX_QUEUE_BYTES
 from protocol.server.diagnostics import (
     ServerDiagnosticsBucket,
     ServerDiagnosticsConnection,
@@ -29,12 +32,14 @@ from protocol.server.diagnostics import (
     ServerDiagnosticsMethod,
     ServerDiagnosticsParams,
     ServerDiagnosticsProcess,
+    ServerDiagnosticsQueue,
     ServerDiagnosticsResponse,
     ServerDiagnosticsServer,
     ServerDiagnosticsSignals,
     ServerDiagnosticsThreads,
 )
 from protocol.server.lifecycle import PROTOCOL_VERSION
+from protocol.signals.delivery import MAX_WAITING_SIGNALS
 from protocol.threads.thread import ActiveThreadStatus
 
 logger = logging.getLogger(__name__)
@@ -42,88 +47,82 @@ logger = logging.getLogger(__name__)
 STATUS = Path("/proc/self/statm")
 
 MAX_CONNECTIONS = 256
+
 MAX_NAMES = 64
 """Of MCP servers with one status."""
+
 MAX_LABEL_CHARS = 128
 """Of what clients and the configuration call something."""
 
 
-class DiagnosticsHandlers:
-    """How the server is doing."""
+@serves("server/diagnostics")
+async def read_diagnostics(
+    context: RequestContext, params: ServerDiagnosticsParams
+) -> ServerDiagnosticsResponse:
+    """Measure now."""
+    services = context.services
+    resident = await anyio.to_thread.run_sync(_resident_bytes)
+    files = await anyio.to_thread.run_sync(open_files)
+    values = await _measure(services)
+    signals = await _signals(services)
+    sessions = list(services.sessions)
+    return ServerDiagnosticsResponse(
+        process=ServerDiagnosticsProcess(id=os.getpid(), resident_memory_bytes=resident),
+        gauges=_gauges(values),
+        server=ServerDiagnosticsServer(
+            version=services.version,
+            protocol_version=PROTOCOL_VERSION,
+            started_at_ms=services.metrics.started_at_ms,
+            uptime_ms=services.metrics.uptime_ms,
+        ),
+        connections=_connections(services.connection_loads()),
+        threads=_threads(sessions, services.metrics),
+        queues=queue_fill(services, files),
+        mcp_servers=_mcp_servers(sessions),
+        methods=_methods(services.metrics),
+        signals=signals,
+        failures=[
+            ServerDiagnosticsFailure.model_validate(failure, from_attributes=True)
+            for failure in services.metrics.failures
+        ],
+        analytics=_analytics(services.use_counts),
+    )
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._hub = services.hub
-        self._sessions = services.sessions
-        self._memory = services.memory
-        self._loads = services.connection_loads
-        self.routes: Routes = {"server/diagnostics": self.read}
 
-    async def read(
-        self, context: RequestContext, params: ServerDiagnosticsParams
-    ) -> ServerDiagnosticsResponse:
-        """Measure now."""
-        services = self._services
-        resident = await anyio.to_thread.run_sync(_resident_bytes)
-        files = await anyio.to_thread.run_sync(open_files)
-        gauges = await self._gauges()
-        signals = await self._signals()
-        sessions = list(self._sessions)
-        return ServerDiagnosticsResponse(
-            process=ServerDiagnosticsProcess(id=os.getpid(), resident_memory_bytes=resident),
-            gauges=_gauges(gauges),
-            server=ServerDiagnosticsServer(
-                version=services.version,
-                protocol_version=PROTOCOL_VERSION,
-                started_at_ms=services.metrics.started_at_ms,
-                uptime_ms=services.metrics.uptime_ms,
-            ),
-            connections=_connections(self._loads()),
-            threads=_threads(sessions, services.metrics),
-            queues=queue_fill(services, files),
-            mcp_servers=_mcp_servers(sessions),
-            methods=_methods(services.metrics),
-            signals=signals,
-            failures=[
-                ServerDiagnosticsFailure.model_validate(failure, from_attributes=True)
-                for failure in services.metrics.failures
-            ],
-            analytics=_analytics(services.use_counts),
-        )
+async def _measure(services: Services) -> dict[str, int]:
+    memory = await services.memory.measure()
+    loads = list(services.connection_loads())
+    sessions = list(services.sessions)
+    return {
+        "app.requests.in_flight": sum(load.in_flight for load in loads),
+        "core.threads.live": len(sessions),
+        "app.connections": len(loads),
+        "app.outbox.messages": sum(load.messages for load in loads),
+        "app.outbox.chars": sum(load.chars for load in loads),
+        "app.outbox.longest": max((load.messages for load in loads), default=0),
+        "app.questions.open": services.hub.server_requests.count,
+        "app.subscriptions": services.hub.subscribers.count,
+        "core.turns.running": sum(s.slot.active_turn_id is not None for s in sessions),
+        "core.inputs.queued": sum(len(s.thread.state.queued) for s in sessions),
+        "memory.budget_bytes": memory.budget,
+        "memory.events_bytes": memory.streams,
+        "memory.events": services.hub.streams.total_events,
+        "memory.histories_bytes": memory.histories,
+        "runtime.tasks": len(asyncio.all_tasks()),
+    }
 
-    async def _gauges(self) -> dict[str, int]:
-        memory = await self._memory.measure()
-        loads = list(self._loads())
-        sessions = list(self._sessions)
-        return {
-            "app.requests.in_flight": sum(load.in_flight for load in loads),
-            "core.threads.live": len(sessions),
-            "app.connections": len(loads),
-            "app.outbox.messages": sum(load.messages for load in loads),
-            "app.outbox.chars": sum(load.chars for load in loads),
-            "app.outbox.longest": max((load.messages for load in loads), default=0),
-            "app.questions.open": self._hub.server_requests.count,
-            "app.subscriptions": self._hub.subscribers.count,
-            "core.turns.running": sum(s.slot.active_turn_id is not None for s in sessions),
-            "core.inputs.queued": sum(len(s.thread.state.queued) for s in sessions),
-            "memory.budget_bytes": memory.budget,
-            "memory.events_bytes": memory.streams,
-            "memory.events": self._hub.streams.total_events,
-            "memory.histories_bytes": memory.histories,
-            "runtime.tasks": len(asyncio.all_tasks()),
-        }
 
-    async def _signals(self) -> list[ServerDiagnosticsSignals]:
-        try:
-            stages = await self._services.signals.stages()
-        except OSError as exc:
-            # The other figures are wanted most when the disk fails.
-            logger.warning("signals cannot be counted: %s", exc)
-            stages = {}
-        return [
-            ServerDiagnosticsSignals(stage=stage, count=count)
-            for stage, count in sorted(stages.items())
-        ]
+async def _signals(services: Services) -> list[ServerDiagnosticsSignals]:
+    try:
+        stages = await services.signals.stages()
+    except OSError as exc:
+        # The other figures are wanted most when the disk fails.
+        logger.warning("signals cannot be counted: %s", exc)
+        stages = {}
+    return [
+        ServerDiagnosticsSignals(stage=stage, count=count)
+        for stage, count in sorted(stages.items())
+    ]
 
 
 def _analytics(counts: UseCounts | None) -> list[ServerDiagnosticsGauge] | None:
@@ -203,3 +202,45 @@ def _resident_bytes() -> int | None:
         return int(STATUS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return None
+
+
+def queue_fill(services: Services, files: int | None) -> list[ServerDiagnosticsQueue]:
+    """Measure what connections, threads and the process hold; `files` are open. Never waits."""
+    loads = services.connection_loads()
+    bounds = loads[0].limits if loads else ConnectionLimits()
+    texts = bounds.max_in_flight_chars
+    outbox, streams = bounds.outbox, services.hub.streams
+    fills = streams.fills()
+    sessions = list(services.sessions)
+    queues = [session.thread.state.queue for session in sessions]
+    asked = [session.out_of_band.count for session in sessions]
+    workers = anyio.to_thread.current_default_thread_limiter()
+    threads, waiting = int(workers.total_tokens), workers.statistics().tasks_waiting
+    rows: list[tuple[str, str, int | None, Collection[int]]] = [
+        ("connection.requests", "requests", bounds.max_in_flight, [one.in_flight for one in loads]),
+        ("connection.requestTexts", "characters", texts, [one.in_flight_chars for one in loads]),
+        ("connection.outbox", "messages", outbox.max_messages, [one.messages for one in loads]),
+        ("connection.outboxTexts", "characters", outbox.max_chars, [one.chars for one in loads]),
+        ("thread.events", "events", streams.limits.max_events, [events for events, _ in fills]),
+        ("thread.eventBytes", "bytes", streams.limits.max_bytes, [size for _, size in fills]),
+        ("thread.queue", "entries", MAX_ENTRIES, [len(queue.entries) for queue in queues]),
+        ("thread.queueBytes", "bytes", MAX_QUEUE_BYTES, [sum(q.sizes.values()) for q in queues]),
+        ("thread.outOfBandElicitations", "questions", MAX_OPEN, asked),
+        ("thread.signals", "signals", MAX_WAITING_SIGNALS, services.signals.unseen()),
+        ("process.imports", "requests", MAX_WAITING, [IMPORTER.waiting]),
+        ("process.workerThreads", "threads", threads, [workers.borrowed_tokens]),
+        ("process.waitForWorker", "tasks", None, [waiting]),
+    ]
+    if files is not None:
+        rows.append(("process.files", "files", limit(), [files]))
+    return [
+        ServerDiagnosticsQueue(
+            name=name,
+            unit=unit,
+            bound=bound,
+            fullest=max(fills, default=0),
+            total=sum(fills),
+            owners=len(fills),
+        )
+        for name, unit, bound, fills in rows
+    ]

@@ -1,73 +1,52 @@
-"""initialize: the first request of every connection."""
+"""initialize, the first request of every connection; feedback/save, a report as a ZIP file here.
 
+Nothing is sent anywhere.
+Source: docs/config.md, "Reports".
+"""
+
+import json
+import os
 import platform
 import sys
-from collections.abc import Sequence
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
 
 from app_server.handlers.services import Services
+from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.rules import rules_warning
-from app_server.rpc.context import ClientSession, ConnectionId, RequestContext, Routes
+from app_server.rpc.context import ClientSession, ConnectionId
 from app_server.runtime.loader import LoadFailed
-from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.jsonrpc.errors import internal_error, invalid_params, invalid_request
 from protocol.server.lifecycle import (
     PROTOCOL_VERSION,
     ConfigWarningNotification,
+    FeedbackSaveParams,
+    FeedbackSaveResponse,
     InitializeCapabilities,
     InitializeParams,
     InitializeResponse,
 )
 
 
-class LifecycleHandlers:
-    """The handshake."""
+class Warnings:
+    """Warns clients of rules and settings that are wrong, when they come and when files change."""
 
     def __init__(self, services: Services) -> None:
-        self._home = services.home
-        self._version = services.version
+        self._hub = services.hub
+        self._tasks = services.tasks
         self._rules = services.rules
-        self._configuration = services.configuration
         self._problems = services.config_problems
         self._warned: set[ConnectionId] = set()
         """The clients that were warned of what is wrong, as far as they are still there."""
-        self._configuration.on_change(self._files_have_changed)
-        self._hub = services.hub
-        self._tasks = services.tasks
-        self.routes: Routes = {"initialize": self.initialize}
+        services.configuration.on_change(self._files_have_changed)
 
-    async def initialize(
-        self, context: RequestContext, params: InitializeParams
-    ) -> InitializeResponse:
-        """Settle who talks to whom; everything else comes after this."""
-        if context.session is not None:
-            raise invalid_request("Already initialized", "alreadyInitialized")
-        info = params.client_info
-        if not info.name.strip() or not info.name.isprintable():
-            rule = "must be printable and not empty"
-            raise invalid_params(
-                f"Invalid params: `clientInfo.name` {rule}", field="clientInfo.name", rule=rule
-            )
-        capabilities = params.capabilities or InitializeCapabilities()
-        context.open_session(
-            ClientSession(
-                info=info,
-                capabilities=capabilities,
-                jsonrpc=context.jsonrpc,
-                opted_out=frozenset(capabilities.opt_out_notification_methods or ()),
-            )
-        )
-        context.after_answer(self._begin_to_warn, context.connection_id)
-        system = f"{platform.system()} {platform.release()}; {platform.machine()}"
-        return InitializeResponse(
-            user_agent=(
-                f"{info.name}/{PROTOCOL_VERSION} ({system}) app-server/{self._version} "
-                f"({info.name}; {info.version})"
-            ),
-            codex_home=str(self._home),
-            platform_family="windows" if sys.platform == "win32" else "unix",
-            platform_os={"darwin": "macos", "win32": "windows"}.get(sys.platform, "linux"),
-        )
-
-    def _begin_to_warn(self, connection_id: ConnectionId) -> None:
+    def begin(self, connection_id: ConnectionId) -> None:
+        """Warn a client that has come, beside its first requests."""
         self._tasks.start_soon(self._warn_of_rules, connection_id)
         self._tasks.start_soon(self._warn_of_configuration, connection_id)
 
@@ -100,3 +79,138 @@ class LifecycleHandlers:
         if self._problems.value is not None:
             # Before that nobody was warned, and who comes is warned of all.
             self._tasks.start_soon(self._warn_of_news)
+
+
+@serves("initialize")
+async def initialize(context: RequestContext, params: InitializeParams) -> InitializeResponse:
+    """Settle who talks to whom; everything else comes after this."""
+    if context.session is not None:
+        raise invalid_request("Already initialized", "alreadyInitialized")
+    info = params.client_info
+    if not info.name.strip() or not info.name.isprintable():
+        rule = "must be printable and not empty"
+        raise invalid_params(
+            f"Invalid params: `clientInfo.name` {rule}", field="clientInfo.name", rule=rule
+        )
+    capabilities = params.capabilities or InitializeCapabilities()
+    context.open_session(
+        ClientSession(
+            info=info,
+            capabilities=capabilities,
+            jsonrpc=context.jsonrpc,
+            opted_out=frozenset(capabilities.opt_out_notification_methods or ()),
+        )
+    )
+    context.after_answer(context.services.part(Warnings).begin, context.connection_id)
+    system = f"{platform.system()} {platform.release()}; {platform.machine()}"
+    return InitializeResponse(
+        user_agent=(
+            f"{info.name}/{PROTOCOL_VERSION} ({system}) app-server/{context.services.version} "
+            f"({info.name}; {info.version})"
+        ),
+        codex_home=str(context.services.home),
+        platform_family="windows" if sys.platform == "win32" else "unix",
+        platform_os={"darwin": "macos", "win32": "windows"}.get(sys.platform, "linux"),
+    )
+
+
+MAX_FILES = 32
+"""Of a client's, in one report."""
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+
+MAX_REPORT_BYTES = 256 * 1024 * 1024
+"""Of all files together, as they are before they are compressed."""
+
+MAX_TEXT_CHARS = 64 * 1024
+"""Of the classification, the reason and the tags, together."""
+
+
+class NotSaved(Exception):
+    """A report cannot be saved; the text says why."""
+
+
+@serves("feedback/save")
+async def save_feedback(
+    context: RequestContext, params: FeedbackSaveParams
+) -> FeedbackSaveResponse:
+    """Write a report; the file must not be there yet, and appears whole or not at all."""
+    target = Path(params.save_path)
+    if not target.is_absolute() or "\0" in params.save_path:
+        raise _refusal("savePath", "must be an absolute path")
+    extra = params.extra_log_files or []
+    if len(extra) > MAX_FILES:
+        raise _refusal("extraLogFiles", f"accepts at most {MAX_FILES} entries")
+    tags = params.tags or {}
+    texts = [params.classification, params.reason or "", *tags, *tags.values()]
+    if sum(map(len, texts)) > MAX_TEXT_CHARS:
+        raise _refusal("reason", f"holds, with the tags, over {MAX_TEXT_CHARS} characters")
+    thread_id = params.thread_id or f"no-active-thread-{context.services.clock.new_id()}"
+    attachments = [
+        (f"files/{number}-{Path(name).name}", Path(name))
+        for number, name in enumerate(extra, start=1)
+    ]
+    if params.include_logs and params.thread_id is not None:
+        log = Path(context.services.store.shown_path(params.thread_id))
+        if await context.services.store.exists(params.thread_id):
+            attachments.append(("thread.jsonl", log))
+    report = {
+        "message": params.reason,
+        "timestampMs": context.services.clock.now_ms(),
+        "tags": {
+            **tags,
+            "classification": params.classification,
+            "server_version": context.services.version,
+            "thread_id": thread_id,
+        },
+    }
+    try:
+        await anyio.to_thread.run_sync(_save, target, report, attachments)
+    except NotSaved as exc:
+        raise internal_error(f"failed to save feedback: {exc}", "storageFailed") from exc
+    return FeedbackSaveResponse(saved_path=params.save_path, thread_id=thread_id)
+
+
+def _save(target: Path, report: Mapping[str, Any], attachments: Sequence[tuple[str, Path]]) -> None:
+    """Write a report; attachments are names in it, and files."""
+    try:
+        # For its owner alone: it may hold a conversation.
+        number, name = tempfile.mkstemp(dir=target.parent, prefix=".feedback-")
+    except OSError as exc:
+        raise NotSaved(f"{target.parent}: {exc.strerror}") from exc
+    try:
+        with (
+            os.fdopen(number, "wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as out,
+        ):
+            out.writestr("report.json", json.dumps(report))
+            out.writestr("manifest.json", json.dumps([shown for shown, _ in attachments]))
+            left = MAX_REPORT_BYTES
+            for shown, path in attachments:
+                content = _read(path, min(left, MAX_FILE_BYTES))
+                left -= len(content)
+                out.writestr(shown, content)
+        os.link(name, target)
+    except FileExistsError as exc:
+        raise NotSaved(f"{target} is there already") from exc
+    except OSError as exc:
+        raise NotSaved(f"{target}: {exc.strerror}") from exc
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        if not path.is_file():
+            raise NotSaved(f"{path} is not a file")
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+    except OSError as exc:
+        raise NotSaved(f"{path}: {exc.strerror}") from exc
+    if len(content) > limit:
+        raise NotSaved(f"{path}: a report takes {limit} bytes more, and no more")
+    return content
+
+
+def _refusal(field: str, rule: str) -> Exception:
+    return invalid_params(f"feedback {field} {rule}", field=field, rule=rule)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from app_server.handlers.serving import RequestContext
 from app_server.handlers.views.settings import settings_response, thread_settings
 from app_server.handlers.views.threads import thread_of_state
 from app_server.handlers.views.turns import turns_of_log, turns_of_state
-from app_server.rpc.context import ConnectionId, RequestContext
+from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
 from app_server.sessions.session import ThreadSession
 from app_server.threads.log.state.thread import ThreadState

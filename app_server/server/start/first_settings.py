@@ -31,7 +31,8 @@ class FirstSettings:
 async def read_first_settings(configuration: Configuration) -> FirstSettings:
     """Read what is read once; the default stands for what cannot be used.
 
-    The check of the configuration logs what that is (app_server/handlers/settings/problems.py).
+    The check of the configuration logs what that is
+    (app_server/handlers/server/config_problems.py).
     """
     default = FirstSettings()
     try:

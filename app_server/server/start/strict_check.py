@@ -6,8 +6,8 @@ Source: docs/config.md, "Unknown keys".
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
-from app_server.handlers.settings.check import check_settings
-from app_server.handlers.threads.chosen.configured import config_for
+from app_server.handlers.server.config_check import check_settings
+from app_server.handlers.threads.configured import config_for
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.server.settings import Settings
 

@@ -48,7 +48,6 @@ def build_first_types() -> None:
     Validators are built at first use (protocol/model.py). Those with items of turns take 10 to 20
     ms each, which would be the event loop's.
     """
-    from protocol.contract.methods import METHODS
     from protocol.integrations.mcp import McpServerStatusUpdatedNotification
     from protocol.log.rollout import ItemCompleted, Settings, ThreadCreated, TurnCompleted
     from protocol.threads.thread import Thread
@@ -74,8 +73,6 @@ def build_first_types() -> None:
         TurnCompleted,
     ):
         wire_type.model_rebuild()
-    for method in ("thread/start", "turn/start"):
-        METHODS[method].build()
 
 
 async def _succeeds(part: Callable[[], Awaitable[object]]) -> bool:

@@ -18,7 +18,7 @@ from app_server.extensions.contract.metadata import (
 )
 from app_server.extensions.contract.registration import Registration
 from app_server.extensions.contract.registry import ExtensionRegistry
-from app_server.handlers.apps import servers as app_views
+from app_server.handlers.integrations import app_servers as app_views
 from tests.support.apps.fake_apps import FakeApps, as_port
 from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.mcp_peers.shelf import Generation, Shelf

@@ -19,8 +19,8 @@ from app_server.config.key_check.unknown_keys import (
     without_effect_text,
 )
 from app_server.config.values import Config, ConfigError, ConfigView
-from app_server.handlers.settings.check import check_settings
-from app_server.handlers.settings.feature_table import FEATURES
+from app_server.handlers.server.config_check import check_settings
+from app_server.handlers.server.feature_table import FEATURES
 from tests.support.paths import DOCS
 
 FILE = """\

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.handlers.host.process import MAX_KEPT
+from app_server.handlers.host.processes import MAX_KEPT
 from tests.support.harness import WireClient, claim, serve
 from tests.support.host.programs import (
     collect_output,

@@ -4,7 +4,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from app_server.handlers.server import feedback
+from app_server.handlers.server import lifecycle as feedback
 from tests.support.harness import claim, serve
 
 

@@ -1,10 +1,10 @@
 """oauth: where the metadata of an authorization server is."""
 
+# Imported here so that no test waits for it.
 import httpx2
 import pytest
 
-# Imported here so that no test waits for it.
-import app_server.handlers.mcp.oauth
+import app_server.handlers.integrations.mcp
 import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.discovery import discover

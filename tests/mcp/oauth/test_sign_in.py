@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 # Imported here so that no test waits for it.
-import app_server.handlers.mcp.oauth
+import app_server.handlers.integrations.mcp
 import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.oauth.credentials import CredentialStore
 from tests.support.harness import Served, WireClient, claim, serve
@@ -293,7 +293,7 @@ async def test_a_sign_in_that_breaks_says_no_more_than_that(
             patched.setattr("app_server.mcp.oauth.login.discover", broken)
             error = await client.refusal("mcpServer/oauth/login", {"name": "web"})
             assert error.message == "failed to login to MCP server 'web': the sign-in broke"
-            patched.setattr("app_server.handlers.mcp.oauth.MAX_LOGINS", 0)
+            patched.setattr("app_server.handlers.integrations.mcp.MAX_LOGINS", 0)
             assert (await client.refusal("mcpServer/oauth/login", {"name": "web"})).code == -32001
         (tmp_path / ".credentials.json").write_text("mine")
         await come_back(peer, await client.call("mcpServer/oauth/login", {"name": "web"}))

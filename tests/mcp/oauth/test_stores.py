@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 # Imported here so that no test waits for it.
-import app_server.handlers.mcp.oauth
+import app_server.handlers.integrations.mcp
 import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import Credential, CredentialStore, credential_key

@@ -12,7 +12,7 @@ from app_server.apps.inventory.details import AppDetails
 from app_server.apps.inventory.inventory import Connector, build_inventory
 from app_server.apps.upstream.backend import KnownDirectory
 from app_server.apps.upstream.outbound import Account, Backend, BackendFailed
-from app_server.handlers.apps.port import AppsPort, AppsSnapshot
+from app_server.handlers.integrations.apps_port import AppsPort, AppsSnapshot
 from protocol.integrations.apps import AppInfo
 from tests.support.apps.inventories import listed
 from tests.support.model import Gate

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 # Imported here so that no test waits for it.
-import app_server.handlers.mcp.oauth
+import app_server.handlers.integrations.mcp
 import app_server.mcp.oauth.probing  # noqa: F401
 from app_server.mcp.catalog.config import (
     HttpTransport,

@@ -81,6 +81,8 @@ class MemoryStream:
 class Work:
     """Requests that run until they are told to go on."""
 
+    services: object = None
+
     def __init__(self) -> None:
         self.started: list[Any] = []
         self._gates: dict[Any, anyio.Event] = {}
@@ -89,7 +91,7 @@ class Work:
     def refused(self, failure: str) -> None:
         """Count nothing."""
 
-    async def dispatch(self, context: RequestContext, request: Request) -> str:
+    async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
         self.started.append(request.id)
         self._changed.set()
         await self._gates.setdefault(request.id, anyio.Event()).wait()

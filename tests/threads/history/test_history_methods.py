@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.handlers.views.history import item_entry, listed_entry
+from app_server.handlers.threads.history import item_entry, listed_entry
 from app_server.threads.history.pages import (
     MAX_PAGE_BYTES,
     PagedItem,

@@ -1,1 +1,0 @@
-"""account/*: signing in and out."""

@@ -1,1 +1,0 @@
-"""app/*: the apps that there are, and the ones that an account can use."""

@@ -1,0 +1,1 @@
+"""Methods about apps, plugins, skills, hooks and MCP servers."""

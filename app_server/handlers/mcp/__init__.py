@@ -1,1 +1,0 @@
-"""mcpServer/*, mcpServerStatus/*: MCP servers as clients list, call and reload them."""

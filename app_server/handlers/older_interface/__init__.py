@@ -1,0 +1,1 @@
+"""Methods from before threads and turns that are still asked for."""

@@ -1,1 +1,0 @@
-"""plugin/*, marketplace/*, skills/*: what extends the server from folders on disk."""

@@ -1,0 +1,125 @@
+"""What is wrong with the files of settings, as clients see it: misspelt keys, wrong values.
+
+Source: docs/config.md, "Unknown keys".
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+
+from app_server.config.effective import Configuration
+from app_server.config.key_check.unknown_keys import (
+    ignored_text,
+    keys_without_effect,
+    shown_path,
+    unknown_in_file,
+    unknown_in_overrides,
+    unknown_keys,
+    without_effect_text,
+)
+from app_server.config.places import Place
+from app_server.config.values import Config, ConfigError
+from app_server.handlers.server.config_check import wrong_values
+from app_server.models.catalogue.providers import chosen_provider
+from protocol.server.lifecycle import ConfigWarningNotification, TextPosition, TextRange
+
+logger = logging.getLogger(__name__)
+
+OVERRIDES = "-c/--config"
+"""What lies over the files of a server."""
+
+UNUSABLE = "The configuration cannot be used; requests that need it are refused."
+
+
+class Found(NamedTuple):
+    """The problems there are."""
+
+    all: Sequence[ConfigWarningNotification]
+    new: Sequence[ConfigWarningNotification]
+    """Those that were not there at the look before."""
+
+
+class ConfigProblems:
+    """The problems of the files as they are now, looked for again when a file has changed."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._looking = anyio.Lock()
+        self._found_in = -1
+        """`_found` is about the files after so many changes, or more."""
+        self._found: Sequence[ConfigWarningNotification] = ()
+        self._was_looked_for = False
+
+    async def find_at_start(self) -> None:
+        """Log the problems, unless somebody has asked for them."""
+        if not self._was_looked_for:
+            await self.find()
+
+    async def find(self) -> Found:
+        """Return a notification for each problem. What is new is logged too."""
+        self._was_looked_for = True
+        async with self._looking:
+            found, change = await self._look()
+            new = [problem for problem in found if problem not in self._found]
+            for problem in new:
+                logger.warning("%s", " ".join(filter(None, (problem.summary, problem.details))))
+            self._found, self._found_in = found, change
+            return Found(found, new)
+
+    async def _look(self) -> tuple[Sequence[ConfigWarningNotification], int]:
+        # From before: while this reads, another request may find the next change.
+        change = self._configuration.changes
+        try:
+            config = await self._configuration.read()
+        except ConfigError as exc:
+            return [_unusable(exc)], -1
+        if self._configuration.changes == self._found_in:
+            return self._found, self._found_in
+        return await anyio.to_thread.run_sync(_problems, config), change
+
+
+def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
+    found: list[ConfigWarningNotification] = []
+    wrong = wrong_values(config)
+    found.extend(_wrong(error, instead) for error, instead in wrong)
+    if not wrong:
+        try:
+            chosen_provider(config)
+        except ConfigError as exc:
+            # It may be added later: who writes settings is not refused for that.
+            found.append(_wrong(exc, "threads start with a provider of their own alone"))
+    for file in config.sources:
+        if unknown := unknown_in_file(file):
+            first = next(unknown_keys(file.document)).path
+            found.append(_warning(ignored_text(unknown), file.place_of_key(first)))
+        if paths := list(keys_without_effect(file.document)):
+            places = [f"{file.place_of_key(path)}: `{'.'.join(path)}`" for path in paths]
+            found.append(_warning(without_effect_text(places), file.place_of_key(paths[0])))
+    on_top = [text for layer in config.layers for text in unknown_in_overrides(layer, OVERRIDES)]
+    if on_top:
+        found.append(_warning(ignored_text(on_top), None))
+    return found
+
+
+def _unusable(error: ConfigError) -> ConfigWarningNotification:
+    return _warning(UNUSABLE, error.place, str(error))
+
+
+def _wrong(error: ConfigError, instead: str) -> ConfigWarningNotification:
+    what = f"The setting `{shown_path(error.path)}`" if error.path else "A setting"
+    return _warning(f"{what} cannot be used; {instead}.", error.place, str(error))
+
+
+def _warning(
+    summary: str, place: Place | None, details: str | None = None
+) -> ConfigWarningNotification:
+    at = None if place is None else TextPosition(line=place.line, column=place.column)
+    return ConfigWarningNotification(
+        summary=summary,
+        details=details,
+        path=None if place is None else str(place.file),
+        range=None if at is None else TextRange(start=at, end=at),
+    )

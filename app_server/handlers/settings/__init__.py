@@ -1,1 +1,0 @@
-"""config/*, model/*, permissionProfile/* and other lists of what can be chosen."""

@@ -1,1 +1,0 @@
-"""thread/*: which threads there are, and what is in them. Nothing is changed."""
