@@ -23,9 +23,7 @@ from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFai
 
 if TYPE_CHECKING:
     from app_server.apps.files.environments import Machines
-    from app_server.apps.inventory.inventory import Connector
     from app_server.apps.service import AppsService
-    from app_server.apps.snapshot import Snapshot
     from app_server.apps.upstream.backend import AppsBackend
     from app_server.apps.upstream.outbound import Account
 
@@ -112,7 +110,7 @@ class LazyApps(TurnHooks):
         if state.credentials is not None and state.credentials.is_chatgpt:
             self._wanted.set()
 
-    # For requests of clients, see handlers/apps/port.py.
+    # For requests of clients, see handlers/integrations/apps_port.py.
 
     async def settled(self) -> None:
         """Wait until it is known whose apps they are, for at most LOAD_S.
@@ -136,7 +134,17 @@ class LazyApps(TurnHooks):
         self._failure = failure
         self._known.set()
 
-    async def _served(self) -> "AppsService | None":
+    @property
+    def value(self) -> "AppsService | None":
+        """What is served now; never waits."""
+        return self._service
+
+    async def get(self) -> "AppsService | None":
+        """Have the apps served, and return them; None where nobody with apps is signed in.
+
+        Raises:
+            AppsUnavailable: they are not served within LOAD_S, or cannot be now.
+        """
         await self.settled()
         if not self._is_signed_in:
             return None
@@ -181,34 +189,10 @@ class LazyApps(TurnHooks):
         """Return the plugins in force that declare a connector, by its id."""
         return self._plugins.app_names(config, thread_id)
 
-    def current_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
-        """Return what is published now; never waits."""
-        return None if self._service is None else self._service.current_snapshot(config)
-
-    async def snapshot_allowing_cached(self, config: Mapping[str, Any]) -> "Snapshot | None":
-        """Return the first that can be had, cached or live, or raise AppsUnavailable."""
-        apps = await self._served()
-        return None if apps is None else await apps.snapshot_allowing_cached(config)
-
-    async def snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
-        """Return the freshest that can be had, or raise AppsUnavailable."""
-        apps = await self._served()
-        return None if apps is None else await apps.snapshot(config)
-
-    async def refresh_snapshot(self, config: Mapping[str, Any]) -> "Snapshot | None":
-        """Fetch, and return what came, or raise AppsUnavailable."""
-        apps = await self._served()
-        return None if apps is None else await apps.refresh_snapshot(config)
-
-    async def known_connectors(self, config: Mapping[str, Any]) -> "Sequence[Connector]":
-        """Return what is known without asking anybody, or raise AppsUnavailable."""
-        apps = await self._served()
-        return () if apps is None else await apps.known_connectors(config)
-
     async def prepare_mcp_servers(self, config: Mapping[str, Any]) -> None:
         """Have servers to register, if there are any for these settings and they can be had."""
         try:
-            if (apps := await self._served()) is not None:
+            if (apps := await self.get()) is not None:
                 await apps.prepare_mcp_servers(config)
         except (AppsUnavailable, ConfigError) as exc:
             # Other servers are there without them.
@@ -231,7 +215,7 @@ class LazyApps(TurnHooks):
         except ConfigError:
             # `contribute` says so.
             return
-        if serves and (apps := await self._served()) is not None:
+        if serves and (apps := await self.get()) is not None:
             await apps.discovered(context)
 
     def looking_since(self, context: ContributionContext) -> float | None:
@@ -257,7 +241,9 @@ class LazyApps(TurnHooks):
         if not AppsSettings.read(context.config).enabled:
             return None
         try:
-            for look in (self.snapshot_allowing_cached, self.refresh_snapshot):
+            if (apps := await self.get()) is None:
+                return False
+            for look in (apps.snapshot_allowing_cached, apps.refresh_snapshot):
                 snapshot = await look(context.config)
                 if snapshot is None:
                     return False

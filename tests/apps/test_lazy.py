@@ -54,11 +54,8 @@ async def answers(apps: LazyApps) -> list[Any]:
     await apps.refresh(context({}))
     return [
         apps.account(),
-        apps.current_snapshot({}),
-        await apps.snapshot_allowing_cached({}),
-        await apps.snapshot({}),
-        await apps.refresh_snapshot({}),
-        list(await apps.known_connectors({})),
+        apps.value,
+        await apps.get(),
         list(apps.contribute(context({}))),
         apps.instructions(context({}), [("codex_apps__cal", "_look")]),
         apps.present(CALL),
@@ -66,7 +63,7 @@ async def answers(apps: LazyApps) -> list[Any]:
     ]
 
 
-NOTHING: list[Any] = [None, None, None, None, None, [], [], None, None, 0]
+NOTHING: list[Any] = [None, None, None, [], None, None, 0]
 
 
 @pytest.fixture
@@ -118,7 +115,7 @@ async def test_an_account_that_signs_in_later_has_its_apps(
             auth.change(None)
             assert apps.contribute(context({})) == []
             with anyio.fail_after(WAIT_S):
-                assert await apps.snapshot({}) is None
+                assert await apps.get() is None
         assert imported == ["_import"]
         assert auth.listeners == []
 
@@ -134,16 +131,15 @@ async def test_apps_that_cannot_be_loaded_are_an_error_and_loaded_with_the_next_
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
         async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
-            questions = (apps.snapshot, apps.refresh_snapshot, apps.known_connectors)
-            for ask in (apps.snapshot_allowing_cached, *questions):
+            for _ in range(2):
                 with pytest.raises(AppsUnavailable, match="ImportError: no such module"):
-                    await ask({})
+                    await apps.get()
             # A list of servers is not all apps.
             await apps.prepare_mcp_servers({})
             assert apps.contribute(context({})) == []
             monkeypatch.setattr(late, "_import", real)
             with anyio.fail_after(WAIT_S):
-                assert await apps.snapshot({}) is not None
+                assert await apps.get() is not None
             assert [one.name for one in apps.contribute(context({}))] == BOTH
     said = {record.getMessage() for record in caplog.records if record.levelno > logging.INFO}
     assert {text.partition(":")[0] for text in said} == {
@@ -165,10 +161,10 @@ async def test_apps_whose_service_does_not_start_are_an_error_and_started_with_t
             async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
                 for _ in range(2):
                     with pytest.raises(AppsUnavailable, match="no templates"):
-                        await apps.snapshot({})
+                        await apps.get()
                 patched.undo()
                 with anyio.fail_after(WAIT_S):
-                    assert await apps.snapshot({}) is not None
+                    assert await apps.get() is not None
 
 
 async def test_what_is_not_known_is_no_empty_list(
@@ -178,7 +174,7 @@ async def test_what_is_not_known_is_no_empty_list(
     with monkeypatch.context() as patched:
         patched.setattr(late, "LOAD_S", 0.0)
         with pytest.raises(AppsUnavailable, match="not known after 0 s whose apps they are"):
-            await apps.snapshot({})
+            await apps.get()
     apps.give_up(OSError("no port"))
     with pytest.raises(AppsUnavailable, match="cannot be served now: no port"):
         await apps.settled()
@@ -189,7 +185,7 @@ async def test_who_gives_up_lets_everybody_go_on_without_apps(tmp_path: Path) ->
     found: list[Any] = []
 
     async def ask() -> None:
-        found.append(await apps.snapshot({}))
+        found.append(await apps.get())
 
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:

@@ -126,11 +126,13 @@ class AppListing:
         Raises:
             AppsUnavailable: they cannot be fetched now.
         """
-        self._accessible = _taken(await self._apps.snapshot(self._terms.config))
+        apps = await self._apps.get()
+        self._accessible = _taken(None if apps is None else await apps.snapshot(self._terms.config))
         await self._update()
 
     async def _look_around(self) -> None:
-        current = self._apps.current_snapshot(self._terms.config)
+        apps = self._apps.value
+        current = None if apps is None else apps.current_snapshot(self._terms.config)
         self._known_accessible = None if current is None else _taken(current)
         self._known_directory = await self._apps.backend.known_directory(self._backend)
         if self._known_accessible is not None or self._known_directory is not None:
@@ -138,14 +140,16 @@ class AppListing:
 
     async def _load_accessible(self) -> None:
         config, known = self._terms.config, self._known_accessible
-        if self._refetch:
-            self._accessible = _taken(await self._apps.refresh_snapshot(config))
-        elif known is None:
-            self._accessible = _taken(await self._apps.snapshot_allowing_cached(config))
-        elif known.is_live:
-            self._accessible = _taken(await self._apps.snapshot(config))
-        else:
+        if known is not None and not known.is_live and not self._refetch:
             self._accessible = known
+        elif (apps := await self._apps.get()) is None:
+            self._accessible = _taken(None)
+        elif self._refetch:
+            self._accessible = _taken(await apps.refresh_snapshot(config))
+        elif known is None:
+            self._accessible = _taken(await apps.snapshot_allowing_cached(config))
+        else:
+            self._accessible = _taken(await apps.snapshot(config))
         await self._update()
 
     async def _load_directory(self) -> None:
@@ -355,13 +359,15 @@ async def list_installed_apps(
         connectors = await _fetched(apps, terms)
     else:
         with apps_failures():
-            connectors = await apps.known_connectors(terms.config)
+            service = await apps.get()
+            connectors = () if service is None else await service.known_connectors(terms.config)
     return AppsInstalledResponse(apps=installed_apps(connectors, terms.policy, allowed=allowed))
 
 
 async def _fetched(apps: AppsPort, terms: AppTerms) -> Sequence[Connector]:
     with apps_failures("failed to refresh apps"):
-        snapshot = await apps.refresh_snapshot(terms.config)
+        service = await apps.get()
+        snapshot = None if service is None else await service.refresh_snapshot(terms.config)
     if snapshot is None:
         return ()
     try:

@@ -47,31 +47,8 @@ class BackendPort(Protocol):
         """Return what there is to show about apps, by id, or raise AppsUnavailable."""
 
 
-class AppsPort(AppServers, Protocol):
-    """Apps, for requests that clients make. `config` is config.toml with what lies on top."""
-
-    @property
-    def backend(self) -> BackendPort:
-        """ChatGPT's answers."""
-
-    async def settled(self) -> None:
-        """Wait until it is known whose apps they are; bounded.
-
-        Raises:
-            AppsUnavailable: it is not known by then, or cannot be found out now.
-        """
-
-    @property
-    def base_url(self) -> str | None:
-        """What stands over the configured address of ChatGPT; None without."""
-
-    def account(self) -> Account | None:
-        """Return the account that is signed in; None unless it is one of ChatGPT."""
-
-    def plugin_names(
-        self, config: Mapping[str, Any], thread_id: str | None = None
-    ) -> Mapping[str, Sequence[str]]:
-        """Return the plugins that declare a connector, by its id; a thread may have some more."""
+class AppsService(Protocol):
+    """The apps of the account that is signed in. `config` is config.toml with what lies on top."""
 
     def current_snapshot(self, config: Mapping[str, Any]) -> AppsSnapshot | None:
         """Return what is published for these settings and this account; never waits."""
@@ -80,7 +57,7 @@ class AppsPort(AppServers, Protocol):
         """Return the first that can be had, cached or live; None where there are no apps.
 
         Raises:
-            AppsUnavailable
+            AppsUnavailable: none can be had now.
         """
 
     async def snapshot(self, config: Mapping[str, Any]) -> AppsSnapshot | None:
@@ -105,3 +82,44 @@ class AppsPort(AppServers, Protocol):
         Raises:
             AppsUnavailable: what knows them cannot be loaded now.
         """
+
+
+class AppsPort(AppServers, Protocol):
+    """Apps, for requests that clients make.
+
+    `value` is what is served now, `get` has it served first (app_server/apps/lazy.py).
+    """
+
+    @property
+    def value(self) -> AppsService | None:
+        """What is served now; never waits."""
+
+    async def get(self) -> AppsService | None:
+        """Have the apps served; None where nobody with apps is signed in.
+
+        Raises:
+            AppsUnavailable: they cannot be served now.
+        """
+
+    @property
+    def backend(self) -> BackendPort:
+        """ChatGPT's answers."""
+
+    async def settled(self) -> None:
+        """Wait until it is known whose apps they are; bounded.
+
+        Raises:
+            AppsUnavailable: it is not known by then, or cannot be found out now.
+        """
+
+    @property
+    def base_url(self) -> str | None:
+        """What stands over the configured address of ChatGPT; None without."""
+
+    def account(self) -> Account | None:
+        """Return the account that is signed in; None unless it is one of ChatGPT."""
+
+    def plugin_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the plugins that declare a connector, by its id; a thread may have some more."""

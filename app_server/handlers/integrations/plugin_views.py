@@ -168,7 +168,8 @@ async def apps_needing_auth(services: Services, app_ids: Sequence[str]) -> list[
         terms = await read_terms(services, services.apps, None)
         if terms.backend is None:
             return []
-        snapshot = await services.apps.snapshot_allowing_cached(terms.config)
+        apps = await services.apps.get()
+        snapshot = None if apps is None else await apps.snapshot_allowing_cached(terms.config)
     except AppsUnavailable as exc:
         logger.warning("which apps of a plugin need a sign-in is not known: %s", exc)
         return []

@@ -115,6 +115,13 @@ class FakeApps:
     configs: list[Mapping[str, Any]] = field(default_factory=list)
     on_prepare: Callable[[], Awaitable[None]] | None = None
 
+    @property
+    def value(self) -> "FakeApps":
+        return self
+
+    async def get(self) -> "FakeApps":
+        return self
+
     async def settled(self) -> None:
         pass
 
