@@ -9,21 +9,25 @@ Source: docs/wire.md, "Framing", "Order", "Bounds".
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 
+from app_server.observability.log_context import bind_request
 from app_server.rpc.batch import Action, BatchAnswers, Reply
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
-from app_server.rpc.in_flight import Requests, RequestsInFlight, Work
 from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.message_stream import ClientGone, MessageStream
+from app_server.rpc.ordering import KeyedQueue, LanePlace
 from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
 from app_server.rpc.reading import is_short, read_long
+from protocol.contract.methods import METHODS
+from protocol.contract.specs import FREE, Access, Order
 from protocol.jsonrpc.envelope import (
     Answer,
     Batch,
@@ -36,8 +40,9 @@ from protocol.jsonrpc.envelope import (
     refused,
     render_error,
 )
-from protocol.jsonrpc.errors import RpcError, overloaded
+from protocol.jsonrpc.errors import MAX_ANSWER_CHARS, RpcError, overloaded
 from protocol.server.lifecycle import ClientInfo
+from protocol.thread_ids import usual_form
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +52,27 @@ CLOSE_TRY_AGAIN_LATER = 1013
 
 JOINED_CHARS = 32 * 1024
 """Of waiting messages that are written at once, after the first."""
+MANY_IN_FLIGHT = 8
+"""Requests: the answers of so many go out together, in fewer writes."""
 BATCH_STEP = 16
 """Messages of a batch that are taken before others may run."""
+
+
+Work: TypeAlias = Coroutine[Any, Any, None]
+
+
+class Requests(Protocol):
+    """Who answers requests (rpc.dispatch)."""
+
+    @property
+    def services(self) -> object:
+        """What handlers get with each request."""
+
+    async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
+        """Return the rendered answer."""
+
+    def refused(self, failure: str) -> None:
+        """Count an error to what is not dispatched; `failure` is its word."""
 
 
 class Clients(Protocol):
@@ -101,7 +125,11 @@ class RpcConnection:
         self._writing = anyio.CancelScope()
         self._reading = anyio.CancelScope()
         self._close_code, self._close_reason = CLOSE_NORMAL, ""
-        self._in_flight = RequestsInFlight(requests, stream, self._outbox, self.post, limits)
+        self._in_flight = 0
+        """Requests that are being worked on, until their answers are on their way."""
+        self._in_flight_chars = 0
+        """Of their texts."""
+        self._keys = KeyedQueue()
         self._batches: list[BatchAnswers] = []
         self._id: ConnectionId = 0
 
@@ -121,10 +149,10 @@ class RpcConnection:
     def load(self) -> ConnectionLoad:
         """What is being worked on and what waits."""
         return ConnectionLoad(
-            in_flight=self._in_flight.count,
+            in_flight=self._in_flight,
             messages=self._outbox.messages,
             chars=self._outbox.chars,
-            in_flight_chars=self._in_flight.chars,
+            in_flight_chars=self._in_flight_chars,
             id=self._id,
             client=None if self.session is None else self.session.info,
             limits=self._limits,
@@ -236,9 +264,8 @@ class RpcConnection:
         """Take a message; returns what is to be awaited before the next one is taken."""
         match message:
             case Request():
-                if self._in_flight.have_room_for(chars):
-                    context = self._context_of(message)
-                    return self._in_flight.take(context, message, chars, batch, tasks)
+                if self._have_room_for(chars):
+                    return self._take_request(message, chars, batch, tasks)
                 self._refuse(message.id, overloaded(), batch)
             case Answer():
                 self._clients.answer(self._id, message)
@@ -249,9 +276,25 @@ class RpcConnection:
                 logger.debug("notification: %.100s", message.method)
         return None
 
-    def _context_of(self, request: Request) -> RequestContext[Any]:
+    def _have_room_for(self, chars: int) -> bool:
+        """Whether a request with a text of so many characters may be taken."""
+        return self._in_flight == 0 or (
+            self._in_flight < self._limits.max_in_flight
+            and self._in_flight_chars + chars <= self._limits.max_in_flight_chars
+        )
+
+    def _take_request(
+        self, request: Request, chars: int, batch: Reply | None, tasks: asyncio.TaskGroup
+    ) -> Work | None:
+        """Have a request answered to the client, or to the `batch` that it belongs to.
+
+        Its place in the order of requests is taken. Returns what must be awaited before the next
+        message is read.
+        """
+        self._in_flight += 1
+        self._in_flight_chars += chars
         jsonrpc = self._jsonrpc or (request.jsonrpc and request.method == "initialize")
-        return RequestContext(
+        context = RequestContext(
             self._id,
             request.method,
             jsonrpc,
@@ -259,6 +302,73 @@ class RpcConnection:
             self._open_session,
             self._requests.services,
         )
+        spec = METHODS.get(request.method)
+        order = FREE if spec is None else spec.order
+        if order.access is Access.BARRIER:
+            return self._answer_on_reader(context, request, chars, batch)
+        lane = None if order.access is Access.FREE else _lane(order, request)
+        if lane is None:
+            tasks.create_task(self._answer(context, request, chars, batch))
+        else:
+            place = self._keys.take_place(lane, order.access)
+            tasks.create_task(self._answer_in_lane(place, context, request, chars, batch))
+        return None
+
+    async def _answer_on_reader(
+        self, context: RequestContext[Any], request: Request, chars: int, batch: Reply | None
+    ) -> None:
+        """Answer a request on the task that reads, which goes on afterwards."""
+        with anyio.CancelScope(shield=True):
+            await self._answer(context, request, chars, batch)
+        bind_request(None)
+
+    async def _answer_in_lane(
+        self,
+        place: LanePlace,
+        context: RequestContext[Any],
+        request: Request,
+        chars: int,
+        batch: Reply | None,
+    ) -> None:
+        """Answer a request when its turn in its lane comes."""
+        async with place:
+            await self._answer(context, request, chars, batch)
+
+    async def _answer(
+        self, context: RequestContext[Any], request: Request, chars: int, batch: Reply | None
+    ) -> None:
+        """Answer a request now."""
+        bind_request((context.connection_id, request.id, request.method))
+        try:
+            text = await self._requests.dispatch(context, request)
+        except BaseException:
+            context.answered()
+            raise
+        finally:
+            self._in_flight -= 1
+            self._in_flight_chars -= chars
+        if batch is not None:
+            batch(text, context.answered)
+            return
+        try:
+            if self._in_flight < MANY_IN_FLIGHT and self._outbox.claim():
+                await self._send_now(text)
+            elif len(text) > MAX_ANSWER_CHARS:
+                await self._outbox.add_large(text)
+            else:
+                self.post(text)
+        finally:
+            context.answered()
+
+    async def _send_now(self, text: str) -> None:
+        """Send without waking the write task; that saves a turn of the event loop an answer."""
+        try:
+            await self._stream.send(text)
+        except anyio.BrokenResourceError:
+            # The write task ends the conversation then.
+            self._outbox.abandon()
+        finally:
+            self._outbox.release()
 
     def _refuse(self, request_id: RequestId | None, error: RpcError, batch: Reply | None) -> None:
         self._requests.refused(error.word or "invalidRequest")
@@ -279,3 +389,13 @@ class RpcConnection:
 
 def _nothing() -> None:
     pass
+
+
+def _lane(order: Order, request: Request) -> str | None:
+    """Name the lane of a request; None where it keeps no order."""
+    if not order.member:
+        return order.lane
+    value: object = request.params
+    for name in order.member.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return f"{order.lane}:{usual_form(value)}" if isinstance(value, str) else None

@@ -139,7 +139,9 @@ async def test_apps_that_cannot_be_loaded_are_an_error_and_loaded_with_the_next_
             assert apps.contribute(context({})) == []
             monkeypatch.setattr(late, "_import", real)
             with anyio.fail_after(WAIT_S):
-                assert await apps.get() is not None
+                service = await apps.get()
+                assert service is not None
+                assert await service.snapshot({}) is not None
             assert [one.name for one in apps.contribute(context({}))] == BOTH
     said = {record.getMessage() for record in caplog.records if record.levelno > logging.INFO}
     assert {text.partition(":")[0] for text in said} == {

@@ -6,9 +6,8 @@ import json
 import anyio
 import pytest
 
-from app_server.rpc.connection import JOINED_CHARS, RpcConnection
+from app_server.rpc.connection import JOINED_CHARS, MANY_IN_FLIGHT, RpcConnection
 from app_server.rpc.hub.hub import Hub
-from app_server.rpc.in_flight import MANY_IN_FLIGHT
 from app_server.rpc.limits import ConnectionLimits, OutboxLimits
 from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
