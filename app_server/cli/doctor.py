@@ -72,9 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = _chosen(parser, options)
     # The help does without all that is checked.
     from app_server import VERSION
-    from app_server.cli.checks.catalogue import CHECKS
+    from app_server.cli.checks.catalogue import CHECKS, run_checks
     from app_server.cli.checks.machine import Machine
-    from app_server.cli.checks.running import run_checks
     from app_server.config.reading import parse_override
     from app_server.config.values import ConfigError
     from app_server.threads.repair import (

@@ -1,4 +1,4 @@
-"""Guards of WebSocket listeners besides addresses: tokens, their files, origins of pages.
+"""Guards of WebSocket listeners: tokens, secrets and their files, and origins of pages.
 
 Reading a file blocks for milliseconds; nothing else does I/O.
 Source: docs/listeners.md, "Tokens", "Signed tokens", "Pages in a browser".

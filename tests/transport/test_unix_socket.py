@@ -15,8 +15,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from app_server.cli.checks.machine import Machine
-from app_server.cli.checks.ports import check_ports
+from app_server.cli.checks.machine import Machine, check_ports
 from app_server.runtime.http import peer_user
 from app_server.runtime.http.peer_user import (
     OVERFLOW_UID,

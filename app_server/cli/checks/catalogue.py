@@ -1,22 +1,106 @@
-"""The table of all checks, in the order of the report."""
+"""Checks of `app-server doctor`: how one is run within its time, and the table of all of them.
 
-from collections.abc import Sequence
+A check that blocks has a thread of its own, which is not waited for beyond its bound: a folder of a
+network that does not answer holds up neither the others nor the end of the program.
+"""
 
-from app_server.cli.checks.clock import check_clock
-from app_server.cli.checks.config import check_config
-from app_server.cli.checks.disk import check_disk
-from app_server.cli.checks.filing import check_filing
-from app_server.cli.checks.keyring import check_keyring
-from app_server.cli.checks.limits import check_limits
-from app_server.cli.checks.mcp_servers import MCP_S, check_mcp_servers
-from app_server.cli.checks.model import check_model
-from app_server.cli.checks.modes import check_modes
-from app_server.cli.checks.ports import check_ports
-from app_server.cli.checks.running import CheckSpec
-from app_server.cli.checks.sandbox import check_sandbox
-from app_server.cli.checks.signals import check_signals
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import anyio
+
+from app_server.cli.checks.home import check_config, check_filing, check_modes, check_signals
+from app_server.cli.checks.machine import (
+    Machine,
+    check_clock,
+    check_disk,
+    check_keyring,
+    check_limits,
+    check_ports,
+    check_sandbox,
+)
+from app_server.cli.checks.services import MCP_S, check_mcp_servers, check_model
 from app_server.host.sandbox.probe import PROBE_S
-from app_server.threads.repair import examine
+from app_server.threads.repair import Check, examine
+
+logger = logging.getLogger(__name__)
+
+BOUND_S = 20.0
+
+Findings: TypeAlias = Check | Sequence[Check]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSpec:
+    """One row of the table of checks."""
+
+    name: str
+    blocking: Callable[[Machine], Findings] | None = None
+    waiting: Callable[[Machine], Awaitable[Findings]] | None = None
+    """One of both: a function that blocks, or one that waits on the event loop."""
+    bound_s: float = BOUND_S
+    when_overdue: str = "look at what it waits for, and run doctor again"
+    """What to do when it does not end in time."""
+
+
+async def run_checks(specs: Sequence[CheckSpec], machine: Machine) -> list[Check]:
+    """Run all checks at the same time; the results are in the order of the table."""
+    results: list[Sequence[Check]] = [() for _ in specs]
+
+    async def run(position: int, spec: CheckSpec) -> None:
+        found = await _run_one(spec, machine)
+        results[position] = [found] if isinstance(found, Check) else found
+
+    async with anyio.create_task_group() as tasks:
+        for position, spec in enumerate(specs):
+            tasks.start_soon(run, position, spec)
+    return [check for result in results for check in result]
+
+
+async def _run_one(spec: CheckSpec, machine: Machine) -> Findings:
+    try:
+        with anyio.fail_after(spec.bound_s):
+            if spec.waiting is not None:
+                return await spec.waiting(machine)
+            assert spec.blocking is not None, f"{spec.name} has no function"
+            return await _in_own_thread(partial(spec.blocking, machine))
+    except TimeoutError:
+        overdue = Check(spec.name, todo=spec.when_overdue)
+        overdue.add("error", f"it did not end within {spec.bound_s:g} s")
+        return overdue
+    except Exception as exc:
+        # The others are wanted all the more.
+        failed = Check(spec.name)
+        if isinstance(exc, OSError) and exc.filename is not None:
+            failed.add("error", f"{exc.filename}: {exc.strerror}")
+            failed.todo = "let this user look at it"
+        else:
+            logger.exception("check %s failed", spec.name)
+            failed.add("error", f"the check itself failed: {type(exc).__name__}")
+            failed.todo = "report this, with the output of app-server doctor --json"
+        return failed
+
+
+async def _in_own_thread(work: Callable[[], Findings]) -> Findings:
+    future: Future[Findings] = Future()
+    # Whoever waits may give up; the result then comes to nobody.
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as exc:  # noqa: BLE001
+            future.set_exception(exc)
+
+    threading.Thread(target=run, name="check", daemon=True).start()
+    return await asyncio.wrap_future(future)
+
 
 THREADS_S = 3600.0
 """For reading every log of a home, at some hundred MiB a second."""

@@ -19,10 +19,9 @@ import anyio.to_thread
 import pytest
 
 from app_server.cli import doctor as command
-from app_server.cli.checks import disk
-from app_server.cli.checks.catalogue import CHECKS
+from app_server.cli.checks import machine
+from app_server.cli.checks.catalogue import CHECKS, run_checks
 from app_server.cli.checks.machine import Machine
-from app_server.cli.checks.running import run_checks
 from app_server.host.sandbox import launcher
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.threads.repair import Check
@@ -98,7 +97,7 @@ async def test_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         def refuse(folder: Path, number: int = number) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(disk, "_write", refuse)
+        monkeypatch.setattr(machine, "_write", refuse)
         check = await one(Machine(home=tmp_path / "not" / "there"), "disk")
         assert check.details[0] == f"{tmp_path}: {os.strerror(number)}"
         assert check.todo == todo
@@ -419,7 +418,7 @@ async def test_a_clock_that_is_wrong(tmp_path: Path) -> None:
 
 @claim("doctor:machines")
 async def test_a_keyring_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app_server.cli.checks.keyring.load_keyring", lambda: None)
+    monkeypatch.setattr("app_server.cli.checks.machine.load_keyring", lambda: None)
     write(tmp_path, 'cli_auth_credentials_store = "keyring"\n')
     assert shown(await one(Machine(home=tmp_path), "keyring")) == (
         "keyring",
@@ -445,7 +444,7 @@ class Locked:
 async def test_a_keyring_that_cannot_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.cli.checks.keyring.load_keyring", Locked)
+    monkeypatch.setattr("app_server.cli.checks.machine.load_keyring", Locked)
     write(tmp_path, 'mcp_oauth_credentials_store = "keyring"\n')
     check = await one(Machine(home=tmp_path), "keyring")
     assert check.details == [

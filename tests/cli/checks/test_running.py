@@ -6,8 +6,8 @@ from pathlib import Path
 
 import anyio
 
+from app_server.cli.checks.catalogue import CheckSpec, run_checks
 from app_server.cli.checks.machine import Machine
-from app_server.cli.checks.running import CheckSpec, run_checks
 from app_server.threads.repair import Check
 
 

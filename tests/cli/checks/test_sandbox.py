@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.cli.checks.machine import Machine
-from app_server.cli.checks.sandbox import check_sandbox
+from app_server.cli.checks.machine import Machine, check_sandbox
 from app_server.host.sandbox import launcher as module
 from app_server.host.sandbox import probe
 from app_server.host.sandbox.errors import SandboxUnavailable

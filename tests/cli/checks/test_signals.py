@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from app_server.cli.checks.home import SIGNALS_LOST, check_signals
 from app_server.cli.checks.machine import Machine
-from app_server.cli.checks.signals import LOST, check_signals
 from app_server.signals.ledger import Ledger
 from app_server.threads.repair import Check
 from tests.support.harness import claim
@@ -25,12 +25,12 @@ def test_a_damaged_ledger_and_one_that_was_set_aside_are_named(tmp_path: Path) -
     Ledger(path).close()
     found = check_signals(machine)
     aside = f"{path}.damaged is a damaged ledger that was set aside"
-    assert (found.status, found.details, found.todo) == ("warning", [aside], LOST)
+    assert (found.status, found.details, found.todo) == ("warning", [aside], SIGNALS_LOST)
     # What to do about several is said once.
     (tmp_path / "signals" / "ledger.sqlite3.damaged-2").touch()
     path.write_bytes(path.read_bytes()[:5000])
     found = check_signals(machine)
     assert len(found.details) == 3
     assert found.todo == (
-        f"{LOST}; nothing if it is damaged: a server sets it aside and keeps what can be read"
+        f"{SIGNALS_LOST}; nothing if it is damaged: a server sets it aside and keeps what can be read"
     )

@@ -1,0 +1,242 @@
+"""Checks of the files in a home: config.toml, access rights, projects and sections, signals."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app_server.accounts.store import FILE_NAME as ACCOUNT_FILE
+from app_server.cli.checks.machine import Machine
+from app_server.config.default_provider import default_provider_id
+from app_server.config.key_check.unknown_keys import (
+    keys_without_effect,
+    unknown_in_file,
+    unknown_in_overrides,
+)
+from app_server.config.requirements import read_requirements, requirements_of
+from app_server.config.values import Config, ConfigError
+from app_server.handlers.server.config_check import wrong_values
+from app_server.mcp.oauth.credentials import FILE_NAME as MCP_FILE
+from app_server.models.catalogue.providers import chosen_provider
+from app_server.runtime.files.disk import lock_within
+from app_server.runtime.files.opening import open_regular
+from app_server.runtime.files.sqlite import problem_of
+from app_server.signals.ledger import SCHEMA_VERSION
+from app_server.threads.filing import LOCK_WAIT_S, FilingState, LogLocked
+from app_server.threads.log.faults import LogFaults
+from app_server.threads.repair import Check, Status
+from protocol.log.filing import FilingRecord, is_newer_filing, parse_filing_record
+
+
+def check_config(machine: Machine) -> Check:
+    """Read the files as a server does."""
+    profile = machine.profile_file
+    check = Check("config", message=str(machine.config_file))
+    if profile is not None:
+        check.message += f" and {profile.name}"
+    try:
+        demanded = read_requirements(machine.requirements)
+        for warning in requirements_of(Config({}, requirements=demanded)).warnings:
+            check.add("warning", warning)
+            check.advise("ask whoever administers this machine")
+    except ConfigError as exc:
+        check.add("error", str(exc).strip())
+        check.advise("nothing starts until the administrator of this machine corrects that file")
+    try:
+        files = machine.read_files()
+    except ConfigError as exc:
+        check.add("error", str(exc).strip())
+        check.advise("correct the file at that place; no thread starts before")
+        return check
+    if profile is not None and not profile.exists():
+        check.add("warning", f"{profile} is not there, so the profile changes nothing")
+        check.advise(f"make that file, or leave out --profile {machine.profile}")
+    unknown = [text for source in files.sources for text in unknown_in_file(source)]
+    unknown += unknown_in_overrides(machine.overrides, "-c/--config")
+    for text in unknown:
+        check.add("warning", text)
+    if unknown:
+        check.advise("correct or remove these keys: nothing reads them (docs/config.md)")
+    for path in keys_without_effect(files.document):
+        check.add("ok", f"{'.'.join(path)} has an effect in Codex, and none here")
+    _check_values(files.override(machine.overrides), check)
+    return check
+
+
+def _check_values(config: Config, check: Check) -> None:
+    found = wrong_values(config)
+    for error, instead in found:
+        check.add("error", f"{str(error).strip()}; {instead}")
+    if found:
+        check.advise("correct each value at its place")
+        return
+    try:
+        chosen_provider(config)
+    except ConfigError as exc:
+        check.add("error", str(exc).strip())
+        table = f"[model_providers.{default_provider_id(config)}]"
+        check.advise(f"add a table {table} to config.toml, or choose another one")
+
+
+SECRET_FILES = (ACCOUNT_FILE, MCP_FILE)
+"""With credentials: for nobody else to read."""
+SETTINGS_FILES = ("config.toml", "hooks.json", "AGENTS.md")
+"""The server does what they say: for nobody else to write."""
+SETTINGS_FOLDERS = ("rules", "skills", "plugins")
+
+
+def check_modes(machine: Machine) -> Check:
+    """Look at owners and modes; those of the folders with threads are in the check of the home."""
+    check = Check(
+        "modes", message="files with credentials, and files with settings and instructions"
+    )
+    if (problem := _unreachable(machine.home)) is not None:
+        check.add("error", f"{machine.home}: {problem}")
+        check.advise(f"let {machine.home} be a folder that this user can use")
+        return check
+    for name in SECRET_FILES:
+        _look(machine.home / name, _SECRET, check)
+    for name in (*SETTINGS_FILES, *SETTINGS_FOLDERS):
+        _look(machine.home / name, _SETTINGS, check)
+    if (profile := machine.profile_file) is not None:
+        _look(profile, _SETTINGS, check)
+    return check
+
+
+def _unreachable(home: Path) -> str | None:
+    """Say why nothing in a home can be looked at; None where it can, or where there is no home."""
+    try:
+        # The path of something in it: `Path` leaves the point out.
+        os.stat(f"{home}/.")  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        return exc.strerror
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    forbidden: int
+    change: str
+    verb: str
+    status: Status
+
+
+_SECRET = _Rule(stat.S_IRWXG | stat.S_IRWXO, "go=", "use", "error")
+_SETTINGS = _Rule(stat.S_IWGRP | stat.S_IWOTH, "go-w", "change", "warning")
+
+
+def _look(path: Path, rule: _Rule, check: Check) -> None:
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        check.add("error", f"{path}: {exc.strerror}")
+        check.advise(f"let this user reach {path}")
+        return
+    if facts.st_uid not in (os.geteuid(), 0):
+        check.add("error", f"{path} belongs to another user (number {facts.st_uid})")
+        check.advise(f"chown {os.geteuid()} {path}")
+    if facts.st_mode & rule.forbidden:
+        mode = stat.S_IMODE(facts.st_mode)
+        check.add(rule.status, f"others can {rule.verb} {path} (mode {mode:04o})")
+        check.advise(f"chmod {rule.change} {path}")
+
+
+def check_filing(machine: Machine) -> Check:
+    """Read every line of the log, as a server does, and leave the file as it is."""
+    check, path = Check("filing", message="projects and sections"), machine.home / "filing.jsonl"
+    try:
+        lines = _read(path)
+    except FileNotFoundError:
+        check.message = "there are no projects and sections yet"
+    except LogLocked:
+        check.add("error", f"another process has held the lock of {path} for {LOCK_WAIT_S:.0f} s")
+        check.advise("end the process that hangs; requests about projects and sections are refused")
+    except OSError as exc:
+        _refuse(check, path, exc.strerror)
+    else:
+        if lines is None:
+            _refuse(check, path, "it is no file")
+        else:
+            _check_lines(lines, path, check)
+    return check
+
+
+def _read(path: Path) -> list[bytes] | None:
+    file = open_regular(path)
+    if file is None:
+        return None
+    with file:
+        # While a server adds to it, the last line is not whole yet.
+        if not lock_within(file.fileno(), LOCK_WAIT_S, fcntl.LOCK_SH):
+            raise LogLocked
+        return file.readlines()
+
+
+def _refuse(check: Check, path: Path, reason: str | None) -> None:
+    check.add("error", f"{path} cannot be read: {reason}")
+    check.advise(
+        f"let {path} be a file that this user can read and write; threads are there meanwhile, and "
+        "requests about projects and sections are refused"
+    )
+
+
+def _check_lines(lines: Sequence[bytes], path: Path, check: Check) -> None:
+    faults = LogFaults()
+    state = FilingState().after(_records(lines, faults))
+    check.message = f"{len(state.projects)} projects, {len(state.sections)} sections"
+    if not os.access(path, os.W_OK):
+        check.add("error", f"{path} cannot be written")
+        check.advise(f"give this user the right to write to {path}")
+    for text in faults.texts(path):
+        check.add("warning", text)
+    if faults.torn_bytes:
+        check.advise("nothing: the next change cuts the torn line off")
+    if faults.damaged:
+        check.advise(
+            "look whether a project or a section is missing: put back a copy of the file, or make "
+            "it again"
+        )
+    if faults.newer:
+        check.advise("run the newer version that shares this home: it knows what its lines say")
+
+
+def _records(lines: Sequence[bytes], faults: LogFaults) -> Iterator[FilingRecord]:
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            faults.torn_bytes = len(line)
+        elif (record := parse_filing_record(line)) is not None:
+            yield record
+        elif is_newer_filing(line):
+            faults.add_newer(number)
+        else:
+            faults.add_damaged(number)
+
+
+SIGNALS_LOST = (
+    "signals that waited there and could not be read are lost, as the log of the server said; let "
+    "their senders repeat them, then remove the file"
+)
+
+
+def check_signals(machine: Machine) -> Check:
+    """Read the ledger without changing it. Source: docs/signals.md, "Ledger"."""
+    path = machine.home / "signals" / "ledger.sqlite3"
+    check = Check("signals", message="the ledger of signals")
+    for kept in sorted(path.parent.glob(f"{path.name}.damaged*")):
+        if not kept.name.endswith(("-wal", "-shm")):
+            check.add("warning", f"{kept} is a damaged ledger that was set aside")
+            check.advise(SIGNALS_LOST)
+    if not path.exists():
+        check.message = "there is no ledger of signals yet"
+        return check
+    problem = problem_of(path, SCHEMA_VERSION)
+    if problem is not None:
+        check.add("error", f"{path} cannot be used: {problem}")
+        check.advise("nothing if it is damaged: a server sets it aside and keeps what can be read")
+    return check
