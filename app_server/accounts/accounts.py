@@ -9,13 +9,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 
-from app_server.accounts.claims import InvalidToken
-from app_server.accounts.credentials import AuthState, Credentials, RefreshReason
-from app_server.accounts.current import CurrentAccount, Listener, Supplier
-from app_server.accounts.errors import (
+from app_server.accounts.account_errors import (
     OTHER_ACCOUNT,
     REFUSED,
     AccountError,
@@ -23,13 +21,178 @@ from app_server.accounts.errors import (
     LoginFailed,
     RefreshFailed,
 )
+from app_server.accounts.account_settings import AccountSettings
+from app_server.accounts.credentials import (
+    AuthState,
+    Credentials,
+    InvalidToken,
+    RefreshReason,
+    claims_of,
+)
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.issuer_access import IssuerAccess, TokenIssuer
 from app_server.accounts.record import AuthRecord, Tokens
-from app_server.accounts.settings import AccountSettings
 from app_server.accounts.store import AuthStore
+from app_server.runtime.loader import LoadFailed, load
+from protocol.model import JsonObject
+
+if TYPE_CHECKING:
+    from app_server.accounts.grants import Grants
 
 logger = logging.getLogger(__name__)
+
+ANSWER_S = 20.0
+"""How long the answer to a refresh is waited for, even when nobody wants it any more."""
+
+REVOKE_S = 10.0
+"""How long the issuer may take to take tokens back; after that they expire by themselves."""
+
+
+class TokenIssuer(Protocol):
+    """Renews tokens, and takes them back; `Grants` is the real one."""
+
+    async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
+        """Ask for new tokens for those of a document."""
+
+    async def revoke(self, record: AuthRecord) -> None:
+        """Give the tokens of a document back."""
+
+
+class IssuerAccess:
+    """The issuer of any account."""
+
+    def __init__(self, issuer: TokenIssuer | None = None) -> None:
+        """`issuer` stands for the real one, in tests."""
+        self._issuer = issuer
+
+    async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
+        """Ask for new tokens for those of a document.
+
+        Raises:
+            RefreshFailed: it will never give any.
+            AccountError: it did not give any.
+            TimeoutError: it has not answered within ANSWER_S.
+        """
+        with anyio.fail_after(ANSWER_S):
+            issuer = await self._load()
+            return await issuer.renew(record, reason)
+
+    async def revoke(self, record: AuthRecord | None) -> None:
+        """Give tokens back; returns when the issuer has taken them, or after REVOKE_S."""
+        if record is None or record.kind != "chatgpt" or record.access_token is None:
+            return
+        try:
+            with anyio.fail_after(REVOKE_S):
+                issuer = await self._load()
+                await issuer.revoke(record)
+        except (AccountError, TimeoutError) as exc:
+            logger.warning("tokens were not given back: %s", exc)
+
+    async def _load(self) -> TokenIssuer:
+        if self._issuer is None:
+            # With it comes httpx, which a start should not wait for.
+            try:
+                self._issuer = (await load(_grants))()
+            except LoadFailed as exc:
+                raise IssuerUnavailable(f"the issuer cannot be asked: {exc}") from exc
+        return self._issuer
+
+
+def _grants() -> "type[Grants]":
+    from app_server.accounts.grants import Grants
+
+    return Grants
+
+
+EARLY_MS = 60_000
+"""A token is renewed when it has this long to live."""
+
+PAUSE_MS = 60_000
+"""How long a token is left alone after an issuer did not answer."""
+
+MAX_AGE_MS = 8 * 24 * 3600 * 1000
+"""A token that does not say when it expires is renewed at this age."""
+
+Supplier: TypeAlias = Callable[[str | None], Awaitable[Credentials]]
+"""Asks the client that keeps the tokens for another one; takes the account of the old one.
+
+Raises AccountError when there is none.
+"""
+
+Listener: TypeAlias = Callable[[AuthState], None]
+
+
+class CurrentAccount:
+    """Who is signed in, where the token comes from, and who is called after changes."""
+
+    def __init__(self) -> None:
+        self.state = AuthState()
+        self.supplier: Supplier | None = None
+        """Renews a token that a client keeps; None for one that is stored."""
+        self.refusal: str | None = None
+        """Why the token cannot be renewed any more; None while that is not known."""
+        self._left_alone_until_ms = 0
+        self._record: AuthRecord | None = None
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` after every change, until what is returned is called."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def use_stored(self, record: AuthRecord | None, *, is_renewal: bool = False) -> None:
+        """Take the account of a document; with None nobody is signed in.
+
+        After a renewal the same account counts as the same sign-in.
+        """
+        self.supplier = None
+        self._record = record
+        self._set(None if record is None else record.credentials(), is_renewal=is_renewal)
+
+    def use_supplied(
+        self, credentials: Credentials, supplier: Supplier, *, is_renewal: bool = False
+    ) -> None:
+        """Take an account whose token a client keeps."""
+        self.supplier = supplier
+        self._record = None
+        self._set(credentials, is_renewal=is_renewal)
+
+    def _set(self, credentials: Credentials | None, *, is_renewal: bool) -> None:
+        before = self.state
+        if credentials == before.credentials:
+            return
+        self.refusal = None
+        is_same = (
+            is_renewal
+            and credentials is not None
+            and before.credentials is not None
+            and credentials.is_same_account(before.credentials)
+        )
+        sign_in = before.sign_in if is_same else before.sign_in + 1
+        # One assignment: who reads finds credentials and revision that belong together.
+        self.state = AuthState(credentials, before.revision + 1, sign_in)
+        for listener in list(self._listeners):
+            try:
+                listener(self.state)
+            except Exception:
+                logger.exception("a listener of the account failed")
+
+    def leave_alone(self, now_ms: int) -> None:
+        """Have the token not renewed for PAUSE_MS: it still may be good."""
+        self._left_alone_until_ms = now_ms + PAUSE_MS
+
+    def should_be_renewed(self, now_ms: int) -> bool:
+        """Whether the token is stored, can be renewed, and expires soon or is old."""
+        credentials = self.state.credentials
+        if credentials is None or credentials.kind != "chatgpt" or self.refusal is not None:
+            return False
+        if now_ms < self._left_alone_until_ms:
+            return False
+        claims = claims_of(credentials.token)
+        if claims is not None and claims.expires_at is not None:
+            return claims.expires_at * 1000 <= now_ms + EARLY_MS
+        since_ms = None if self._record is None else self._record.last_refresh_ms
+        return since_ms is not None and since_ms + MAX_AGE_MS <= now_ms
+
 
 REFRESH_S = 30.0
 """For a refresh, with the wait for others."""

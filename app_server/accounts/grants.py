@@ -1,13 +1,13 @@
 """What is asked of the issuer: tokens for a code, new tokens for old ones, and taking them back."""
 
-from app_server.accounts.credentials import RefreshReason
-from app_server.accounts.errors import (
+from app_server.accounts.account_errors import (
     REFUSALS,
     REFUSED,
     IssuerUnavailable,
     LoginFailed,
     RefreshFailed,
 )
+from app_server.accounts.credentials import RefreshReason
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.record import AuthRecord, Tokens
 from app_server.accounts.web import Web, WebAnswer, open_issuer_web

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from app_server.accounts.errors import AccountError
+from app_server.accounts.account_errors import AccountError
 from app_server.runtime.http.loopback_address import is_this_machine
 
 ISSUER = "https://auth.openai.com"

@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from app_server.accounts.claims import (
+from app_server.accounts.credentials import (
     WORKSPACE_PLANS,
     Claims,
+    Credentials,
     InvalidToken,
+    Kind,
     claims_of,
+    is_sendable,
     plan_name,
     read_claims,
     text_member,
 )
-from app_server.accounts.credentials import Credentials, Kind, is_sendable
 from app_server.accounts.issuer import Issuer
 from protocol.model import JsonObject
 

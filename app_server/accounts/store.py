@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 from pydantic_core import from_json, to_json
 
-from app_server.accounts.errors import AccountError
+from app_server.accounts.account_errors import AccountError
 from app_server.accounts.record import AuthRecord
 from app_server.config.unchanged import ABSENT, Stamp, stamp_of
 from app_server.runtime.files.secret import (

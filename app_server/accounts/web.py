@@ -18,7 +18,7 @@ import httpcore  # noqa: F401
 import httpx
 from pydantic_core import from_json, to_json
 
-from app_server.accounts.errors import AccountError, BackendUnavailable, IssuerUnavailable
+from app_server.accounts.account_errors import AccountError, BackendUnavailable, IssuerUnavailable
 from app_server.accounts.issuer import require_private_channel
 from app_server.runtime.http.bounded_body import read_bounded
 from app_server.runtime.http.loopback_address import LOOPBACK_PATTERNS

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     from app_server import VERSION
     from app_server.cli.checks.catalogue import CHECKS, run_checks
     from app_server.cli.checks.machine import Machine
-    from app_server.config.reading import parse_override
+    from app_server.config.config_toml import parse_override
     from app_server.config.values import ConfigError
     from app_server.threads.repair import (
         Check,

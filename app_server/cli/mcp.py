@@ -15,12 +15,11 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 
 from app_server.clients.command_line import command_parser
-from app_server.config.editing.errors import NotRecorded
+from app_server.config.config_toml import parse_override, profile_file
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import ConfigSources, Configuration, lets_others_in
 from app_server.config.home import default_home, resolve_home
-from app_server.config.reading import parse_override, profile_file
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import Config, ConfigError, NotRecorded
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.store import PluginStore

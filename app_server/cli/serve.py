@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from app_server.cli.server_options import add_options, read_guards
+from app_server.config.config_toml import parse_override, profile_file
 from app_server.config.home import HOME_VARIABLE, resolve_home
-from app_server.config.reading import parse_override, profile_file
 from app_server.config.values import ConfigError
 from app_server.observability.log import read_log_settings, set_up_logs
 from app_server.runtime.loader import LoadFailed

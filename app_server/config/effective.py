@@ -10,15 +10,15 @@ from typing import Any
 
 import anyio.to_thread
 
-from app_server.config.default_provider import chooses_no_provider, with_openai
-from app_server.config.masking import refuse_marks
-from app_server.config.reading import (
+from app_server.config.config_toml import (
     profile_file,
     read_config,
     read_profile,
     refuse_older_selector,
     with_profile,
 )
+from app_server.config.default_provider import chooses_no_provider, with_openai
+from app_server.config.masking import refuse_marks
 from app_server.config.requirements import (
     SYSTEM_REQUIREMENTS,
     Requirements,
@@ -204,9 +204,10 @@ class Configuration:
 
 def _unknown_keys() -> ModuleType:
     # Only who asks for it needs the lists of keys.
-    from app_server.config.key_check import unknown_keys
 
-    return unknown_keys
+    from app_server.config import key_check
+
+    return key_check
 
 
 async def lets_others_in(sources: ConfigSources) -> bool:

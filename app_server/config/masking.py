@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from app_server.config.places import KeyPath
+from app_server.config.positions import KeyPath
 from app_server.config.values import ConfigError, Document
 
 MARK = "[redacted]"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app_server.config.reading import read_config
+from app_server.config.config_toml import read_config
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.runtime.loader import load_from_worker
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from app_server.config.places import KeyPath, Place, locate, locate_key
+from app_server.config.positions import KeyPath, Place, locate, locate_key
 
 Document: TypeAlias = dict[str, Any]
 Default = TypeVar("Default", bound=bool | None)
@@ -298,3 +298,7 @@ def _merge(document: Document, key: str, value: Any) -> None:
 def error_at(place: Place, detail: str, path: KeyPath = ()) -> ConfigError:
     """Say what is wrong at a position of a file."""
     return ConfigError(f"{place}: {detail}", place, path)
+
+
+class NotRecorded(Exception):
+    """Something that should last could not be written down; the text says why."""

@@ -16,9 +16,9 @@ import httpcore  # noqa: F401
 import httpx
 from pydantic_core import to_json
 
+from app_server.accounts.account_errors import OTHER_ACCOUNT, AccountError, RefreshFailed
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.credentials import Credentials
-from app_server.accounts.errors import OTHER_ACCOUNT, AccountError, RefreshFailed
 from app_server.config.values import ConfigError
 from app_server.models.chat.completions import ChatCompletions
 from app_server.models.event_batches import EventChunks, event_batches

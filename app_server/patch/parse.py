@@ -7,18 +7,69 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app_server.patch.errors import BadPatch, EmptyPatch
-from app_server.patch.grammar import (
-    ADD,
-    BEGIN,
-    CONTEXT,
-    DELETE,
-    END,
-    END_OF_FILE,
-    ENVIRONMENT,
-    MOVE,
-    UPDATE,
+
+class PatchFailed(Exception):
+    """The patch is not applied."""
+
+
+class BadPatch(PatchFailed):
+    """It is not written as the grammar wants it."""
+
+
+class EmptyPatch(PatchFailed):
+    """It changes no file."""
+
+
+class NotApplicable(PatchFailed):
+    """It does not fit what is on the disk; nothing was changed."""
+
+
+class NotWritten(PatchFailed):
+    """The disk refused, or a file had changed meanwhile."""
+
+    def __init__(self, message: str, changed: Sequence[int] = ()) -> None:
+        """Say what failed; `changed` are the numbers of the changes that had been made by then."""
+        super().__init__(message)
+        self.changed = tuple(changed)
+
+
+BEGIN = "*** Begin Patch"
+END = "*** End Patch"
+ADD = "*** Add File: "
+DELETE = "*** Delete File: "
+UPDATE = "*** Update File: "
+MOVE = "*** Move to: "
+ENVIRONMENT = "*** Environment ID: "
+END_OF_FILE = "*** End of File"
+CONTEXT = "@@"
+
+LARK = r"""start: begin file_change+ end
+begin: "*** Begin Patch" LF
+end: "*** End Patch" LF?
+
+file_change: add | delete | update
+add: "*** Add File: " path LF added_line+
+delete: "*** Delete File: " path LF
+update: "*** Update File: " path LF move? edits?
+
+path: /(.+)/
+added_line: "+" /(.*)/ LF
+move: "*** Move to: " path LF
+edits: (context | edit_line)+ end_of_file?
+context: ("@@" | "@@ " /(.+)/) LF
+edit_line: (" " | "-" | "+") /(.*)/ LF
+end_of_file: "*** End of File" LF
+
+%import common.LF
+"""
+"""What a model with freeform tools may write; the parser takes a little more."""
+
+LARK_ENVIRONMENTS = LARK.replace(
+    "start: begin file_change+ end",
+    'start: begin environment? file_change+ end\nenvironment: "*** Environment ID: " path LF',
 )
+"""The same, where a patch can name the environment whose files it changes."""
+
 
 MAX_FILES = 2_000
 """That one patch names."""

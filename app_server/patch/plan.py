@@ -11,9 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from app_server.patch.errors import BadPatch, NotApplicable
 from app_server.patch.match import apply_hunks
-from app_server.patch.parse import AddFile, DeleteFile, FileChange, Patch, UpdateFile
+from app_server.patch.parse import (
+    AddFile,
+    BadPatch,
+    DeleteFile,
+    FileChange,
+    NotApplicable,
+    Patch,
+    UpdateFile,
+)
 from app_server.permissions.confinement.confinement import Confinement, Ruling
 from app_server.permissions.confinement.held import PlaceChanged
 from app_server.permissions.confinement.resolving import resolved

@@ -6,8 +6,7 @@ Source: docs/tools.md, "Patches".
 
 from io import StringIO
 
-from app_server.patch.grammar import ADD, BEGIN, CONTEXT, DELETE, END, MOVE, UPDATE
-from app_server.patch.parse import MAX_FILES
+from app_server.patch.parse import ADD, BEGIN, CONTEXT, DELETE, END, MAX_FILES, MOVE, UPDATE
 from app_server.patch.shown import ShownChange, bounded_changes, moved_to
 from protocol.turns.items import (
     AddPatchChangeKind,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from app_server.patch.errors import NotWritten
+from app_server.patch.parse import NotWritten
 from app_server.patch.plan import FileState, Plan, PlannedChange
 from app_server.runtime.files.reaching import NotReached, folders_made, reached
 

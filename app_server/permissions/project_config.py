@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from app_server.config.reading import read_config
+from app_server.config.config_toml import read_config
 from app_server.config.values import Config, ConfigError, Document
 from app_server.permissions.trust import project_trust
 from app_server.runtime.files.repository import folders_of_project
@@ -128,9 +128,10 @@ def _read(file: Path, disabled_reason: str | None, *, is_strict: bool) -> Projec
 
 def _unknown_keys() -> ModuleType:
     # Most threads have no settings of a project.
-    from app_server.config.key_check import unknown_keys
 
-    return unknown_keys
+    from app_server.config import key_check
+
+    return key_check
 
 
 def _reason(file: Path, trust: str | None, config: Config) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import anyio
 
+from app_server.accounts.account_errors import AccountError
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.credentials import AuthState, Credentials
-from app_server.accounts.errors import AccountError
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import anyio.abc
 
 from app_server import VERSION
+from app_server.accounts.account_settings import AccountSettings, read_account_settings
 from app_server.accounts.accounts import Accounts
-from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.apps.lazy import LazyApps
 from app_server.apps.upstream.endpoint import DEBUG_TOKEN_VARIABLE
 from app_server.config.editing.file import ConfigFile

@@ -18,10 +18,17 @@ import anyio.to_thread
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.remote_patch import planned_elsewhere
 from app_server.models.catalogue.features import ModelFeatures
-from app_server.patch.errors import EmptyPatch, NotWritten, PatchFailed
-from app_server.patch.grammar import BEGIN, LARK, LARK_ENVIRONMENTS
 from app_server.patch.in_command import find_patch
-from app_server.patch.parse import Patch, parse_patch
+from app_server.patch.parse import (
+    BEGIN,
+    LARK,
+    LARK_ENVIRONMENTS,
+    EmptyPatch,
+    NotWritten,
+    Patch,
+    PatchFailed,
+    parse_patch,
+)
 from app_server.patch.plan import Plan, PlannedChange, plan_patch
 from app_server.patch.recovery import changing_files
 from app_server.patch.shown import shown_changes, summary, touched

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from app_server.accounts.accounts import EARLY_MS, MAX_AGE_MS, CurrentAccount
 from app_server.accounts.credentials import AuthState, Credentials
-from app_server.accounts.current import EARLY_MS, MAX_AGE_MS, CurrentAccount
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.record import AuthRecord, Tokens
 from tests.support.accounts.account import NOW_MS

@@ -3,10 +3,10 @@
 import anyio
 import pytest
 
-from app_server.accounts import issuer_access
+from app_server.accounts import accounts
+from app_server.accounts.account_errors import IssuerUnavailable
+from app_server.accounts.accounts import IssuerAccess
 from app_server.accounts.credentials import RefreshReason
-from app_server.accounts.errors import IssuerUnavailable
-from app_server.accounts.issuer_access import IssuerAccess
 from app_server.accounts.record import AuthRecord
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
@@ -33,8 +33,8 @@ class Silent:
 async def test_an_issuer_that_does_not_answer_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(issuer_access, "ANSWER_S", 0.01)
-    monkeypatch.setattr(issuer_access, "REVOKE_S", 0.01)
+    monkeypatch.setattr(accounts, "ANSWER_S", 0.01)
+    monkeypatch.setattr(accounts, "REVOKE_S", 0.01)
     silent = Silent()
     access = IssuerAccess(silent)
     with pytest.raises(TimeoutError):
@@ -61,7 +61,7 @@ async def test_an_issuer_that_cannot_be_loaded_is_tried_again(
         tries.append(imports)
         raise LoadFailed("no httpx")
 
-    monkeypatch.setattr(issuer_access, "load", fail)
+    monkeypatch.setattr(accounts, "load", fail)
     access = IssuerAccess()
     for _ in range(2):
         with pytest.raises(IssuerUnavailable, match="the issuer cannot be asked: no httpx"):

@@ -9,16 +9,17 @@ import anyio
 import anyio.to_thread
 import pytest
 
-# Imported here so that no test waits for them.
-from app_server.accounts.accounts import LOOK_MS
-from app_server.accounts.credentials import AuthState, Credentials
-from app_server.accounts.errors import (
+from app_server.accounts.account_errors import (
     OTHER_ACCOUNT,
     REFUSED,
     AccountError,
     IssuerUnavailable,
     RefreshFailed,
 )
+
+# Imported here so that no test waits for them.
+from app_server.accounts.accounts import LOOK_MS
+from app_server.accounts.credentials import AuthState, Credentials
 from app_server.accounts.grants import Grants
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.record import AuthRecord, Tokens, external_credentials

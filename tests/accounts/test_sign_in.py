@@ -9,11 +9,11 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 # Imported here so that no test waits for them.
-from app_server.accounts.errors import (
+from app_server.accounts.account_errors import (
     LoginFailed,
 )
 from app_server.accounts.issuer import CLIENT_ID, Issuer
-from app_server.accounts.login.device_code import DeviceCode, await_tokens
+from app_server.accounts.login import DeviceCode, await_tokens
 from app_server.accounts.web import open_issuer_web
 from tests.support.accounts.account import (
     PLUS,
@@ -181,25 +181,25 @@ async def test_what_the_token_endpoint_answers_is_bounded_and_not_repeated(
 async def test_a_port_that_another_sign_in_holds_is_asked_for_and_else_the_next_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.accounts.login.browser.TRY_PAUSE_S", 0)
+    monkeypatch.setattr("app_server.accounts.login.TRY_PAUSE_S", 0)
     async with server(tmp_path / "a", monkeypatch) as (_, _, first):
         url = (await first.call("account/login/start", {"type": "chatgpt"}))["authUrl"]
         port = urlsplit(callback_of(url)).port
         async with server(tmp_path / "b", monkeypatch) as (_, _, second):
-            monkeypatch.setattr("app_server.accounts.login.browser.TRY_PAUSE_S", 0.05)
-            monkeypatch.setattr("app_server.accounts.login.browser.PORTS", (port,))
+            monkeypatch.setattr("app_server.accounts.login.TRY_PAUSE_S", 0.05)
+            monkeypatch.setattr("app_server.accounts.login.PORTS", (port,))
             answer = await second.call("account/login/start", {"type": "chatgpt"})
             assert callback_of(answer["authUrl"]) == callback_of(url)
             assert await failure_of(first) == "Login server error: Login cancelled"
     with socket.create_server(("127.0.0.1", 0)) as held:
         busy = held.getsockname()[1]
-        monkeypatch.setattr("app_server.accounts.login.browser.TRY_PAUSE_S", 0)
-        monkeypatch.setattr("app_server.accounts.login.browser.CANCEL_S", 0.01)
+        monkeypatch.setattr("app_server.accounts.login.TRY_PAUSE_S", 0)
+        monkeypatch.setattr("app_server.accounts.login.CANCEL_S", 0.01)
         async with server(tmp_path / "c", monkeypatch) as (_, _, client):
-            monkeypatch.setattr("app_server.accounts.login.browser.PORTS", (busy, 0))
+            monkeypatch.setattr("app_server.accounts.login.PORTS", (busy, 0))
             url = (await client.call("account/login/start", {"type": "chatgpt"}))["authUrl"]
             assert urlsplit(callback_of(url)).port not in (busy, None)
-            monkeypatch.setattr("app_server.accounts.login.browser.PORTS", (busy,))
+            monkeypatch.setattr("app_server.accounts.login.PORTS", (busy,))
             error = await client.refusal("account/login/start", {"type": "chatgpt"})
             assert (error.code, error.data) == (-32603, {"code": "loginFailed"})
             text = f"failed to start login server: Port 127.0.0.1:{busy} is already in use"
@@ -260,7 +260,7 @@ async def test_the_issuer_is_asked_again_at_its_pace_until_the_code_was_entered(
         tokens = await await_tokens(web, issuer, code, sleep)
         assert tokens.refresh_token == f"refresh-{MARK}-1"
         assert slept == [7.0, 7.0, 7.0]
-        monkeypatch.setattr("app_server.accounts.login.device_code.MAX_WAIT_S", 0)
+        monkeypatch.setattr("app_server.accounts.login.MAX_DEVICE_WAIT_S", 0)
         with pytest.raises(LoginFailed, match=r"^device auth timed out after 15 minutes$"):
             await await_tokens(web, issuer, code, sleep)
 

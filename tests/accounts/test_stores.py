@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 # Imported here so that no test waits for them.
-from app_server.accounts.errors import (
+from app_server.accounts.account_errors import (
     AccountError,
 )
+from app_server.accounts.account_settings import AccountSettings, read_account_settings
 from app_server.accounts.record import AuthRecord
-from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.accounts.store import AuthStore
 from app_server.config.values import Config, ConfigError
 from tests.support.accounts.account import accounts

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-# Imported here so that no test waits for them.
-from app_server.accounts.claims import InvalidToken, plan_name, read_claims
-from app_server.accounts.errors import (
+from app_server.accounts.account_errors import (
     AccountError,
 )
+
+# Imported here so that no test waits for them.
+from app_server.accounts.credentials import InvalidToken, plan_name, read_claims
 from app_server.accounts.issuer import CLIENT_ID, Issuer, require_private_channel
 from app_server.accounts.record import AuthRecord, external_credentials
 from tests.support.accounts.account import PLUS, account, server

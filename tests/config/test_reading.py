@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.config.reading import MAX_DEPTH, parse_override, read_config
+from app_server.config.config_toml import MAX_DEPTH, parse_override, read_config
 from app_server.config.values import ConfigError
 from app_server.handlers.server.config_check import check_settings
 

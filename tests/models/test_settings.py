@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.config.reading import parse_override, read_config
+from app_server.config.config_toml import parse_override, read_config
 from app_server.config.values import Config, ConfigError
 from app_server.sessions.settings import Overrides, initial_settings
 from tests.support.harness import (
@@ -112,7 +112,7 @@ def test_files_that_are_no_configuration_say_so(
     path.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
         read_config(path)
-    monkeypatch.setattr("app_server.config.reading.MAX_FILE_BYTES", 10)
+    monkeypatch.setattr("app_server.config.config_toml.MAX_FILE_BYTES", 10)
     path.write_text("a = 'too long'")
     with pytest.raises(ConfigError, match="larger than 10 bytes"):
         read_config(path)

@@ -11,10 +11,9 @@ from pydantic_core import to_json
 
 from app_server.patch import plan as planning
 from app_server.patch import turn_diff
-from app_server.patch.errors import BadPatch, NotApplicable, NotWritten
 from app_server.patch.in_command import CommandPatch, find_patch
 from app_server.patch.match import apply_hunks
-from app_server.patch.parse import Hunk, parse_patch
+from app_server.patch.parse import BadPatch, Hunk, NotApplicable, NotWritten, parse_patch
 from app_server.patch.shown import bounded_changes
 from app_server.patch.streamed import StreamedPatch
 from app_server.patch.turn_diff import Snapshot, Touched, TurnDiff

@@ -2,9 +2,8 @@
 
 import pytest
 
-from app_server.patch.errors import EmptyPatch, NotApplicable
 from app_server.patch.match import apply_hunks
-from app_server.patch.parse import Hunk, parse_patch
+from app_server.patch.parse import EmptyPatch, Hunk, NotApplicable, parse_patch
 
 
 def hunk(*lines: str, contexts: tuple[str, ...] = (), at_end: bool = False) -> Hunk:

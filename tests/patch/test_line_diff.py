@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.patch.line_diff import Edit, line_edits
+from app_server.patch.unified import Edit, line_edits
 
 LINES = st.lists(st.sampled_from("abcde"), max_size=30)
 

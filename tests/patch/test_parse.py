@@ -2,11 +2,12 @@
 
 import pytest
 
-from app_server.patch.errors import BadPatch, EmptyPatch
 from app_server.patch.parse import (
     MAX_FILES,
     AddFile,
+    BadPatch,
     DeleteFile,
+    EmptyPatch,
     Hunk,
     Patch,
     UpdateFile,

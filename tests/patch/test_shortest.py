@@ -6,8 +6,8 @@ from itertools import permutations, product
 
 import pytest
 
-from app_server.patch import line_diff
-from app_server.patch.line_diff import Edit, line_edits
+from app_server.patch import unified
+from app_server.patch.unified import Edit, line_edits
 
 
 @cache
@@ -49,7 +49,7 @@ def test_no_shorter_script_makes_the_one_text_of_the_other() -> None:
 def test_what_differs_in_more_lines_is_cut_and_still_right(
     monkeypatch: pytest.MonkeyPatch, edits: int
 ) -> None:
-    monkeypatch.setattr(line_diff, "MAX_EDITS", edits)
+    monkeypatch.setattr(unified, "MAX_EDITS", edits)
     everything = list(texts("abc", 3))
     for old, new in product(everything, everything):
         kept(line_edits(old, new), old, new)
@@ -58,7 +58,7 @@ def test_what_differs_in_more_lines_is_cut_and_still_right(
 def test_lines_that_are_there_once_on_both_sides_keep_as_many_as_they_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(line_diff, "MAX_EDITS", 0)
+    monkeypatch.setattr(unified, "MAX_EDITS", 0)
     for one in permutations("abcdef"):
         new = "".join(one)
         for old in ("abcdef", "xabcdefy", "axbcdyef"):
@@ -66,7 +66,7 @@ def test_lines_that_are_there_once_on_both_sides_keep_as_many_as_they_can(
 
 
 def test_lines_that_are_there_twice_are_no_place_to_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_diff, "MAX_EDITS", 0)
+    monkeypatch.setattr(unified, "MAX_EDITS", 0)
     assert line_edits("xaay", "paaq") == [Edit(0, 4, 0, 4)]
     assert line_edits("xaby", "paaq") == [Edit(0, 4, 0, 4)]
     assert line_edits("xaay", "pabq") == [Edit(0, 4, 0, 4)]
@@ -90,10 +90,10 @@ def test_a_comparison_ends_when_its_steps_are_used_up(monkeypatch: pytest.Monkey
     old, new = "xaaaay", "aaaa"
 
     def is_found(steps: int) -> bool:
-        monkeypatch.setattr(line_diff, "MAX_STEPS", steps)
+        monkeypatch.setattr(unified, "MAX_STEPS", steps)
         return len(line_edits(old, new)) > 1
 
-    assert line_diff.MAX_STEPS == 2_000_000
+    assert unified.MAX_STEPS == 2_000_000
     enough = next(steps for steps in range(100) if is_found(steps))
     assert [is_found(steps) for steps in (enough - 1, enough, enough + 1)] == [False, True, True]
     # Rounds 0 and 1, 1 and 2 diagonals, the second of which passes the four equal lines.

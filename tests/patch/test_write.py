@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.patch.errors import BadPatch, NotApplicable, NotWritten
+from app_server.patch.parse import BadPatch, NotApplicable, NotWritten
 from app_server.patch.plan import MAX_FILE_BYTES
 from app_server.patch.write import TEMPORARY_SUFFIX, new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement

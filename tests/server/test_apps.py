@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.accounts.account_settings import AccountSettings
 from app_server.accounts.accounts import Accounts
-from app_server.accounts.settings import AccountSettings
 from app_server.apps.lazy import LazyApps
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.server import apps

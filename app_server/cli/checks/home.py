@@ -10,7 +10,7 @@ from pathlib import Path
 from app_server.accounts.store import FILE_NAME as ACCOUNT_FILE
 from app_server.cli.checks.machine import Machine
 from app_server.config.default_provider import default_provider_id
-from app_server.config.key_check.unknown_keys import (
+from app_server.config.key_check import (
     keys_without_effect,
     unknown_in_file,
     unknown_in_overrides,

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from app_server.accounts.settings import read_account_settings
+from app_server.accounts.account_settings import read_account_settings
+from app_server.config.config_toml import profile_file, read_config, with_profile
 from app_server.config.effective import ConfigSources, Configuration
-from app_server.config.reading import profile_file, read_config, with_profile
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import Config, ConfigError
 from app_server.host.listening import PROC, listener_of

@@ -2,8 +2,8 @@
 
 import anyio
 
+from app_server.accounts.account_settings import AccountSettings, read_account_settings
 from app_server.accounts.accounts import Accounts
-from app_server.accounts.settings import AccountSettings, read_account_settings
 from app_server.cli.checks.machine import Machine
 from app_server.config.default_provider import OFFLINE
 from app_server.config.values import ConfigError

@@ -19,10 +19,9 @@ import anyio.to_thread
 
 from app_server.clients.coder.plan import SERVER
 from app_server.clients.coder.receiver_entry import TABLE, NotOurs, Wanted, changes_for
-from app_server.config.editing.errors import NotRecorded
+from app_server.config.config_toml import read_config
 from app_server.config.editing.file import ConfigFile
-from app_server.config.reading import read_config
-from app_server.config.values import ConfigError
+from app_server.config.values import ConfigError, NotRecorded
 from app_server.runtime.user_paths import expand_user
 
 LAUNCHER = "coder"

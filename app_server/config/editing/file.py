@@ -18,9 +18,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from app_server.config.editing.errors import NotRecorded
-from app_server.config.reading import MAX_FILE_BYTES, read_config
-from app_server.config.values import Config, ConfigError, has
+from app_server.config.config_toml import MAX_FILE_BYTES, read_config
+from app_server.config.values import Config, ConfigError, NotRecorded, has
 from app_server.runtime.files.disk import lock_within, sync_folder
 from app_server.runtime.loader import LoadFailed, load_from_worker
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from app_server.config.places import KeyPath
+from app_server.config.positions import KeyPath
 from app_server.config.values import Document
 from protocol.server.config import ConfigEdit
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json
 
-from app_server.config.reading import read_config
+from app_server.config.config_toml import read_config
 from app_server.config.values import ConfigError
 from app_server.extensions.hooks.definition import EVENTS, Event, Hook, Source
 from app_server.extensions.hooks.fingerprint import NoFingerprint, fingerprint

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio.to_thread
 
-from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import Config, ConfigError, NotRecorded
 from app_server.extensions.contract.registration import ContributionContext
 from app_server.extensions.plugins.contributor import Plugins, feature_is_on
 from app_server.extensions.plugins.store import PluginId

@@ -14,8 +14,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from app_server.config.editing.errors import NotRecorded
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import Config, ConfigError, NotRecorded
 from app_server.extensions.plugins.git_source import GitSource
 from app_server.extensions.plugins.marketplace import (
     Marketplace,

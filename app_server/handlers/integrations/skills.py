@@ -9,9 +9,8 @@ from typing import Any
 
 import anyio.to_thread
 
-from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.keys import split_key_path
-from app_server.config.values import Config
+from app_server.config.values import Config, NotRecorded
 from app_server.extensions.hooks.definition import WIRE, Hook
 from app_server.extensions.hooks.plugins import HookedPlugin
 from app_server.extensions.hooks.source import hooks_of

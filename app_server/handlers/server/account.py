@@ -16,20 +16,26 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from pydantic import BaseModel
 
-from app_server.accounts.claims import UNKNOWN_PLAN, InvalidToken, plan_name
+from app_server.accounts.account_errors import AccountError, IssuerUnavailable
+from app_server.accounts.account_settings import (
+    AccountSettings,
+    chatgpt_base_url,
+    read_account_settings,
+)
 from app_server.accounts.credentials import (
     MAX_TOKEN_CHARS,
+    UNKNOWN_PLAN,
     AuthState,
     Credentials,
+    InvalidToken,
     is_sendable,
+    plan_name,
 )
-from app_server.accounts.errors import AccountError, IssuerUnavailable
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.login.attempt import BrowserWishes, Flow, LoginAttempts
+from app_server.accounts.login import BrowserWishes, Flow, LoginAttempts
 from app_server.accounts.record import Tokens, external_credentials
-from app_server.accounts.settings import AccountSettings, chatgpt_base_url, read_account_settings
-from app_server.accounts.usage import AccountUsage
-from app_server.accounts.usage_answers import (
+from app_server.accounts.usage import (
+    AccountUsage,
     FurtherLimit,
     Limit,
     ResetCreditsAnswer,
@@ -84,8 +90,7 @@ from protocol.server.account import (
 )
 
 if TYPE_CHECKING:
-    from app_server.accounts.login.browser import BrowserLogin
-    from app_server.accounts.login.device_code import DeviceLogin
+    from app_server.accounts.login import BrowserLogin, DeviceLogin
 
 REFRESH_METHOD = "account/chatgptAuthTokens/refresh"
 
@@ -317,8 +322,7 @@ def _news(state: AuthState) -> tuple[str | None, ...]:
 
 
 def _login_flows() -> "tuple[type[BrowserLogin], type[DeviceLogin]]":
-    from app_server.accounts.login.browser import BrowserLogin
-    from app_server.accounts.login.device_code import DeviceLogin
+    from app_server.accounts.login import BrowserLogin, DeviceLogin
 
     return BrowserLogin, DeviceLogin
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import anyio.to_thread
 
-from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ChangedMeanwhile, ConfigFile
 from app_server.config.editing.keys import (
     MAX_STEPS,
@@ -24,12 +23,10 @@ from app_server.config.editing.keys import (
     value_at,
 )
 from app_server.config.effective import Configuration
-from app_server.config.key_check.unknown_keys import (
-    refuse_unknown_overrides,
-)
+from app_server.config.key_check import refuse_unknown_overrides
 from app_server.config.masking import refuse_marks
 from app_server.config.requirements import NetworkDemand, Requirements
-from app_server.config.values import Config, ConfigError, Document
+from app_server.config.values import Config, ConfigError, Document, NotRecorded
 from app_server.handlers.errors import config_failures, settings_failures
 from app_server.handlers.integrations.skills import with_parts
 from app_server.handlers.server.config_changes import config_refusal, reload_threads

@@ -6,9 +6,8 @@ from typing import Any
 
 import anyio
 
-from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ChangedMeanwhile, ConfigFile
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import Config, ConfigError, NotRecorded
 from app_server.handlers.errors import settings_failures
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext

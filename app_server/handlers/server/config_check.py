@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from app_server.accounts.settings import read_account_settings
+from app_server.accounts.account_settings import read_account_settings
 from app_server.apps.settings import AppsSettings, read_apps
 from app_server.config.default_provider import OFFLINE
 from app_server.config.editing.keys import Step, take, value_at

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
-from app_server.config.key_check.unknown_keys import (
+from app_server.config.key_check import (
     ignored_text,
     keys_without_effect,
     shown_path,
@@ -20,7 +20,7 @@ from app_server.config.key_check.unknown_keys import (
     unknown_keys,
     without_effect_text,
 )
-from app_server.config.places import Place
+from app_server.config.positions import Place
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.server.config_check import wrong_values
 from app_server.models.catalogue.providers import chosen_provider

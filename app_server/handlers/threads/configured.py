@@ -89,6 +89,7 @@ async def _unknown_overrides(overrides: Mapping[str, Any]) -> list[str]:
 
 def _unknown_keys() -> ModuleType:
     # Most requests override nothing.
-    from app_server.config.key_check import unknown_keys
 
-    return unknown_keys
+    from app_server.config import key_check
+
+    return key_check

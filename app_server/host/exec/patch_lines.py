@@ -7,7 +7,7 @@ import os
 
 from pydantic_core import PydanticSerializationError
 
-from app_server.patch.errors import NotApplicable
+from app_server.patch.parse import NotApplicable
 from app_server.patch.plan import FileState, Plan, PlannedChange
 from protocol.exec.files import FileText, PatchPlanned, PlannedFile
 from protocol.model import WireModel

@@ -6,7 +6,7 @@ Source: docs/config.md, "Models".
 import os
 from collections.abc import Iterable
 
-from app_server.accounts.settings import chatgpt_base_url
+from app_server.accounts.account_settings import chatgpt_base_url
 from app_server.config.default_provider import OFFLINE, OPENAI, OPENAI_KEY, default_provider_id
 from app_server.config.values import Config, ConfigView
 from app_server.models.provider import WIRE_APIS, Provider

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from app_server.config.editing.errors import NotRecorded
 from app_server.config.requirements import requirements_of
-from app_server.config.values import ConfigError
+from app_server.config.values import ConfigError, NotRecorded
 from app_server.extensions.skills.dependencies import NeededServer
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport
 from app_server.mcp.catalog.tables import parse_server

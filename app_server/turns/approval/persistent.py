@@ -6,8 +6,8 @@ Source: docs/mcp.md, "Approval"; docs/extensions.md, "Metadata".
 import logging
 from dataclasses import dataclass
 
-from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
+from app_server.config.values import NotRecorded
 from app_server.extensions.contract.metadata import ApprovalPersistence
 from app_server.extensions.contract.registry import ExtensionRegistry, UnknownTarget
 from app_server.mcp.tools.naming import RawName

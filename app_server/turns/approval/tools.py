@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from pydantic_core import to_json
 
-from app_server.config.editing.errors import NotRecorded
+from app_server.config.values import NotRecorded
 from app_server.extensions.contract.metadata import ApprovalPresentation
 from app_server.mcp.tools.table import Tool
 from app_server.permissions.decision import Ask, Refuse, Run, Verdict

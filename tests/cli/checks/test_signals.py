@@ -32,5 +32,6 @@ def test_a_damaged_ledger_and_one_that_was_set_aside_are_named(tmp_path: Path) -
     found = check_signals(machine)
     assert len(found.details) == 3
     assert found.todo == (
-        f"{SIGNALS_LOST}; nothing if it is damaged: a server sets it aside and keeps what can be read"
+        f"{SIGNALS_LOST}; "
+        "nothing if it is damaged: a server sets it aside and keeps what can be read"
     )

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
 from app_server.config.editing.toml_edit import NotEditable, set_value
+from app_server.config.values import NotRecorded
 from tests.support.harness import Served, WireClient, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import answer_question, raw_call, steps_until_settled, with_peer
 from tests.support.model import calls

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app_server.config.config_toml import read_config
 from app_server.config.editing.file import UNFINISHED, ConfigFile
 from app_server.config.editing.toml_edit import remove, set_value
-from app_server.config.reading import read_config
 from tests.support.harness import WAIT_S, claim, serve
 
 # Text.
@@ -104,7 +104,7 @@ WRITER = """
 import asyncio, encodings.idna, os, sys
 from pathlib import Path
 from app_server.config.editing import toml_edit
-from app_server.config.editing.errors import NotRecorded
+from app_server.config.values import NotRecorded
 from app_server.config.editing.file import ConfigFile
 
 home = Path(sys.argv[1])

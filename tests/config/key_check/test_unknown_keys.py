@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from app_server.config.key_check.codex_features import CODEX_FEATURES
-from app_server.config.key_check.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
-from app_server.config.key_check.unknown_keys import (
+from app_server.config.key_check import (
+    CODEX_FEATURES,
+    KNOWN,
+    OF_OTHER_PROGRAMS,
+    WITHOUT_EFFECT,
     ignored_text,
     keys_without_effect,
     refuse_unknown_keys,

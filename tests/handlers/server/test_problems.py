@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.config.config_toml import read_config
 from app_server.config.effective import ConfigSources, Configuration
-from app_server.config.reading import read_config
 from app_server.config.values import ConfigError
 from app_server.handlers.server.config_check import REFUSED, wrong_values
 from app_server.handlers.server.config_problems import ConfigProblems

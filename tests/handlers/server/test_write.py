@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from app_server.config.editing import file as config_file
-from app_server.config.editing.errors import NotRecorded
 from app_server.config.editing.file import ConfigFile
 from app_server.config.masking import MARK
+from app_server.config.values import NotRecorded
 from app_server.handlers.server import config as config_write
 from app_server.handlers.server.config_layers import MAX_ORIGINS, version_of
 from tests.support.harness import WireClient, WireError, claim, serve, stdio_server

@@ -15,8 +15,7 @@ from app_server.host.commands.machine import MachineCommands
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.sandbox import MAX_OPEN
-from app_server.patch.errors import NotApplicable
-from app_server.patch.parse import parse_patch
+from app_server.patch.parse import NotApplicable, parse_patch
 from app_server.patch.plan import plan_patch
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_for

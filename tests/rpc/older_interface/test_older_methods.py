@@ -149,7 +149,7 @@ async def test_the_mcp_server_speaks_it_too(tmp_path: Path) -> None:
 async def test_signing_in_and_out_is_notified_in_the_older_form_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.accounts.login.browser.PORTS", (0,))
+    monkeypatch.setattr("app_server.accounts.login.PORTS", (0,))
     async with serve(tmp_path) as served, old_client(served) as client:
         await client.call("getUserAgent")
         await client.call("account/login/start", {"type": "apiKey", "apiKey": "sk-1"})

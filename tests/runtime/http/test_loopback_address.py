@@ -6,7 +6,7 @@ import httpx
 import httpx2
 import pytest
 
-from app_server.accounts.errors import AccountError
+from app_server.accounts.account_errors import AccountError
 from app_server.accounts.issuer import require_private_channel
 from app_server.clients.receiver.agent.environment import check_url
 from app_server.clients.receiver.router.wire import check_router_url

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.config.reading import read_config
+from app_server.config.config_toml import read_config
 from app_server.config.values import ConfigError
 from app_server.models import offline
 from app_server.models.prompt.context import (

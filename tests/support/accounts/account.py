@@ -12,9 +12,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from app_server.accounts.account_settings import AccountSettings
+
 # Imported here so that no test waits for them.
 from app_server.accounts.accounts import Accounts
-from app_server.accounts.settings import AccountSettings
 from tests.support.accounts.issuer_peer import IssuerPeer
 from tests.support.harness import (
     WAIT_S,

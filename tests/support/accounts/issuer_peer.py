@@ -65,7 +65,7 @@ class IssuerPeer:
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the issuer of this process, and let browsers come back to any free port."""
         monkeypatch.setenv("CODEX_APP_SERVER_LOGIN_ISSUER", self.url)
-        monkeypatch.setattr("app_server.accounts.login.browser.PORTS", (0,))
+        monkeypatch.setattr("app_server.accounts.login.PORTS", (0,))
 
     def agree(self, auth_url: str) -> dict[str, str]:
         """Give a code, as if the user had agreed; returns the query for the callback."""

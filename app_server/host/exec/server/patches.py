@@ -19,8 +19,7 @@ from app_server.host.exec.patch_lines import (
 )
 from app_server.host.exec.server.confining import confinement_there
 from app_server.host.exec.server.served import ServedChild, serving
-from app_server.patch.errors import EmptyPatch, NotApplicable, NotWritten, PatchFailed
-from app_server.patch.parse import parse_patch
+from app_server.patch.parse import EmptyPatch, NotApplicable, NotWritten, PatchFailed, parse_patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from app_server.config.places import Place
+from app_server.config.positions import Place
 from app_server.config.values import Config, ConfigError, Document, error_at
 
 MAX_FILE_BYTES = 1024 * 1024

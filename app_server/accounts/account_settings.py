@@ -6,8 +6,8 @@ Source: docs/config.md, "Accounts".
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
+from app_server.accounts.account_errors import LoginFailed
 from app_server.accounts.credentials import Credentials
-from app_server.accounts.errors import LoginFailed
 from app_server.accounts.store import StoreKind
 from app_server.config.values import Config, ConfigView
 

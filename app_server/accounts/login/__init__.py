@@ -1,1 +1,0 @@
-"""Signing in to ChatGPT: in a browser on this machine, or with a device code on another."""
