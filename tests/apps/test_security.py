@@ -12,7 +12,7 @@ import pytest
 
 from app_server.apps.routes import generation
 from app_server.extensions.contract.registration import Registration
-from app_server.runtime.http.loopback_server import serve_on_loopback
+from app_server.runtime.http.loopback_port import serve_when_wanted
 from tests.support.apps.hosted import connector
 from tests.support.apps.peer import listed, serve_tools
 from tests.support.apps.service import open_apps, runs
@@ -26,14 +26,14 @@ async def test_one_port_of_127_0_0_1_is_opened_for_each_inventory_and_none_befor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = 0
-    real = serve_on_loopback
+    real = serve_when_wanted
 
     def count(app: Any) -> Any:
         nonlocal opened
         opened += 1
         return real(app)
 
-    monkeypatch.setattr(generation, "serve_on_loopback", count)
+    monkeypatch.setattr(generation, "serve_when_wanted", count)
 
     def places(registrations: Sequence[Registration]) -> set[tuple[str | None, bool]]:
         urls = [urlsplit(str(one.config["url"])) for one in registrations]

@@ -65,8 +65,8 @@ def valid_email(value: Json) -> str | None:
 
 def without_account(tool: JsonObject) -> JsonObject:
     """Take out of a tool whatever tells of the account behind it; the rest stays as it is."""
-    meta = tool.get("_meta")
-    if not isinstance(meta, dict):
+    meta = meta_of(tool)
+    if not _tells_of_account(meta):
         return tool
     kept = _without(meta, APPROVAL_CONTEXT)
     if isinstance(kept.get(ENVELOPE), dict):
@@ -76,17 +76,18 @@ def without_account(tool: JsonObject) -> JsonObject:
 
 def with_reviewer_context(tool: JsonObject) -> JsonObject:
     """Move the account's e-mail to where a reviewer looks for it, and nowhere else."""
-    meta = tool.get("_meta")
-    if not isinstance(meta, dict):
-        return tool
-    envelope = meta.get(ENVELOPE)
-    if APPROVAL_CONTEXT not in meta and not (isinstance(envelope, dict) and _EMAIL in envelope):
+    meta = meta_of(tool)
+    if not _tells_of_account(meta):
         return tool
     moved, email = without_account(tool), email_of(meta)
     if email is None:
         return moved
     context = {APPROVAL_CONTEXT: {"connectedAccountEmail": email}}
     return {**moved, "_meta": meta_of(moved) | context}
+
+
+def _tells_of_account(meta: JsonObject) -> bool:
+    return APPROVAL_CONTEXT in meta or _EMAIL in _object(meta.get(ENVELOPE))
 
 
 def is_synthetic(meta: JsonObject) -> bool:
