@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from app_server.clients.coder import plan, ports, session
+from app_server.clients.coder import plan, session
+from app_server.clients.coder import session_server as servers
 from app_server.clients.coder.plan import Plan, url_of
 from app_server.clients.coder.session_server import NoServer, session_server
 from app_server.clients.connection import identify
@@ -65,7 +66,7 @@ async def test_only_a_server_of_ours_with_the_same_home_is_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     if who == "somebody silent":
-        monkeypatch.setattr(ports, "PROBE_S", 0.05)
+        monkeypatch.setattr(servers, "PROBE_S", 0.05)
     started_by(monkeypatch)
     home = tmp_path / "home"
     async with occupied(tmp_path, who) as url:
@@ -98,7 +99,7 @@ async def test_without_a_port_auto_goes_on_and_local_does_not(
     agent.chmod(0o755)
     # The last port is a range of one; any number of runs on this machine can hold it like this.
     with socket.create_server(("127.0.0.1", 65535), reuse_port=True):
-        monkeypatch.setattr(ports, "PROBE_S", 0.05)
+        monkeypatch.setattr(servers, "PROBE_S", 0.05)
         chosen = plan_at(tmp_path, 65535, agent=str(agent), mode=mode)
         why = "no port from 65535 to 65535 can be used"
         if mode == "local":

@@ -1,33 +1,202 @@
-"""The inspector's own port: files of the page, and its WebSockets.
+"""Port of the inspector: access to it, files of the page, and relays between page and server.
+
+Any page in the user's browser can send requests to a loopback port. `Host` and `Origin` tell ours
+from others, and the token the browser that was given the address; other users are refused beside
+that. The page loads nothing from elsewhere, runs no script that is not a file of its own, and makes
+no HTML from text: its Content-Security-Policy says so. A relay reads each side as fast as the other
+one takes what was read, and keeps nothing.
 
 Source: docs/inspector.md, "Access".
 """
 
 import contextlib
+import hmac
 import http
 import logging
+import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
+from pydantic_core import to_json
+from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from app_server.clients.address import ServerAddress
-from app_server.clients.inspector.access import PROTOCOL, Access
-from app_server.clients.inspector.relay import relay
-from app_server.clients.inspector.site import HEADER, File, content_security_policy, read_site
-from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES
+from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES, connection_to
+from app_server.clients.token_file import NoToken
 from app_server.runtime.counted_warnings import warn_counted
 from app_server.runtime.http.counted_sockets import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger
+from protocol.contract.methods import METHODS
+
+PROTOCOL = "app-server-inspector"
+"""The WebSocket subprotocol of the page."""
+
+TOKEN_PREFIX = "token."
+"""Before the token in `Sec-WebSocket-Protocol`: a page can set no other header of a WebSocket."""
+
+TOKEN_BYTES = 32
+
+HOSTS = ("127.0.0.1", "localhost")
+
+
+class Access:
+    """What the requests of one run of the inspector must have."""
+
+    def __init__(self, port: int) -> None:
+        self.token = secrets.token_urlsafe(TOKEN_BYTES)
+        """Made anew for each run, and known to whoever sees the address that is printed."""
+        self._hosts = frozenset(f"{host}:{port}" for host in HOSTS)
+
+    def is_ours(self, header: Headers) -> bool:
+        """Whether a request names this machine as its host.
+
+        The name of another site that was made to point at 127.0.0.1 is refused (DNS rebinding).
+        """
+        return self._one_of(header.get_all("Host"), self._hosts)
+
+    def may_connect(self, header: Headers) -> bool:
+        """Whether a WebSocket comes from our page, with our token."""
+        origins = frozenset(f"http://{host}" for host in self._hosts)
+        return self._one_of(header.get_all("Origin"), origins) and self._has_token(header)
+
+    def _has_token(self, header: Headers) -> bool:
+        offered = [
+            name.strip()
+            for value in header.get_all("Sec-WebSocket-Protocol")
+            for name in value.split(",")
+        ]
+        tokens = [name for name in offered if name.startswith(TOKEN_PREFIX)]
+        if PROTOCOL not in offered or len(tokens) != 1:
+            return False
+        expected = f"{TOKEN_PREFIX}{self.token}"
+        return hmac.compare_digest(tokens[0].encode(), expected.encode())
+
+    @staticmethod
+    def _one_of(values: Sequence[str], allowed: frozenset[str]) -> bool:
+        return len(values) == 1 and values[0].lower() in allowed
+
+
+PAGE = Path(__file__).parent / "page"
+
+INDEX = "index.html"
+
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+"""What is served, by the ending of its name; other files are not."""
+
+METHOD_NAMES = "/methods.json"
+"""A list of the methods of servers, to complete what the user types."""
+
+HEADER = (
+    ("Cache-Control", "no-store"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of the page."""
+
+    media_type: str
+    content: bytes
+
+
+def read_site() -> Mapping[str, File]:
+    """Read all files of the page, by the path in their address.
+
+    They are part of this package, some hundred kilobytes. It reads files: call it before serving.
+    """
+    paths = sorted(path for path in PAGE.rglob("*") if path.suffix in TYPES)
+    site = {
+        f"/{path.relative_to(PAGE).as_posix()}": File(TYPES[path.suffix], path.read_bytes())
+        for path in paths
+    }
+    methods = File("application/json", to_json(sorted(METHODS)))
+    return {"/": site[f"/{INDEX}"], METHOD_NAMES: methods, **site}
+
+
+def content_security_policy(port: int) -> str:
+    """Return the policy of a page that is served on this port of the loopback address."""
+    sockets = f"ws://127.0.0.1:{port} ws://localhost:{port}"
+    return "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self'",
+            # Browsers differ in whether 'self' has WebSockets of the same host.
+            f"connect-src 'self' {sockets}",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+NO_SERVER = 4001
+"""Close code for the page: nobody answers at the server's address."""
+SERVER_CLOSED = 4002
+"""Close code for the page: the server ended the connection."""
+REFUSED = 4003
+"""Close code for the page: the server refuses the inspector, or its token cannot be read."""
+
+MAX_REASON_BYTES = 123
+"""Of a close frame."""
+
+
+async def relay(page: ServerConnection, upstream: ServerAddress) -> None:
+    """Connect to the server, and pass frames until one side has gone; then close the page."""
+    try:
+        async with await connection_to(upstream) as server:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_pass, page, server, tasks.cancel_scope)
+                tasks.start_soon(_pass, server, page, tasks.cancel_scope)
+            code, reason = server.close_code, server.close_reason or ""
+    except InvalidStatus as exc:
+        await page.close(REFUSED, f"the server answers with HTTP {exc.response.status_code}")
+    except NoToken as exc:
+        await page.close(REFUSED, _shortened(str(exc)))
+    except (OSError, WebSocketException):
+        await page.close(NO_SERVER, "no server answers")
+    else:
+        # Without an effect where the page has gone first.
+        await page.close(SERVER_CLOSED, _shortened(f"{code} {reason}".strip()))
+
+
+def _shortened(reason: str) -> str:
+    """Cut a text so that a close frame has room for it (RFC 6455, section 5.5)."""
+    return reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+
+
+async def _pass(source: Connection, sink: Connection, both: anyio.CancelScope) -> None:
+    try:
+        while True:
+            # Whole messages of text, which need not be decoded to be passed on.
+            await sink.send(await source.recv(decode=False), text=True)
+    except ConnectionClosed:
+        both.cancel()
+
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.clients.demo.hosted.survey import QUESTIONS
 from app_server.clients.demo.hosted.tool import Call, text_result
+from app_server.clients.demo.hosted.tools_of_apps import QUESTIONS
 from protocol.model import JsonObject
 from tests.support.apps.hosted import connector
 from tests.support.apps.hosted_stage import ANSWER, Client, answering, done, stage

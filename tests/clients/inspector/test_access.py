@@ -3,7 +3,7 @@
 import pytest
 from websockets.datastructures import Headers
 
-from app_server.clients.inspector.access import Access
+from app_server.clients.inspector.run import Access
 
 PORT = 6274
 

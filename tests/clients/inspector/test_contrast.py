@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from app_server.clients.inspector.site import PAGE
+from app_server.clients.inspector.run import PAGE
 
 COLOUR = re.compile(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);")
 VALUES = {

@@ -2,7 +2,7 @@
 
 import re
 
-from app_server.clients.inspector.site import PAGE, read_site
+from app_server.clients.inspector.run import PAGE, read_site
 
 SCRIPTS = {path.relative_to(PAGE).as_posix(): path.read_text() for path in PAGE.rglob("*.js")}
 STYLES = {path.name: path.read_text() for path in PAGE.rglob("*.css")}

@@ -11,7 +11,7 @@ import pytest
 
 from app_server.clients.mcp_front import older
 from app_server.clients.mcp_front.older import OlderSide
-from app_server.clients.mcp_front.pipe import PipeEnd, open_pipe
+from app_server.clients.mcp_front.process import PipeEnd, open_pipe
 from tests.support.harness import WAIT_S
 
 ASKED = "item/commandExecution/requestApproval"

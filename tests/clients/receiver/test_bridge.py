@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from app_server.clients.receiver.agent.environment import THREAD_VARIABLE
-from app_server.clients.receiver.agent.history import Presence, find_in_log
+from app_server.clients.receiver.agent.item import Presence, find_in_log
 from app_server.clients.receiver.agent.strategies import PiggybackStrategy
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.ledger.ledger import DUE

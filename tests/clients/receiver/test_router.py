@@ -7,7 +7,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app_server.clients.receiver.demo_router.store import MAX_WAITING, RouterStore, open_store
+from app_server.clients.receiver.demo_router.server import MAX_WAITING, RouterStore, open_store
 from app_server.clients.receiver.router.wire import (
     KEY_VARIABLE,
     RouterAddress,

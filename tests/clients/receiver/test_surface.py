@@ -11,9 +11,8 @@ from app_server.clients.receiver.agent.environment import (
     THREAD_VARIABLE,
     check_url,
 )
-from app_server.clients.receiver.agent.found_server import MAX_ANCESTORS
 from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy, PiggybackStrategy
-from app_server.clients.receiver.agent.surface import SurfaceContext
+from app_server.clients.receiver.agent.surface import MAX_ANCESTORS, SurfaceContext
 from app_server.transport.address import UnixAddress
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S, serve
@@ -76,7 +75,7 @@ async def test_the_server_that_the_receiver_runs_in_is_found_without_a_url(
 ) -> None:
     # The server of this test is this process; those between are made up.
     above = [*range(10**9, 10**9 + between), os.getpid()]
-    module = "app_server.clients.receiver.agent.found_server"
+    module = "app_server.clients.receiver.agent.surface"
     monkeypatch.setattr(f"{module}.os.getppid", lambda: above[0])
     parents = dict(itertools.pairwise(above))
     monkeypatch.setattr(f"{module}._parent_of", parents.__getitem__)

@@ -9,8 +9,7 @@ from typing import Any
 import anyio
 from websockets.asyncio.client import ClientConnection, connect
 
-from app_server.clients.receiver.demo_router.server import DemoRouter
-from app_server.clients.receiver.demo_router.store import open_store
+from app_server.clients.receiver.demo_router.server import DemoRouter, open_store
 from app_server.clients.receiver.router.wire import (
     RouterAddress,
 )

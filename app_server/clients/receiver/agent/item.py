@@ -1,12 +1,19 @@
-"""The item that a model sees of a signal, and how it is found again in a thread's log. No I/O.
+"""The item that a model sees of a signal, and the search for it in a thread's log.
+
+Neither our server nor the reference shows injected items to clients; both have them in the log
+before they answer, in the file that the server names.
 
 Source: docs/receiver.md, "The item".
 """
 
 import re
+import stat
 from collections.abc import Set
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 from pydantic_core import from_json, to_json
 
 from app_server.clients.receiver.router.envelope import SOURCE, Envelope
@@ -62,3 +69,50 @@ def _holds(value: Any, wanted: Set[str], depth: int) -> bool:
 
 _MAX_DEPTH = 8
 """Items are not deeper in a line of any log."""
+
+
+MAX_LOG_BYTES = 512 * 1024 * 1024
+"""A longer log is not read."""
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
+
+class Presence(Enum):
+    """What a log says of a signal."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+    """There is no such file, or it cannot be read as a whole."""
+
+
+async def log_exists(path: str | None) -> bool:
+    """Whether there is a log yet; the reference makes it with the first item."""
+    return path is not None and await anyio.to_thread.run_sync(Path(path).is_file)
+
+
+async def find_in_log(path: str | None, signal_id: str, *, was_there: bool) -> Presence:
+    """Look for a signal in a log; reads in a worker thread.
+
+    `was_there` says whether the log existed before the item was sent. If not, its absence now
+    means that of the item.
+    """
+    if path is None:
+        return Presence.UNKNOWN
+    return await anyio.to_thread.run_sync(_find, Path(path), signal_id, was_there)
+
+
+def _find(path: Path, signal_id: str, was_there: bool) -> Presence:
+    try:
+        with path.open("rb") as file:
+            status = path.stat()
+            if status.st_size > MAX_LOG_BYTES or not stat.S_ISREG(status.st_mode):
+                return Presence.UNKNOWN
+            while line := file.readline(MAX_LINE_BYTES):
+                if line_holds(line, signal_id):
+                    return Presence.PRESENT
+    except FileNotFoundError:
+        return Presence.UNKNOWN if was_there else Presence.ABSENT
+    except OSError:
+        return Presence.UNKNOWN
+    return Presence.ABSENT

@@ -12,7 +12,7 @@ from typing import Protocol
 import anyio
 
 from app_server.clients.app_connection import ConnectionLost
-from app_server.clients.receiver.agent.history import Presence, find_in_log, log_exists
+from app_server.clients.receiver.agent.item import Presence, find_in_log, log_exists
 from app_server.clients.receiver.agent.thread_link import (
     ACCEPTED,
     IN_THREAD,

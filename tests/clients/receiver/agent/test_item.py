@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.clients.receiver.agent.history import Presence, find_in_log
-from app_server.clients.receiver.agent.item import line_holds, render_item
+from app_server.clients.receiver.agent.item import Presence, find_in_log, line_holds, render_item
 from tests.support.receiver.peer import envelope
 
 

@@ -1,0 +1,184 @@
+"""Apps of the demo's endpoint: a calendar, a drive, mail, and a survey.
+
+Creating an event changes something and is asked about. A file of the drive is uploaded to the file
+store before. Mail is read after the user has signed in: the page for that is not played; after a
+refusal, listing the tools again counts as coming back from it. The survey asks with a form, with a
+link, and with the form that ChatGPT has.
+"""
+
+from collections import deque
+from dataclasses import replace
+
+from app_server.clients.demo.hosted.files import FileStore
+from app_server.clients.demo.hosted.tool import (
+    ENVELOPE,
+    READS,
+    WRITES,
+    Call,
+    HostedConnector,
+    JsonObject,
+    Run,
+    text_result,
+)
+
+MAX_EVENTS = 100
+"""The oldest ones make room."""
+
+DAY_URI = "ui://calendar/day"
+
+_CALENDAR = HostedConnector("demo_calendar", "Calendar", "Events of one demonstration calendar.")
+
+
+def calendar() -> HostedConnector:
+    """Return the app with its tools, and the events of one account."""
+    events: deque[JsonObject] = deque(
+        [{"day": "2030-01-01", "title": "New year"}], maxlen=MAX_EVENTS
+    )
+
+    async def list_events(call: Call) -> JsonObject:
+        shown = [{**event} for event in events]
+        lines = [f"{event['day']}: {event['title']}" for event in shown]
+        return text_result("\n".join(lines), {"events": shown})
+
+    async def create_event(call: Call) -> JsonObject:
+        event = {key: str(call.arguments.get(key, ""))[:200] for key in ("day", "title")}
+        events.append(event)
+        return text_result(
+            f"{event['title']} is in the calendar, on {event['day']}.", {"event": event}
+        )
+
+    text = {"type": "string"}
+    listing = _CALENDAR.tool(
+        "list_events",
+        "List the events of the calendar.",
+        {},
+        READS,
+        list_events,
+        meta={"ui": {"resourceUri": DAY_URI}},
+    )
+    days = {"day": {**text, "description": "Like 2030-01-31."}, "title": text}
+    creating = _CALENDAR.tool(
+        "create_event", "Put an event into the calendar.", days, WRITES, create_event
+    )
+    return replace(_CALENDAR, tools=(listing, creating))
+
+
+_DRIVE = HostedConnector("demo_drive", "Drive", "Keeps files for as long as the demo runs.")
+
+
+def drive(files: FileStore) -> HostedConnector:
+    """Return the app with its tool, which knows the files of a store."""
+
+    async def run(call: Call) -> JsonObject:
+        given = call.arguments.get("file")
+        stored = files.find(given.get("file_id")) if isinstance(given, dict) else None
+        if stored is None or stored.sha256 is None:
+            return text_result("There is no such file.", error=True)
+        found: JsonObject = {"name": stored.name, "bytes": stored.size, "sha256": stored.sha256}
+        return text_result(f"{stored.name} is in the drive, {stored.size} bytes.", {"file": found})
+
+    save = _DRIVE.tool(
+        "save_file",
+        "Save a file in the drive.",
+        {"file": {"type": "object", "description": "The file to save."}},
+        WRITES,
+        run,
+        meta={"openai/fileParams": ["file"]},
+    )
+    return replace(_DRIVE, tools=(save,))
+
+
+ACCOUNT_EMAIL = "demo@example.com"
+
+_MAIL = HostedConnector("demo_mail", "Mail", "Messages of one demonstration account.")
+_MESSAGES = [{"from": "weather@example.com", "subject": "Sunny, with a light breeze"}]
+
+
+class Mail:
+    """The messages of one account, and whether it has been signed in to."""
+
+    def __init__(self) -> None:
+        self.is_signed_in = False
+        self.was_refused = False
+
+    def connector(self) -> HostedConnector:
+        """Return the app with its tool."""
+        envelope = {
+            "resource_uri": "/connectors/demo_mail/read_inbox",
+            "connected_account_email": ACCOUNT_EMAIL,
+        }
+        inbox = _MAIL.tool(
+            "read_inbox",
+            "Read the subjects of the messages in the inbox.",
+            {},
+            READS,
+            self._read,
+            meta={"link_id": "link_demo_mail", ENVELOPE: envelope},
+        )
+        return replace(_MAIL, tools=(inbox,))
+
+    def tools_were_listed(self) -> None:
+        """Note that somebody came back."""
+        self.is_signed_in |= self.was_refused
+
+    async def _read(self, call: Call) -> JsonObject:
+        if self.is_signed_in:
+            lines = [f"{one['from']}: {one['subject']}" for one in _MESSAGES]
+            return text_result("\n".join(lines), {"messages": _MESSAGES})
+        self.was_refused = True
+        failure = {
+            "is_auth_failure": True,
+            "auth_reason": "missing_link",
+            "connector_id": _MAIL.id,
+            "error_code": "UNAUTHORIZED",
+            "error_http_status_code": 401,
+        }
+        refusal = text_result("Mail is not linked to this account.", error=True)
+        return {**refusal, "_meta": {ENVELOPE: {"connector_auth_failure": failure}}}
+
+
+_SURVEY = HostedConnector("demo_survey", "Survey", "Asks one question, in one of three ways.")
+_SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"type": "string", "title": "Colour"}},
+    "required": ["colour"],
+}
+_QUESTION = "Which colour do you like best?"
+
+QUESTIONS: dict[str, tuple[str, JsonObject]] = {
+    "form": ("elicitation/create", {"message": _QUESTION, "requestedSchema": _SCHEMA}),
+    "url": (
+        "elicitation/create",
+        {
+            "mode": "url",
+            "message": "Please choose a colour there.",
+            "url": "https://example.com/colours",
+            "elicitationId": "demo-colours",
+        },
+    ),
+    "openai/form": ("openai/form", {"message": _QUESTION, "requestedSchema": _SCHEMA}),
+}
+"""Method and params of each question."""
+
+
+def survey() -> HostedConnector:
+    """Return the app with its three tools."""
+    tools = [
+        _SURVEY.tool(
+            f"ask_by_{mode.replace('/', '_')}", f"Ask by {mode}.", {}, READS, _asking(mode)
+        )
+        for mode in QUESTIONS
+    ]
+    return replace(_SURVEY, tools=tuple(tools))
+
+
+def _asking(mode: str) -> Run:
+    method, params = QUESTIONS[mode]
+
+    async def ask(call: Call) -> JsonObject:
+        if not call.caller.can_be_asked(mode):
+            return text_result(f"Nobody can be asked by {mode}.", error=True)
+        answer = await call.caller.ask(method, params)
+        return text_result(f"The answer is: {answer.get('action')}.", {"answer": answer})
+
+    return ask
