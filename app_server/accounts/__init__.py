@@ -1,4 +1,4 @@
-"""Who the user is to the model's provider: sign-in, refresh, sign-out, and where tokens are kept.
+"""Account at the model's provider: sign-in, refresh, sign-out, storage of tokens.
 
 Knows: the file that Codex keeps credentials in, OAuth as OpenAI's issuer speaks it. Does not know:
 clients, threads, turns, MCP. Secrets leave this package in requests to the issuer that gave them,

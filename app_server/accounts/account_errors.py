@@ -1,4 +1,4 @@
-"""What can go wrong with accounts; no text repeats a secret."""
+"""Failures of accounts; no text repeats a secret."""
 
 
 class AccountError(Exception):

@@ -18,7 +18,7 @@ CHATGPT_BASE_URL = "https://chatgpt.com/backend-api"
 
 @dataclass(frozen=True, slots=True)
 class AccountSettings:
-    """How users sign in here."""
+    """Settings of sign-in."""
 
     store: StoreKind = "file"
     forced_method: Method | None = None

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ANSWER_S = 20.0
-"""How long the answer to a refresh is waited for, even when nobody wants it any more."""
+"""Seconds to wait for the answer to a refresh, also after its callers were cancelled."""
 
 REVOKE_S = 10.0
-"""How long the issuer may take to take tokens back; after that they expire by themselves."""
+"""Seconds for the issuer to revoke tokens; afterwards they expire by themselves."""
 
 
 class TokenIssuer(Protocol):
@@ -107,7 +107,7 @@ EARLY_MS = 60_000
 """A token is renewed when it has this long to live."""
 
 PAUSE_MS = 60_000
-"""How long a token is left alone after an issuer did not answer."""
+"""Milliseconds without a renewal after the issuer did not answer."""
 
 MAX_AGE_MS = 8 * 24 * 3600 * 1000
 """A token that does not say when it expires is renewed at this age."""
@@ -122,7 +122,7 @@ Listener: TypeAlias = Callable[[AuthState], None]
 
 
 class CurrentAccount:
-    """Who is signed in, where the token comes from, and who is called after changes."""
+    """Signed-in account in memory, the supplier of its token, and listeners for changes."""
 
     def __init__(self) -> None:
         self.state = AuthState()
@@ -140,7 +140,7 @@ class CurrentAccount:
         return lambda: self._listeners.remove(listener)
 
     def use_stored(self, record: AuthRecord | None, *, is_renewal: bool = False) -> None:
-        """Take the account of a document; with None nobody is signed in.
+        """Take the account of a stored document; None means signed out.
 
         After a renewal the same account counts as the same sign-in.
         """
@@ -198,11 +198,11 @@ REFRESH_S = 30.0
 """For a refresh, with the wait for others."""
 
 LOOK_MS = 1_000
-"""How long it may go unnoticed that another process signed in or out."""
+"""Seconds until a sign-in or sign-out of another process is noticed."""
 
 
 class Accounts:
-    """Who is signed in, and what changes it.
+    """Signed-in account and its changes.
 
     Signing in and out and renewing are one class, as they replace one state under one lock.
     """
@@ -226,7 +226,7 @@ class Accounts:
         self._changing = anyio.Lock()
 
     def current(self) -> AuthState:
-        """Return credentials and revision as they are now: nobody's until `load` has returned."""
+        """Return the current credentials and their revision: none before `load` has returned."""
         return self._account.state
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -378,7 +378,7 @@ class Accounts:
             self._account.use_supplied(credentials, supplier)
 
     async def sign_out(self) -> None:
-        """Forget the credentials, also those that a client supplied, and give tokens back.
+        """Forget the credentials, also supplied ones, and revoke the tokens.
 
         Returns when the issuer has answered, or did not answer for REVOKE_S.
 

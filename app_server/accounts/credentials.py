@@ -1,4 +1,4 @@
-"""What others need of the account that is signed in."""
+"""Credentials of the signed-in account, and claims of its tokens."""
 
 import base64
 import binascii
@@ -65,7 +65,7 @@ class AuthState:
     """Credentials and their revision, read together."""
 
     credentials: Credentials | None = None
-    """None: nobody is signed in."""
+    """None means signed out."""
     revision: int = 0
     """Grows with every change of the credentials: sign-in, sign-out, another account or token."""
     sign_in: int = 0

@@ -1,4 +1,4 @@
-"""What is asked of the issuer: tokens for a code, new tokens for old ones, and taking them back."""
+"""Requests to the issuer: tokens for a code, refresh of tokens, revocation."""
 
 from app_server.accounts.account_errors import (
     REFUSALS,

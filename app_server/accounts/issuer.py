@@ -1,4 +1,4 @@
-"""Who gives tokens, and where each question goes.
+"""Issuer of tokens, and the URLs of its endpoints.
 
 The variables are those of Codex; tests put an issuer of their own in their place.
 Source: docs/accounts.md, "The issuer".
@@ -40,22 +40,22 @@ class Issuer:
 
     @property
     def authorize_url(self) -> str:
-        """Where the browser begins."""
+        """URL of the authorization endpoint, for the browser."""
         return f"{self.url}/oauth/authorize"
 
     @property
     def token_url(self) -> str:
-        """Where a code becomes tokens."""
+        """URL of the token endpoint."""
         return f"{self.url}/oauth/token"
 
     @property
     def refresh_url(self) -> str:
-        """Where tokens are renewed."""
+        """URL of the refresh endpoint."""
         return _variable(REFRESH_VARIABLE) or self.token_url
 
     @property
     def revoke_url(self) -> str:
-        """Where a token is given back; raises AccountError when no such place can be."""
+        """URL of the revocation endpoint; raises AccountError when it cannot be derived."""
         if (url := _variable(REVOKE_VARIABLE)) is not None:
             return url
         if (url := _variable(REFRESH_VARIABLE)) is not None:
@@ -64,17 +64,17 @@ class Issuer:
 
     @property
     def device_url(self) -> str:
-        """Where the user enters a code."""
+        """URL of the page on which the user enters a device code."""
         return f"{self.url}/codex/device"
 
     @property
     def device_api(self) -> str:
-        """What device codes are asked of, without what follows."""
+        """Base URL of the device-code endpoints."""
         return f"{self.url}/api/accounts/deviceauth"
 
     @property
     def device_redirect_url(self) -> str:
-        """What stands for the redirect of a device code."""
+        """Redirect URL of a device-code sign-in."""
         return f"{self.url}/deviceauth/callback"
 
 

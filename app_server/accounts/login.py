@@ -48,10 +48,10 @@ Keep: TypeAlias = Callable[[Tokens, Issuer], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class BrowserWishes:
-    """What one sign-in is asked to be like."""
+    """Options of one browser sign-in."""
 
     originator: str
-    """Who wants it, for the issuer."""
+    """Originator that the issuer is sent."""
     workspaces: tuple[str, ...] = ()
     """Workspaces that may be signed in to; none means any."""
     hosted_page: str | None = None
@@ -173,13 +173,13 @@ PORTS = (1455, 1457)
 
 TRIES = 10
 TRY_PAUSE_S = 0.2
-"""How often, and how far apart, a port that somebody holds is tried."""
+"""Attempts to bind a busy port, and the seconds between them."""
 
 CANCEL_S = 2.0
 """For asking the holder of a port to give its sign-in up."""
 
 MAX_BROWSER_WAIT_S = 10 * 60.0
-"""How long the user may take."""
+"""Seconds for the user to sign in."""
 
 CALLBACK_PATH = "/auth/callback"
 HOSTED_PAGE = "https://chatgpt.com/codex/open-app"
@@ -338,7 +338,7 @@ async def _listen() -> LoopbackListener:
 
 
 async def _ask_for_port(port: int) -> None:
-    """Ask whoever listens there to give its sign-in up, as Codex does."""
+    """Ask the listener on the port to cancel its sign-in, as Codex does."""
     request = f"GET /cancel HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
     try:
         with anyio.move_on_after(CANCEL_S):
@@ -351,7 +351,7 @@ async def _ask_for_port(port: int) -> None:
 
 
 MAX_DEVICE_WAIT_S = 15 * 60.0
-"""How long the user may take."""
+"""Seconds for the user to sign in."""
 
 DEFAULT_INTERVAL_S = 5.0
 MIN_INTERVAL_S = 1.0

@@ -29,7 +29,7 @@ KEY = "OPENAI_API_KEY"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What an issuer gives."""
+    """Tokens of an issuer."""
 
     id_token: str = field(repr=False)
     access_token: str = field(repr=False)
@@ -80,7 +80,7 @@ class AuthRecord:
 
     @property
     def kind(self) -> Kind | None:
-        """How the account is signed in; None for a way that is unknown here."""
+        """Kind of the sign-in; None for a kind that is unknown here."""
         mode = self.document.get("auth_mode")
         if mode is None:
             mode = "chatgpt" if text_member(self.document, KEY) is None else "apikey"
@@ -94,19 +94,19 @@ class AuthRecord:
 
     @property
     def refresh_token(self) -> str | None:
-        """What a new access token is given for."""
+        """Refresh token of the document."""
         return text_member(self._tokens, "refresh_token")
 
     @property
     def given_by(self) -> Issuer:
-        """Who gave the tokens; where that was not written down, the usual issuer."""
+        """Issuer of the tokens; the default issuer where none was stored."""
         provenance = self._tokens.get("oauth_provenance")
         known = provenance if isinstance(provenance, dict) else {}
         return Issuer.of(text_member(known, "issuer"), text_member(known, "client_id"))
 
     @property
     def last_refresh_ms(self) -> int | None:
-        """When the tokens came, in Unix milliseconds."""
+        """Unix milliseconds of the last refresh."""
         text = text_member(self.document, "last_refresh")
         if text is None:
             return None

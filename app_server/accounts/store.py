@@ -1,4 +1,4 @@
-"""Where credentials are kept: the file or the keyring entry of Codex, or nowhere but in memory.
+"""Storage of credentials: Codex's file, its keyring entry, or memory alone.
 
 Source: docs/accounts.md, "Where credentials are kept".
 """
@@ -33,10 +33,10 @@ MAX_FILE_BYTES = 1024 * 1024
 KEYRING_SERVICE = "Codex Auth"
 
 WRITE_WAIT_S = 10
-"""How long a write waits for those of other programs."""
+"""Seconds that a write waits for writes of other programs."""
 
 LOCK_WAIT_S = 45.0
-"""How long a change waits for those of other processes, a refresh among them."""
+"""Seconds that a change waits for changes of other processes, refreshes included."""
 
 StoreKind: TypeAlias = Literal["file", "keyring", "auto", "ephemeral"]
 

@@ -66,7 +66,7 @@ class Credits(_Answer):
 
 
 class SpendingLimit(_Answer):
-    """What one user may spend; amounts are texts."""
+    """Spending limit of one user; amounts are texts."""
 
     limit: Text
     used: Text
@@ -89,7 +89,7 @@ class Reached(_Answer):
 
 
 class CreditCount(_Answer):
-    """How many credits could reset a limit."""
+    """Count of credits that can reset a limit."""
 
     available_count: Number
 
@@ -164,7 +164,7 @@ class Group(_Answer):
 
 
 class ThreadUse(_Answer):
-    """What a thread has used."""
+    """Usage of one thread."""
 
     thread_id: Text
     estimated_usage_credits_micros: Number

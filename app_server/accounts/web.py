@@ -40,7 +40,7 @@ WHOLE_REQUEST_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """What was answered."""
+    """Answer to an HTTP request."""
 
     status: int
     body: bytes = field(repr=False)

@@ -1,4 +1,4 @@
-"""What a wrong call most likely meant, and what to do about a start that failed.
+"""Advice about wrong command lines and failed starts.
 
 Imported when something went wrong.
 """

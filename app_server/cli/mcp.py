@@ -155,11 +155,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Failed(Exception):
-    """What was asked for cannot be done; the text is for the user."""
+    """The command failed; the text is for the user."""
 
 
 class WrongCall(Exception):
-    """What was asked for makes no sense; the text is for the user."""
+    """The command line makes no sense; the text is for the user."""
 
 
 FAILURES = (Failed, ConfigError, LoadFailed, NotRecorded, OAuthFailed, ServerUnavailable)

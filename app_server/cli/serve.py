@@ -29,7 +29,7 @@ LAZY_COMMANDS = ("bench", "doctor", "exec-server", "inspect", "mcp", "signal", "
 """Commands of their own, each in its module, imported late: a server has no use for them."""
 SYSTEMD_STATES = {"serving": "READY=1", "stopping": "STOPPING=1"}
 GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")
-"""Those of app_server/cli/schema.py, which launchers put behind options."""
+"""Commands of app_server/cli/schema.py, which launchers put behind options."""
 MCP_SERVER = "mcp-server"
 DEMOS = ("apps", "signals", "tools")
 PROGRAM = "app-server"

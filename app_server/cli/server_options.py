@@ -1,4 +1,4 @@
-"""The options of a server; those that guard WebSocket listeners are checked against each other.
+"""Options of a server; the guards of WebSocket listeners are checked against each other.
 
 Their names and rules are those of Codex, but for `--token-file` and `--ws-allow-origin`, which are
 ours.

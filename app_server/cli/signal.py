@@ -29,7 +29,7 @@ RETRIES = 5
 """Tries of a delivery whose answer got lost, or that the server put off; it is safe to repeat."""
 RETRY_S = 0.5
 MAX_TTL_S = 2**32 - 1
-"""What the wire can say."""
+"""Seconds: the largest TTL on the wire."""
 
 EPILOG = """\
 examples:

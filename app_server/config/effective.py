@@ -32,12 +32,12 @@ from app_server.runtime.loader import load, load_from_worker
 
 @dataclass(frozen=True, slots=True)
 class ConfigSources:
-    """What the settings of a server are made of."""
+    """Sources of the settings of a server."""
 
     home: Path
-    """Where config.toml and the profiles are."""
+    """Folder of config.toml and the profiles."""
     cwd: Path
-    """Where relative paths begin."""
+    """Base of relative paths."""
     requirements: Path = SYSTEM_REQUIREMENTS
     """The file of the administrator."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -71,13 +71,13 @@ class Configuration:
         """
         self._sources = sources
         self.file = (sources.home / "config.toml").absolute()
-        """Where config.toml is, or would be."""
+        """Path of config.toml, whether it exists or not."""
         self.profile = profile = sources.profile
         """The name of the profile that the server was started with."""
         self.profile_file = (
             None if profile is None else profile_file(sources.home, profile).absolute()
         )
-        """Where the settings of that profile are, or would be."""
+        """Path of the profile, whether it exists or not."""
         self._is_strict = is_strict
         self._is_signed_in = is_signed_in
         self._ahead_ns = ahead_ns
@@ -85,14 +85,14 @@ class Configuration:
         """Of the files that `_files` was read from; None: they have to be read again."""
         self._files = Config({})
         self._made_of: Config | None = None
-        """What `_started_with` was made of: the files, with the command line on top."""
+        """Source of `_started_with`: the files, with the command line on top."""
         self._started_with = self._files
         self._features: dict[str, bool] = {}
-        """What clients switched, until the server ends."""
+        """Features that clients switched, until the server ends."""
         self._seen: Config | str = self._files
-        """What the files were like at the last look: their settings, or why there are none."""
+        """Result of the last read of the files: settings, or the error."""
         self.changes = 0
-        """How often the files were found to be others than before."""
+        """Count of detected changes of the files."""
         self._on_change: list[Callable[[], None]] = []
 
     def on_change(self, react: Callable[[], None]) -> None:

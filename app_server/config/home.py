@@ -1,4 +1,4 @@
-"""Where settings, threads and everything else of this user are kept."""
+"""Home directory of settings, threads and all other data of this user."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Keys of config.toml that are known here or to Codex, and a search for those that nothing reads.
+"""Keys of config.toml that are known here or to Codex, and detection of unknown ones.
 
 Paths are dotted; `*` stands for a name that the user chooses; the reader of a path checks what lies
 below it. No I/O.
@@ -299,7 +299,7 @@ WITHOUT_EFFECT: Sequence[str] = (
     "tools.client_search_provider",
     "tools.experimental_request_user_input",
 )
-"""Keys by which Codex does what this server does not do: whoever wrote one should know."""
+"""Keys of Codex's features that this server lacks; their use is reported to the user."""
 
 OF_OTHER_PROGRAMS: Sequence[str] = (
     "approval_policy.granular.skill_approval",
@@ -359,7 +359,7 @@ class UnknownKey(NamedTuple):
 
     path: KeyPath
     allowed: Sequence[str]
-    """What has a meaning in its table, sorted."""
+    """Known keys of the table, sorted."""
 
     @property
     def name(self) -> str:

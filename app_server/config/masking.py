@@ -31,7 +31,7 @@ SECRETS = (
 """Keys whose values are secrets, all that stands below them; `*` is any name."""
 
 WORDS = ("none", "statsig")
-"""What may stand in the place of a table with secrets: exporters that are words."""
+"""Words that may replace a table with secrets: exporters without settings."""
 
 _Tree: TypeAlias = Mapping[str, "_Tree"]
 

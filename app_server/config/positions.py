@@ -1,4 +1,4 @@
-"""Where tables and keys stand in a TOML text. No I/O.
+"""Positions of tables and keys in a TOML text. No I/O.
 
 Texts are looked at line by line: what stands in strings of several lines may be taken for a key.
 """
@@ -33,7 +33,7 @@ class _Named(NamedTuple):
     path: KeyPath
     indent: int
     value_at: int | None
-    """Where the value of the key begins, from 0; None for a table."""
+    """Offset of the value in its line, from 0; None for a table."""
 
 
 def locate(text: str, path: KeyPath) -> tuple[int, int]:

@@ -38,7 +38,7 @@ MAX_KEY_CHARS = 80
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What an MCP server of some name must be; the one that is set is compared as it stands."""
+    """Required identity of an MCP server; the configured one is compared verbatim."""
 
     command: str | None = None
     url: str | None = None
@@ -46,14 +46,14 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkDemand:
-    """What the network of commands has to be, where they have one: the proxy, and which hosts."""
+    """Required network of commands, where they have one: the proxy, and its hosts."""
 
     domains: Mapping[str, str]
     """`allow` or `deny` by pattern (docs/config.md, "Network of commands")."""
     allow_local_binding: bool | None = None
     """None leaves it to the settings."""
     allowed_domains_only: bool = False
-    """Whether nobody else allows hosts: no setting, no rule, no user."""
+    """Whether these hosts are final: no setting, rule or user adds any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class Requirements:
     source: str = ""
     """The file, for texts."""
     approval_policies: "Sequence[AskForApproval] | None" = None
-    """Those that may be used; the first stands in for others."""
+    """Allowed values; the first replaces others."""
     sandbox_modes: Sequence[str] | None = None
-    """Those that may be used; `read-only` is always among them, and stands in for others."""
+    """Allowed values; `read-only` is always among them and replaces others."""
     servers: Mapping[str, ServerIdentity] | None = None
     """The MCP servers that may run, by raw name."""
     network: NetworkDemand | None = None

@@ -12,7 +12,7 @@ SETTLED_S = 2.0
 
 
 class Stamp(NamedTuple):
-    """What differs between two versions of a file. Times are Unix nanoseconds."""
+    """Identity of a version of a file. Times are Unix nanoseconds."""
 
     device: int
     inode: int
@@ -25,7 +25,7 @@ ABSENT = Stamp(0, 0, 0, 0, 0)
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Look at a file; ABSENT if it is not there, None where what it is like cannot be told."""
+    """Return the stamp of a file: ABSENT if it does not exist, None if it is not settled."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -17,7 +17,7 @@ Document: TypeAlias = dict[str, Any]
 Default = TypeVar("Default", bound=bool | None)
 
 NO_SECRETS = ("a boolean", "u64", "f64")
-"""Where one of these belongs nobody puts a secret: an error repeats what stands there."""
+"""Types whose values are no secrets: an error may repeat them."""
 
 
 class ConfigError(Exception):
@@ -48,9 +48,9 @@ class Config:
     overridden: frozenset[KeyPath] = field(default=frozenset())
     """Paths that did not come from a file of the user's."""
     layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """What was put on top of the files, in order."""
+    """Overrides of the files, in order."""
     projects: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """What lies between the file and the layers: the settings of projects, in order."""
+    """Settings of projects between the file and the layers, in order."""
     requirements: "Config | None" = field(default=None, repr=False)
     """An administrator's demands, which nothing overrides (app_server/config/requirements.py)."""
     is_strict: bool = False
@@ -214,7 +214,7 @@ class ConfigView:
         return self.config.error(self.path if key is None else (*self.path, key), detail)
 
     def unknown_variant(self, key: str, word: str, variants: Sequence[str]) -> ConfigError:
-        """Say that a word is none of those that there are."""
+        """Return the error text for a word that is not an allowed variant."""
         names = [f"`{variant}`" for variant in variants]
         known = " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"
         return self.error(f"unknown variant `{word}`, expected {known}", key)

@@ -1,4 +1,4 @@
-"""Where the hunks of an update are in a file, and what the file becomes. No I/O.
+"""Matching of the hunks of an update in a file, and the updated file. No I/O.
 
 All hunks are found before anything is said about the result. Where a choice of place would change
 the result, there is none: it is an error.
@@ -65,11 +65,11 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where lines are."""
+    """Position of matched lines."""
 
     at: int
     looseness: int
-    """How they had to be compared: an index of LOOSENESS."""
+    """Looseness of the comparison: an index of LOOSENESS."""
 
 
 class LineIndex:
@@ -141,7 +141,7 @@ MAX_SHOWN_CHARS = 10_000
 """Of the lines that were not found."""
 
 MAX_PLACES = 10
-"""That an error about an ambiguous context names."""
+"""Matching places that an error about an ambiguous context names."""
 
 
 def apply_hunks(path: str, text: str, hunks: Sequence[Hunk]) -> str:
@@ -201,7 +201,7 @@ class _Finder:
         self._count = len(lines)
         self._index = LineIndex(lines)
         self._after = 0
-        """Where the hunk before ended."""
+        """End of the previous hunk."""
 
     def place(self, hunk: Hunk) -> tuple[int, Lines]:
         """Return where a hunk begins, and its lines: perhaps without empty ones at its end."""

@@ -62,7 +62,7 @@ end_of_file: "*** End of File" LF
 
 %import common.LF
 """
-"""What a model with freeform tools may write; the parser takes a little more."""
+"""Grammar for models with freeform tools; the parser accepts a little more."""
 
 LARK_ENVIRONMENTS = LARK.replace(
     "start: begin file_change+ end",
@@ -72,7 +72,7 @@ LARK_ENVIRONMENTS = LARK.replace(
 
 
 MAX_FILES = 2_000
-"""That one patch names."""
+"""Files that one patch names at most."""
 
 _HEREDOC_STARTS = ("<<EOF", "<<'EOF'", '<<"EOF"')
 _HEADERS = "'*** Add File: {path}', '*** Delete File: {path}', '*** Update File: {path}'"

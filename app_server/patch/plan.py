@@ -77,7 +77,7 @@ class PlannedChange:
     path: str
     """Its path, made absolute."""
     place: str
-    """Where that leads to, without links."""
+    """Resolved path, without links."""
     before: FileState | None
     """None: there is no file yet."""
     after: str | None
@@ -86,7 +86,7 @@ class PlannedChange:
     """The path of the new name, made absolute; None: it keeps its name."""
     move_place: str | None = None
     replaced: FileState | None = None
-    """What has the new name so far."""
+    """Present file at the new name."""
 
     @property
     def written(self) -> dict[str, str]:
@@ -99,13 +99,13 @@ class PlannedChange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a patch does; at least one change, in the order of the patch."""
+    """Changes of a patch; at least one, in the order of the patch."""
 
     changes: tuple[PlannedChange, ...]
     outside: dict[str, str]
     """Places that the confinement does not let be written, each with the path that leads there."""
     locked: tuple[str, ...] = ()
-    """Paths of files that nobody may write, by their rights; empty where nothing is confined."""
+    """Paths of files without write permission; empty where nothing is confined."""
 
 
 def plan_patch(patch: Patch, folder: str, confinement: Confinement) -> Plan:

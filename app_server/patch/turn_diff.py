@@ -1,4 +1,4 @@
-"""What a turn has changed so far, as one git diff, from the files as they were before.
+"""Diff of a turn: one git diff against the files as they were before it.
 
 No repository is asked: the files of before are kept here. No I/O.
 Source: docs/tools.md, "Patches".
@@ -31,7 +31,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What one change did to one path; None: there is no file."""
+    """Effect of one change on one path; None means no file."""
 
     path: str
     before: Snapshot | None
@@ -47,7 +47,7 @@ class _File:
     origin: str | None = None
     """The path from which it was moved here; None: it was not."""
     part: tuple[str, int] | None = None
-    """What the diff says of it, and its bytes as JSON; None: it has to be made anew."""
+    """Cached diff of the path and its bytes as JSON; None when it is out of date."""
 
 
 class TurnDiff:

@@ -234,7 +234,7 @@ def _groups(edits: Sequence[Edit], context: int) -> Iterator[list[Edit]]:
 def _rendered(
     group: Sequence[Edit], before: Sequence[str], after: Sequence[str], context: int, first: int
 ) -> str:
-    """Write one hunk; `first` lines of both texts come before those that are given."""
+    """Render one hunk; `first` lines of both texts precede the given ones."""
     start = max(0, group[0].old_start - context)
     end = min(len(before), group[-1].old_end + context)
     new_start = group[0].new_start - (group[0].old_start - start)

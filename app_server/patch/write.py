@@ -21,10 +21,10 @@ from app_server.patch.plan import FileState, Plan, PlannedChange
 from app_server.runtime.files.reaching import NotReached, folders_made, reached
 
 TEMPORARY_SUFFIX = ".app-server-patch"
-"""What the names of files end with that are not in their place yet."""
+"""Suffix of temporary files."""
 
 MAX_FOLDERS = 128
-"""That stay open while files in them are written; further ones are opened for each file."""
+"""Folders that stay open while files in them are written; others are opened for each file."""
 
 MAX_NAME_CHARS = 40
 """Of the name that a temporary name begins with."""
@@ -33,7 +33,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def new_token() -> str:
-    """Make what tells the temporary files of one write from all others."""
+    """Make the token in the names of the temporary files of one write."""
     return secrets.token_hex(4)
 
 

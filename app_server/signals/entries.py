@@ -64,11 +64,11 @@ class OpenEntries:
 
 
 Effects: TypeAlias = list[Callable[[], None]]
-"""What follows when the caller has been answered."""
+"""Work to do once the caller has been answered."""
 
 
 class Entries:
-    """All entries: those that are open in memory too."""
+    """Ledger entries; open ones are in memory too."""
 
     def __init__(
         self, ledger: Ledger, clock: Clock, announce: Callable[[SignalReceipt], None]

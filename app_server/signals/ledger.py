@@ -45,7 +45,7 @@ CHECKED_BYTES = 4 * 1024 * 1024
 AGAIN_S = 60.0
 """A running server sets a ledger aside at most so often."""
 KEEP_MS = 30 * 24 * 3600 * 1000
-"""How long a signal that is over is known by its id."""
+"""Milliseconds that the id of a signal that is over is kept."""
 MAX_OVER = 200_000
 """Signals that are over which are kept, newest first."""
 
@@ -55,7 +55,7 @@ NO_FILE = (-1, -1)
 OPEN_STAGES: Sequence[SignalStage] = ("accepted", "inHistory", "seen")
 
 LOGGED_STAGES: Sequence[SignalStage] = ("inHistory", "seen", "answered")
-"""What the log of a thread says better."""
+"""Stages for which the log of the thread decides."""
 
 
 Args = ParamSpec("Args")
@@ -111,7 +111,7 @@ class Entry:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the signal is known by."""
+        """Source and id of the signal."""
         return self.source, self.id
 
     @property

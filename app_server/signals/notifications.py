@@ -1,4 +1,4 @@
-"""What signals need of other packages: threads, somebody who sends receipts, settings."""
+"""Dependencies of signals, and the sender of receipts."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ OPEN_STAGES = ("accepted", "inHistory", "seen")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalPorts:
-    """What other packages give."""
+    """Dependencies of signals on other packages."""
 
     store: ThreadStore
     sessions: Sessions
@@ -33,7 +33,7 @@ class SignalPorts:
 
 
 class SignalNotifier:
-    """Sends receipts of signals to the listeners of their thread, and to whoever delivered them."""
+    """Sender of receipts to subscribers of the thread and to the delivering connection."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

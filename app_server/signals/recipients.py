@@ -19,7 +19,7 @@ RecipientState: TypeAlias = Literal["idle", "active", "notLoaded"]
 
 
 class NoRecipient(Exception):
-    """Nobody can take the signal."""
+    """No thread can take the signal."""
 
     def __init__(self, code: str, state: Literal["archived", "unknown"], text: str) -> None:
         super().__init__(text)

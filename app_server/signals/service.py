@@ -93,7 +93,7 @@ def digest_of(params: SignalDeliverParams) -> str:
 logger = logging.getLogger(__name__)
 
 FORGET_EVERY_S = 3600.0
-"""How often signals that are long over are removed from the ledger."""
+"""Seconds between removals of expired entries from the ledger."""
 
 
 class SignalConflict(Exception):
@@ -117,16 +117,16 @@ class NotRecallable(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a call has done."""
+    """Result of a call."""
 
     entry: Entry
     """As the answer shows it."""
     effects: Effects = field(default_factory=list)
-    """What should follow the answer."""
+    """Work to do after the answer."""
 
 
 class Signals:
-    """All signals of this home; whoever moves an entry holds the lock of its thread."""
+    """Signals of this home; an entry is moved under the lock of its thread."""
 
     def __init__(self, ledger: Ledger, ports: SignalPorts) -> None:
         self._ledger = ledger
@@ -218,7 +218,7 @@ class Signals:
                 raise TooManyWaiting
 
     def unseen(self) -> list[int]:
-        """Count, for each thread that has open signals, those that no model has seen."""
+        """Count the unseen signals of each thread that has open ones."""
         return [self._entries.open.unseen(thread_id) for thread_id in self._entries.open.threads()]
 
     async def read(self, source: str, signal_id: str) -> Entry:

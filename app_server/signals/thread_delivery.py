@@ -83,7 +83,7 @@ MAX_LOADING = 64
 """Threads that are loaded at a time, however slowly."""
 
 MAX_RECENT = 8
-"""Those of them that began less than SLOW_S ago."""
+"""Threads whose loading began less than SLOW_S ago."""
 
 SLOW_S = 2.0
 
@@ -112,7 +112,7 @@ class LoadingPlaces:
             self._left.set()
 
     def _full_for_s(self) -> float:
-        """Return for how long nobody is let in unless somebody leaves; 0 when there is room."""
+        """Return the seconds until the next place is free; 0 when there is room."""
         if len(self._began_s) >= MAX_LOADING:
             return float("inf")
         # In their order: those that began first are slow first.

@@ -1,4 +1,4 @@
-"""What can be wrong with a thread that somebody asks the store for."""
+"""Failures of the thread store: missing, busy, damaged, or newer threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ class ThreadExists(Exception):
 
 
 class InvalidThreadId(Exception):
-    """What was given is not a UUID."""
+    """The thread id is not a UUID."""
 
 
 class ThreadBusy(LockBusy):

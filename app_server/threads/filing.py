@@ -66,7 +66,7 @@ class SharedLog:
         self._last = b""
         """The last line that was read, or added."""
         self._left = b""
-        """What could be neither synced nor cut off: nobody's, unless others have added to it."""
+        """Bytes neither synced nor cut off: ignored unless others have appended to them."""
 
     def has_new(self) -> bool:
         """Whether the file is of another length than what was read; one stat, for the event loop.
@@ -174,7 +174,7 @@ PINNED = ThreadSection(id="01984de2-8f74-7c91-a3b2-5c5e937cf318", name="Pinned")
 
 @dataclass(frozen=True, slots=True)
 class FilingState:
-    """What there is at one moment."""
+    """Projects and sections at one moment."""
 
     sections: Mapping[str, ThreadSection] = field(
         default_factory=lambda: MappingProxyType({PINNED.id: PINNED})
@@ -182,7 +182,7 @@ class FilingState:
     projects: Mapping[str, FiledProject] = field(default_factory=lambda: MappingProxyType({}))
     """In their manual order."""
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """What creations were named, to the project that came of each; it may be deleted."""
+    """Project id by the idempotency key of its creation; the project may be deleted."""
 
     def after(self, records: Iterable[FilingRecord]) -> "FilingState":
         """Return the state with some more records."""
@@ -222,7 +222,7 @@ class Filing:
         self._path = path
         self._log = SharedLog(path)
         self._problem: str | None = None
-        """Why the log cannot be read; it is told once."""
+        """Why the log cannot be read; logged once."""
         self._turn = anyio.Lock()
 
     async def refresh(self) -> FilingState:

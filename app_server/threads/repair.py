@@ -163,7 +163,7 @@ class Check:
     status: Status = "ok"
     message: str = ""
     todo: str | None = None
-    """What a person can do about it; None when there is nothing to do."""
+    """Advice for the user; None when nothing has to be done."""
     details: list[str] = field(default_factory=list)
     more: int = 0
     """Details that were left out."""

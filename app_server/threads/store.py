@@ -222,7 +222,7 @@ class ThreadStore:
 
     @property
     def address(self) -> str | None:
-        """Where clients find this process; the answer to others who want its threads names it."""
+        """Address of this process for clients; named in refusals to other processes."""
         return self._writers.address
 
     @address.setter

@@ -1,4 +1,4 @@
-"""Where to listen: `ws://IP:PORT`, `unix://PATH`, `stdio://`, `off`."""
+"""Addresses to listen on: `ws://IP:PORT`, `unix://PATH`, `stdio://`, `off`."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class TcpAddress:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A socket file that does not exist yet, or that nobody listens on."""
+    """Unix socket; its file does not exist yet, or has no listener."""
 
     path: Path
 

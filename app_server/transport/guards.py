@@ -66,7 +66,7 @@ class CapabilityAuth:
     sha256: bytes = field(repr=False)
     """32 bytes."""
     file: Path | None = None
-    """Where the token was read from, if it was."""
+    """File that the token was read from, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class SignedAuth:
     secret: bytes = field(repr=False)
     """Of at least 32 bytes."""
     issuer: str | None = None
-    """What `iss` must be; None: anything."""
+    """Required `iss`; None accepts any."""
     audience: str | None = None
-    """What `aud` must be or have; None: anything."""
+    """Required `aud`, or a member of it; None accepts any."""
     clock_skew_s: int = CLOCK_SKEW_S
     file: Path | None = None
-    """Where the secret was read from, if it was."""
+    """File that the secret was read from, if any."""
 
 
 WebSocketAuth: TypeAlias = CapabilityAuth | SignedAuth
@@ -89,11 +89,11 @@ WebSocketAuth: TypeAlias = CapabilityAuth | SignedAuth
 
 @dataclass(frozen=True, slots=True)
 class ListenerGuards:
-    """What the clients of `ws://` addresses must show. A client needs one of the tokens."""
+    """Requirements for clients of `ws://` addresses. One of the tokens is enough."""
 
     auth: WebSocketAuth | None = None
     token_file: Path | None = None
-    """Where a token for clients of this user is written while the server runs."""
+    """File to write a token to, for clients of this user, while the server runs."""
     origins: frozenset[str] = frozenset()
     """Of pages that may connect with a token, as browsers write them."""
 
@@ -104,6 +104,6 @@ class ListenerGuards:
 
     @property
     def hidden_files(self) -> tuple[Path, ...]:
-        """What confined commands must not read: who can read it can be a client."""
+        """Files that sandboxed commands must not read: a reader can become a client."""
         files = (None if self.auth is None else self.auth.file, self.token_file)
         return tuple(file for file in files if file is not None)

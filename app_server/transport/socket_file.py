@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_PATH_BYTES = 107 if sys.platform == "linux" else 103
-"""What the system's `sun_path` holds, without the zero at its end."""
+"""Bytes of the system's `sun_path`, without the zero at its end."""
 TOO_LONG = f"longer than the {MAX_PATH_BYTES} bytes that the path of a Unix socket may have"
 NO_FOLDER = "is not there, and the socket's folder would be in it"
 LINK_TO_NOTHING = "a symbolic link to what is not there"

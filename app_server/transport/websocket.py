@@ -49,7 +49,7 @@ class Admission:
     """The rules of one listener."""
 
     tokens: "TokenGate | None" = None
-    """What accepts the tokens that clients need; None: no client needs one."""
+    """Check of clients' tokens; None when clients need none."""
     origins: frozenset[str] = frozenset()
     """Of pages that are let in; with tokens alone."""
     names_this_machine: bool = False
@@ -132,7 +132,7 @@ class WebSocketLimits:
 
 
 SUBPROTOCOL = Subprotocol("app-server")
-"""What a page in a browser offers beside its token."""
+"""Subprotocol that a page in a browser offers beside its token."""
 
 
 class _Connection(CountedConnection, FlowControlledConnection):
@@ -192,11 +192,11 @@ class OpenListener:
 
     def __init__(self, server: Server, url: str) -> None:
         self.url = url
-        """What clients connect to, with the port that was bound."""
+        """URL for clients, with the bound port."""
         self._server = server
 
     def stop_accepting(self) -> None:
-        """Refuse new connections; those that are open go on."""
+        """Refuse new connections; open ones continue."""
         self._server.close(close_connections=False)
 
 

@@ -46,7 +46,7 @@ class CheckSpec:
     """One of both: a function that blocks, or one that waits on the event loop."""
     bound_s: float = BOUND_S
     when_overdue: str = "look at what it waits for, and run doctor again"
-    """What to do when it does not end in time."""
+    """Advice when it does not end in time."""
 
 
 async def run_checks(specs: Sequence[CheckSpec], machine: Machine) -> list[Check]:

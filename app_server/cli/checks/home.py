@@ -81,9 +81,9 @@ def _check_values(config: Config, check: Check) -> None:
 
 
 SECRET_FILES = (ACCOUNT_FILE, MCP_FILE)
-"""With credentials: for nobody else to read."""
+"""Files with credentials, readable by their owner alone."""
 SETTINGS_FILES = ("config.toml", "hooks.json", "AGENTS.md")
-"""The server does what they say: for nobody else to write."""
+"""Files that direct the server, writable by their owner alone."""
 SETTINGS_FOLDERS = ("rules", "skills", "plugins")
 
 

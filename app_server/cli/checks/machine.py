@@ -56,12 +56,12 @@ class Machine:
 
     @property
     def config_file(self) -> Path:
-        """Where the user's settings are, or would be."""
+        """Path of the user's config.toml, whether it exists or not."""
         return self.home / "config.toml"
 
     @property
     def profile_file(self) -> Path | None:
-        """Where those of the profile are, or would be.
+        """Path of the profile, whether it exists or not.
 
         Raises:
             ConfigError: it cannot be the name of a profile.
@@ -95,7 +95,7 @@ LATEST = datetime(2056, 1, 1, tzinfo=UTC)
 TOLERATED_S = 120.0
 """By which a file may be from the future: other machines may write to a shared disk."""
 NEWEST_DAYS = 2
-"""Of the folders with threads, those that are looked at."""
+"""Newest day folders of threads that are looked at."""
 MAX_FILES = 10_000
 CLOCK_ADVICE = "set the clock, and have it kept right (timedatectl set-ntp true)"
 
@@ -223,7 +223,7 @@ def check_limits(machine: Machine) -> Check:
 
 KEYS = ("cli_auth_credentials_store", "mcp_oauth_credentials_store")
 PROBE = ("app-server doctor", "nothing is kept here")
-"""Service and name of an entry that nobody makes."""
+"""Service and name of a keyring entry that never exists."""
 
 
 def check_keyring(machine: Machine) -> Check:

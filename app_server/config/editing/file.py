@@ -45,7 +45,7 @@ class ConfigFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is, or would be."""
+        """Path of the file, whether it exists or not."""
         return self._file.absolute()
 
     async def approve(self, server: str, tool: str) -> None:

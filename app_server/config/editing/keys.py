@@ -1,4 +1,4 @@
-"""What one edit of config.toml means: key paths as clients write them, and steps on a document.
+"""Edits of config.toml: key paths as clients write them, and steps on a document.
 
 No I/O, and nothing of how TOML text is written (app_server/config/editing/toml_edit.py).
 Source: docs/config.md, "What clients write".

@@ -166,7 +166,7 @@ _HEADER = re.compile(r"\s*(\[.*?\]+)")
 
 
 class _Header(NamedTuple):
-    """Where a table begins."""
+    """Header of a table."""
 
     name: tuple[str, int]
     """Its text, and which of those with this text it is: arrays of tables have several."""

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 READ_BYTES = 1 << 20
 
 MAX_COPIES = 64
-"""Copies that are kept, those that were used last."""
+"""Copies that are kept, the most recently used ones."""
 
 
 class CodexCopies:

@@ -84,7 +84,7 @@ class _Outline:
 
 
 class _Begins:
-    """Tells where turns begin; in old rollouts nothing but the user's message says it."""
+    """Detector of the starts of turns; in old rollouts only the user's message marks one."""
 
     def __init__(self) -> None:
         self._open = False

@@ -44,12 +44,12 @@ class CodexFile:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Path of the rollout."""
         return Path(self.place)
 
     @property
     def updated_at_ms(self) -> int:
-        """When Codex wrote to it last, in Unix milliseconds."""
+        """Unix milliseconds of Codex's last write to it."""
         return self.mtime_ns // 1_000_000
 
 
@@ -64,7 +64,7 @@ class SeenRollout(NamedTuple):
 
     @classmethod
     def of(cls, file: CodexFile, name: str | None) -> "SeenRollout":
-        """Note what tells whether a rollout must be read again."""
+        """Return the identity by which a changed rollout is recognized."""
         return cls(file.thread_id, file.place, file.size, file.mtime_ns, name)
 
 
@@ -167,7 +167,7 @@ def _read_names(path: Path) -> dict[str, str]:
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 MAX_FORKS = 32
-"""How many threads one may continue, each a fork of the one before."""
+"""Threads that one may continue, each a fork of the one before."""
 
 MAX_HEAD_LINES = 400
 """Lines that are looked at for the first message of a user."""
@@ -190,7 +190,7 @@ class CodexLine:
     kind: str
     payload: JsonObject
     ordinal: int | None
-    """Where it stands among the lines of a thread and those that it continues."""
+    """Position among the lines of a thread and of the threads that it continues."""
 
 
 def read_codex_lines(rollout: CodexFile, faults: LogFaults) -> Iterator[CodexLine]:
@@ -235,7 +235,7 @@ def _parse(number: int, content: bytes) -> CodexLine | None:
 
 @dataclass(slots=True)
 class CodexHead:
-    """What the first lines of a rollout say."""
+    """Metadata from the first lines of a rollout."""
 
     meta: JsonObject
     at_ms: int

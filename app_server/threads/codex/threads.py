@@ -35,7 +35,7 @@ from protocol.log.rollout import ArchivedChanged, ItemCompleted, NameChanged, Re
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""How old what lists show of Codex may be."""
+"""Seconds that the listed threads of Codex may be out of date."""
 
 STEP = 200
 """Threads that are handed over together."""
@@ -55,7 +55,7 @@ class CodexSource:
 
 
 class CodexThreads:
-    """What Codex has in a home, as of the last look; safe to use from any worker thread."""
+    """Threads of Codex in a home, as of the last look; safe to use from any worker thread."""
 
     def __init__(self, home: Path, paths: LogPaths) -> None:
         """`paths` has the logs of ours; of a thread that has one, that counts alone."""

@@ -45,7 +45,7 @@ Answer = TypeVar("Answer")
 
 
 class ThreadHistory:
-    """What was said in threads, loaded or not, those of Codex too."""
+    """History of all threads, loaded or not, those of Codex too."""
 
     def __init__(self, folder: Path, paths: LogPaths, lists: Listing, copies: CodexCopies) -> None:
         """`folder` holds the index."""

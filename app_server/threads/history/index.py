@@ -1,4 +1,4 @@
-"""Where every turn and item of every thread stands in its log, and what was said. Blocks.
+"""Index of the turns, items and texts of every thread by offset in its log. Blocks.
 
 A copy, like the index of threads: of each log it covers the bytes up to a mark, and whoever reads
 it lets it catch up with the log first. What it says of a log that is not the one it has seen, or
@@ -34,12 +34,12 @@ from protocol.turns.turn import TurnError
 
 TURN_COLUMNS = "number, id, started_at_ms, status, error, completed_at_ms, duration_ms, packed"
 _MARK_BYTES = 256
-"""How much of a log before the mark is compared to see whether it is the same log."""
+"""Bytes of a log before the mark that are compared to see whether it is the same log."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a log was read, and what is needed to go on."""
+    """Progress of indexing a log, and the state to resume it with."""
 
     key: int
     seen: int
@@ -171,7 +171,7 @@ def _content(file: int, place: ItemPlace, line: LogLine) -> bytes:
 
 
 def _mark(path: Path, seen: int, others: Sequence[Any]) -> int:
-    """Return a number that tells this log, and what else is known of it, from all others."""
+    """Return a checksum of the indexed end of a log and its progress."""
     start = max(0, seen - _MARK_BYTES)
     with path.open("rb") as file:
         return zlib.crc32(os.pread(file.fileno(), seen - start, start), sum_of(others))

@@ -21,7 +21,7 @@ from protocol.turns.items import ThreadItem
 
 @dataclass(frozen=True, slots=True)
 class HistoryPlace:
-    """Where a page begins: at a turn, or at an item (`index` counts from 0)."""
+    """Start of a page: a turn, or an item (`index` counts from 0)."""
 
     kind: Literal["turns", "items", "timeline"]
     thread_id: str
@@ -54,7 +54,7 @@ def parse_place(
 
 @dataclass(frozen=True, slots=True)
 class OccurrencePlace:
-    """Where a search in one thread goes on."""
+    """Position at which a search in one thread resumes."""
 
     thread_id: str
     term: str

@@ -120,7 +120,7 @@ class ThreadSearch:
             )
 
     def is_current(self) -> bool:
-        """Whether the files are those that were opened; damaged ones are replaced."""
+        """Whether the opened files are still current; damaged ones are replaced."""
         return list(map(identity, self._files)) == self._opened
 
     def close(self) -> None:

@@ -156,7 +156,7 @@ class Excerpt(NamedTuple):
 
     @property
     def utf16_range(self) -> tuple[int, int]:
-        """Where the match is, in UTF-16 code units."""
+        """Range of the match, in UTF-16 code units."""
         return _units(self.text[: self.start]), _units(self.text[: self.end])
 
 

@@ -53,7 +53,7 @@ class IndexReplaced(IndexUnusable):
 
 
 class IndexDamaged(IndexReplaced):
-    """What is in the index is wrong."""
+    """The content of the index is damaged."""
 
 
 @contextmanager

@@ -33,10 +33,10 @@ from app_server.threads.log.state.thread import ThreadState
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 0.5
-"""How far the index may be behind for other processes; lists of ours are never behind."""
+"""Seconds that the index may be behind for other processes; lists of ours are never behind."""
 
 REPAIR_S = 5.0
-"""How long after the death of another process lists may show its threads as it last wrote them."""
+"""Seconds between repairs of the rows that processes which died have left open."""
 
 INDEX_WORKERS = 2
 """Threads for lists and what they wait for, so that these are not behind the writes of turns."""
@@ -61,7 +61,7 @@ class IndexFollower:
         self._writers = writers
         self._index: ThreadIndex | None = None
         self._written_ns = 0
-        """When the file of the index was last written before it was opened."""
+        """Unix nanoseconds of the last write to the index before it was opened."""
         self._is_complete = anyio.Event()
         self._is_unchecked = False
         self._lost = anyio.Event()

@@ -194,7 +194,7 @@ class ThreadIndex(DerivedFile):
 
     @once_more
     def hold(self, rows: Iterable[ThreadRow]) -> None:
-        """Note that a writer holds threads; those that have no row get these."""
+        """Mark threads as held by a writer; threads without a row get these rows."""
         with self.transaction() as database:
             _insert(database, rows, _HOLD, is_open=True)
 
@@ -350,7 +350,7 @@ def _parse_cursor(sort_key: SortKey, cursor: str) -> tuple[int | str, str]:
 def _insert(
     database: Connection, rows: Iterable[ThreadRow], conflict: str, *, is_open: bool
 ) -> None:
-    """Write rows, some at a time; `conflict` says what becomes of those that are there."""
+    """Insert rows in batches; `conflict` is the SQL clause for rows that exist."""
     left = map(_stored, rows)
     while some := [(*values, sum_of(values), is_open) for values in islice(left, ROWS_AT_ONCE)]:
         places = ", ".join([_VALUES] * len(some))

@@ -21,11 +21,11 @@ MAX_PAGES = 16
 
 
 Version: TypeAlias = tuple[int, int]
-"""How often the file was opened, and what SQLite counts."""
+"""Count of openings of the file, and SQLite's `data_version`."""
 
 
 class ChangeCounter:
-    """Tells whether the index was changed, by this process or another one.
+    """Detector of changes to the index, by this process or another one.
 
     It has a connection of its own, which never writes and never waits: SQLite counts what all other
     connections commit. For one thread alone.

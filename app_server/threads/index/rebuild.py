@@ -25,7 +25,7 @@ class LogCheck:
     size: int
     faults: LogFaults = field(default_factory=LogFaults)
     row: ThreadRow | None = None
-    """What the index should say; None when it is no log of a thread that this version reads."""
+    """Row that the index should have; None without a log that this version reads."""
     problem: str | None = None
     """Why there is no row."""
     is_readable: bool = True

@@ -16,7 +16,7 @@ SUB_AGENT_KINDS = (*_SUB_AGENTS.values(), "subAgentThreadSpawn", "subAgentOther"
 
 @dataclass(frozen=True, slots=True)
 class ThreadRow:
-    """What lists show of a thread. Times are Unix milliseconds."""
+    """Listed fields of a thread. Times are Unix milliseconds."""
 
     id: str
     created_at_ms: int
@@ -128,7 +128,7 @@ SortKey: TypeAlias = Literal["created_at_ms", "updated_at_ms", "recency_at_ms", 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Where threads are filed: in one place, or (None) in none of the places that there are."""
+    """Filter by project or section: one id, or (None) none of those that exist."""
 
     id: str | None
     known: Sequence[str]

@@ -1,4 +1,4 @@
-"""What is wrong with a log, in words for whoever opens it."""
+"""Faults of a log, and their descriptions."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ class LogTooNew(Exception):
 
 @dataclass(slots=True)
 class LogFaults:
-    """What reading a log had to leave out. Nothing of it was removed but a torn last line."""
+    """Lines that reading a log left out. Only a torn last line is removed from the file."""
 
     torn_bytes: int = 0
     """Of a last line that a crash cut off in the middle; no client was promised it."""

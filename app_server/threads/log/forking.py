@@ -34,7 +34,7 @@ class TurnInProgress(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """How much of a thread to copy: all, or up to a turn, with or without it."""
+    """Extent of a fork: the whole thread, or up to a turn, with or without it."""
 
     last_turn_id: str | None = None
     before_turn_id: str | None = None

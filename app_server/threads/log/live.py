@@ -134,7 +134,7 @@ class LiveThread:
         """
         self.state = state
         self.open_items = OpenItems()
-        """What the running turn has begun, and the log does not have yet."""
+        """Items that the running turn has begun and the log does not have yet."""
         self._writer = writer
         self._changed = changed
         self._warnings = list(warnings)
@@ -154,7 +154,7 @@ class LiveThread:
         return self.state.created.ephemeral
 
     def take_warnings(self) -> list[str]:
-        """Return the warnings about how the thread was loaded that nobody got yet."""
+        """Return and clear the warnings from loading the thread."""
         taken, self._warnings = self._warnings, []
         return taken
 
@@ -239,7 +239,7 @@ class LiveThread:
         self._notify()
 
     async def log_length(self) -> int | None:
-        """Return the length of the log in bytes; None when nobody here writes it any more."""
+        """Return the length of the log in bytes; None after its writer was closed."""
         async with self._write_lock:
             return None if self._writer is None else self._writer.length
 

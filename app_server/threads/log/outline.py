@@ -1,4 +1,4 @@
-"""Where the turns and items of a thread stand in its log. No I/O.
+"""Outline of a log: offsets of the turns and items of a thread. No I/O.
 
 The same lines that add up to a ThreadState add up to outlines, one a turn; both go by the order of
 the records, so that the n-th item here is the n-th item there.
@@ -28,7 +28,7 @@ _HEAD_BYTES = 512
 
 
 class ItemKind(IntEnum):
-    """What can be said of an item without reading it."""
+    """Kind of an item, known without parsing it."""
 
     OTHER = 0
     USER = 1
@@ -50,7 +50,7 @@ class TurnOutline:
     """One turn: its header, and the places of its items."""
 
     number: int
-    """Turns ever started before it, also those that were reverted: never given twice."""
+    """Count of turns started before it, reverted ones included: unique in a thread."""
     id: str
     started_at_ms: int
     status: str = "inProgress"

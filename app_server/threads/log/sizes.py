@@ -1,4 +1,4 @@
-"""How much memory threads take, without looking twice at what does not change."""
+"""Estimated memory of the histories of threads, counted incrementally."""
 
 from collections.abc import Iterable
 
@@ -10,9 +10,9 @@ from protocol.model import Json
 STEP = 500
 """Items that are looked at before others get their turn."""
 VALUE_BYTES = 64
-"""What a value costs besides its text."""
+"""Estimated bytes of a JSON value besides its text."""
 COPIES = 2
-"""What the model sees, clients see as items."""
+"""Copies of each text: history of the model, and items of clients."""
 
 
 class HistorySizes:

@@ -1,4 +1,4 @@
-"""What stands before a listener that wants tokens.
+"""Token check of a listener.
 
 Programs send a token as `Authorization: Bearer TOKEN`. A page in a browser cannot set headers of a
 WebSocket; it offers the subprotocols `app-server` and `bearer.TOKEN`, of which the server chooses

@@ -43,11 +43,11 @@ def digest_of(token: str) -> bytes:
 logger = logging.getLogger(__name__)
 
 Version: TypeAlias = tuple[int, int, int, int, int]
-"""What tells a file from the one that was there before: device, inode, size, times."""
+"""Identity of a version of a file: device, inode, size, times."""
 
 
 class TokenCheck(Protocol):
-    """Tells the tokens that let a client in from others."""
+    """Check of a client's token."""
 
     def accepts(self, token: str) -> bool:
         """Whether a token lets its bearer in; never raises."""
@@ -115,7 +115,7 @@ TOKEN_BYTES = 32
 """Of randomness."""
 
 TOKEN = re.compile(rb"([A-Za-z0-9_-]{43}\n?)?")
-"""What a file of a dead server holds; whatever else is there is somebody's, and stays."""
+"""Form of a token file of a dead server; a file with other content stays."""
 
 MAX_TRIES = 10
 """Of opening a path where another server removes its file meanwhile."""

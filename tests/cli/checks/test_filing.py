@@ -33,7 +33,7 @@ async def make(home: Path) -> Path:
         await client.call("threadSection/create", {"name": "s"})
         # Beside the server that has it open.
         assert (await anyio.to_thread.run_sync(checked, home)).status == "ok"
-    return home / "home.jsonl"
+    return home / "filing.jsonl"
 
 
 @claim("doctor:filing")
@@ -80,7 +80,7 @@ async def test_torn_damaged_and_newer_lines_are_named(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_read(
     kind: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "home.jsonl"
+    path = tmp_path / "filing.jsonl"
     match kind:
         case "folder":
             path.mkdir()
@@ -105,13 +105,13 @@ def test_a_log_that_cannot_be_read(
 def test_a_home_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     check = checked(tmp_path / "home")
-    assert check.details == [f"{tmp_path}/home/home.jsonl cannot be read: Not a directory"]
+    assert check.details == [f"{tmp_path}/home/filing.jsonl cannot be read: Not a directory"]
 
 
 @claim("doctor:filing")
 def test_a_log_that_another_process_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "LOCK_WAIT_S", 0)
-    path = tmp_path / "home.jsonl"
+    path = tmp_path / "filing.jsonl"
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         check = checked(tmp_path)
@@ -123,7 +123,7 @@ def test_a_log_that_another_process_holds(tmp_path: Path, monkeypatch: pytest.Mo
 
 @claim("doctor:filing")
 def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "home.jsonl"
+    path = tmp_path / "filing.jsonl"
     path.touch()
     # Root may write what has no right to be written.
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)

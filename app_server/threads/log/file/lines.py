@@ -59,10 +59,10 @@ class LogLine(NamedTuple):
     content: bytes
     """With its line end; empty when it is too long to be looked at."""
     type: str
-    """Of its record; empty when nobody can read it."""
+    """Type of its record; empty when it cannot be read."""
     at_ms: int
     end: int
-    """Where the next line begins."""
+    """Offset of the next line."""
 
     def record(self, *types: str) -> Record | None:
         """Read its record if that is of one of these types."""

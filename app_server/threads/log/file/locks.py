@@ -25,18 +25,18 @@ LOOKS_S = (0.001, 0.005, 0.02)
 """Pauses between tries to take a lock that is held: looks last less, writers longer."""
 
 SHORT_S = 10.0
-"""For whoever replaces the index."""
+"""Seconds to wait for the lock of a file that is being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, as far as its file says; all None when it says nothing."""
+    """Holder of a lock according to its file; all None when the file does not say."""
 
     pid: int | None = None
     started_at: int | None = None
     """Unix seconds of the start of the process."""
     address: str | None = None
-    """Where it listens, if clients elsewhere can connect there."""
+    """Address that it listens on, if other clients can connect there."""
 
     def __str__(self) -> str:
         """Say it in a few words."""
@@ -118,7 +118,7 @@ class WriterLock:
 
 
 class SharedLock:
-    """A lock that any number of processes hold: it tells whether one is alone."""
+    """Lock that any number of processes share, to find out whether one is alone."""
 
     def __init__(self, path: Path) -> None:
         """Take part; the file stays when everybody has gone.
@@ -130,7 +130,7 @@ class SharedLock:
         fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def is_only_one(self) -> bool:
-        """Whether nobody else holds it; true only for as long as nobody else may come."""
+        """Whether this process is the only holder at this moment."""
         try:
             return try_lock(self._file)
         finally:
@@ -144,7 +144,7 @@ class SharedLock:
 
 @contextmanager
 def short_lock(path: Path) -> Iterator[None]:
-    """Hold a lock for a few operations on files, waiting up to SHORT_S for whoever does too.
+    """Hold a lock for a few operations on files, waiting up to SHORT_S for other holders.
 
     Raises:
         OSError: it cannot be had, which means that its holder hangs.

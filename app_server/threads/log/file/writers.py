@@ -216,7 +216,7 @@ class LogWriters:
         """`locks` is the folder of the lock files."""
         self.locks = locks
         self.address: str | None = None
-        """Where clients find this process; its locks say so."""
+        """Address of this process for clients, written into its locks."""
         self.held: set[str] = set()
         """Threads that this process writes."""
         self._paths = paths
@@ -239,7 +239,7 @@ class LogWriters:
 
     @contextmanager
     def locked(self, thread_id: str) -> Iterator[None]:
-        """Keep other processes from a thread that nobody writes.
+        """Hold the lock of a thread that has no writer.
 
         Raises:
             ThreadBusy: another process writes it.

@@ -1,1 +1,1 @@
-"""What the records of a log add up to: the state of its thread, and the parts of it. No I/O."""
+"""State of a thread as the sum of the records of its log. No I/O."""

@@ -139,7 +139,7 @@ class Remembered:
 
 @dataclass(slots=True)
 class QueueState:
-    """What waits, and what is remembered of what does not wait any more."""
+    """Queued submissions, and the ids of those that became turns."""
 
     entries: list[SubmissionQueued] = field(default_factory=list)
     paused: bool = False

@@ -1,4 +1,4 @@
-"""What a thread's log says of the signals in it. No I/O.
+"""Signals in a thread's log, and the stage of each. No I/O.
 
 Every stage that a receipt shows from `inHistory` on is derived from the log, live and after a crash
 alike, so a receipt never says more than what is written.
@@ -23,7 +23,7 @@ PlaceStage: TypeAlias = Literal["queued", "visible", "seen", "answered", "recall
 
 @dataclass(slots=True)
 class SignalState:
-    """Where one signal stands."""
+    """Stage of one signal."""
 
     item_id: str
     woke: bool
@@ -33,7 +33,7 @@ class SignalState:
     turn_id: str | None = None
     """The turn it began, then the turn whose model saw it."""
     trouble: Literal["turnFailed", "turnInterrupted"] | None = None
-    """How the turn ended that should have answered it."""
+    """End status of the turn that should have answered it."""
 
     @property
     def is_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a thread is, as the sum of its records. No I/O.
+"""State of a thread: the sum of its records. No I/O.
 
 A live thread and a thread read back from disk go through the same `apply`, so they cannot differ.
 """
@@ -238,7 +238,7 @@ class ThreadState:
     settings: Settings
     updated_at_ms: int
     recency_at_ms: int
-    """When the user last did something, in contrast to the model."""
+    """Unix milliseconds of the user's last action, in contrast to the model's."""
     name: str | None = None
     preview: str = ""
     archived: bool = False
@@ -257,7 +257,7 @@ class ThreadState:
     _bytes: int = field(default=0, compare=False)
     signals: SignalStates = field(default_factory=SignalStates)
     measured: int = 0
-    """How many items of the history the last count of tokens covers."""
+    """Items of the history that the last token count covers."""
     queue: QueueState = field(default_factory=QueueState)
     metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
     unfinished: dict[str, ItemLeftRunning] = field(default_factory=dict)
@@ -375,7 +375,7 @@ class ThreadState:
             self.queue.take(record.submission_id)
 
     def give_up_open_turn(self, at_ms: int) -> None:
-        """Close a turn whose end is not in the log as interrupted; whoever ran it has died."""
+        """Mark a turn without an end in the log as interrupted: its process has died."""
         if (turn := self.open_turn) is not None:
             self._close_turn(TurnCompleted(at_ms=at_ms, turn_id=turn.id, status="interrupted"))
 
