@@ -1,4 +1,4 @@
-"""Where an app-server is, and WebSockets to it with the token that it wants.
+"""Address of an app-server, and WebSockets to it with its token.
 
 Source: docs/listeners.md.
 """

@@ -1,4 +1,4 @@
-"""What command lines have in common: texts shown as they are written, the home, numbers."""
+"""Shared parts of command lines: verbatim texts, the home, numbers."""
 
 import argparse
 import stat

@@ -25,7 +25,7 @@ WAIT_S = 30.0
 """For an answer or an event, unless the client of a conversation or a call has another limit."""
 
 MAX_KEPT_EVENTS = 10_000
-"""Events that nobody waited for; beyond it the oldest are forgotten."""
+"""Unawaited events that are kept; beyond it the oldest are dropped."""
 MAX_KEPT_CHARS = 64 * 1024 * 1024
 """Of these events together, as JSON; beyond it the oldest are forgotten too."""
 
@@ -34,7 +34,7 @@ Event: TypeAlias = JsonObject
 
 
 class _KeptEvents:
-    """Events that nobody has waited for yet, oldest first."""
+    """Unawaited events, oldest first."""
 
     def __init__(self) -> None:
         self._events: deque[tuple[Event, int]] = deque()
@@ -62,7 +62,7 @@ class Client:
         self._ids = itertools.count(1)
         self._events = _KeptEvents()
         self.server: Json = None
-        """What the handshake was answered with."""
+        """Result of the handshake."""
         self._wait_s = wait_s
 
     async def call(

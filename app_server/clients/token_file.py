@@ -1,4 +1,4 @@
-"""The token of a server, from the file that the server was told to write or to read it from.
+"""Token of a server, from the file that the server writes it to or reads it from.
 
 It is read before each connection: a server that starts again has a new one.
 Source: docs/listeners.md, "The token file".

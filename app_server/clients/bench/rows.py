@@ -1,4 +1,4 @@
-"""What a bench measures: one step of each row, on one server.
+"""Rows of a bench: one step of each, on one server.
 
 Every step is made of calls that any client of an app-server makes.
 """
@@ -34,7 +34,7 @@ class Subject:
     url: str
     server: Conversation
     config: JsonObject
-    """What `thread/start` overrides, so that the bench's model answers."""
+    """Overrides of `thread/start` that make the bench's model answer."""
     threads: list[str] = field(default_factory=list)
     """Everything that was started, oldest first."""
     confined: str | None = None

@@ -33,7 +33,7 @@ CPUCLOCK_SCHED = 2
 
 @dataclass(slots=True)
 class Samples:
-    """What one row took on one server."""
+    """Measurements of one row on one server."""
 
     latencies_s: list[float] = field(default_factory=list)
     """Of steps."""

@@ -35,14 +35,14 @@ Verdict: TypeAlias = Literal["ok", "new", "todo", "FAIL"]
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What is to be where."""
+    """Files and settings of an installation."""
 
     homes: tuple[Path, ...]
     """Folders with a config.toml that an agent's MCP servers are read from."""
     options: Mapping[str, str]
     """Options of the receiver."""
     folder: Path
-    """Where the launcher is put, if it is not on PATH."""
+    """Folder for the launcher, if it is not on PATH."""
 
     def wanted(self) -> Wanted:
         """Return how the receiver is started: by the program beside this interpreter."""

@@ -1,4 +1,4 @@
-"""How options are spelled, and which agents there are."""
+"""Spelling of options, and known agents."""
 
 AGENTS = ("codex",)
 

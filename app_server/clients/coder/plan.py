@@ -1,4 +1,4 @@
-"""What is going to be started, with which words and variables. No I/O.
+"""Plan of a session: programs to start, their arguments and variables. No I/O.
 
 Source: docs/receiver.md, "The launcher".
 """
@@ -33,12 +33,12 @@ class Plan:
     home: Path
     folder: Path
     agent_words: Sequence[str]
-    """What the agent is given besides `--remote` and `--cd`."""
+    """Arguments of the agent besides `--remote` and `--cd`."""
     url: str | None = None
     """A server that is there already."""
     first_port: int = FIRST_PORT
     token_file: Path | None = None
-    """Where the server writes its token, or where that of a server that is there already is."""
+    """Token file of the server, started or found."""
 
     @property
     def ports(self) -> range:
@@ -115,7 +115,7 @@ class Plan:
 
 
 SERVER = (sys.executable, "-m", "app_server.cli.serve")
-"""How a server is started."""
+"""Command that starts a server."""
 
 
 def url_of(port: int) -> str:

@@ -18,7 +18,7 @@ from app_server.clients.receiver.router.wire import URL_VARIABLE as ROUTER_VARIA
 from app_server.clients.token_file import TOKEN_FILE_VARIABLE
 
 NAME = "prism"
-"""What the agent calls the receiver."""
+"""Name of the receiver in the agent's configuration."""
 
 TABLE = ("mcp_servers", NAME)
 

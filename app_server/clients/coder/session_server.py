@@ -28,7 +28,7 @@ CLIENT_NAME = "coder"
 
 
 class Occupant(Enum):
-    """Who is at a port."""
+    """Occupant of a port."""
 
     NOBODY = "nobody"
     OURS = "ours"
@@ -52,7 +52,7 @@ async def who_is_at(url: str, home: Path, token_file: Path | None = None) -> Occ
 
 
 async def is_app_server(url: str, token_file: Path | None = None) -> bool:
-    """Whether an app-server answers there, whoever made it."""
+    """Whether any app-server answers at the URL."""
     try:
         await identify(url, CLIENT_NAME, timeout_s=PROBE_S, token_file=token_file)
     except (ConnectionRefusedError, NoAppServer):

@@ -1,4 +1,4 @@
-"""What the demo does, step by step; every step is checked."""
+"""Steps of the demo; each one is checked."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -52,11 +52,11 @@ HOSTS = ("127.0.0.1", "localhost")
 
 
 class Access:
-    """What the requests of one run of the inspector must have."""
+    """Requirements for requests to one run of the inspector."""
 
     def __init__(self, port: int) -> None:
         self.token = secrets.token_urlsafe(TOKEN_BYTES)
-        """Made anew for each run, and known to whoever sees the address that is printed."""
+        """Token of this run; the printed address contains it."""
         self._hosts = frozenset(f"{host}:{port}" for host in HOSTS)
 
     def is_ours(self, header: Headers) -> bool:
@@ -98,7 +98,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""What is served, by the ending of its name; other files are not."""
+"""Media types of served files by suffix; other files are not served."""
 
 METHOD_NAMES = "/methods.json"
 """A list of the methods of servers, to complete what the user types."""
@@ -155,7 +155,7 @@ def content_security_policy(port: int) -> str:
 
 
 NO_SERVER = 4001
-"""Close code for the page: nobody answers at the server's address."""
+"""Close code for the page: no server answers at the address."""
 SERVER_CLOSED = 4002
 """Close code for the page: the server ended the connection."""
 REFUSED = 4003
@@ -202,7 +202,7 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 WIRE = "/wire"
-"""Where the page opens its WebSocket."""
+"""Path of the page's WebSocket."""
 
 MAX_PAGES = 8
 """WebSockets of pages at a time; the next one gets 503."""
@@ -223,7 +223,7 @@ class Inspector:
 
     @property
     def url(self) -> str:
-        """What to open in a browser; the fragment with the token is not sent to anybody."""
+        """URL to open in a browser; the fragment with the token stays in the browser."""
         return f"http://{HOST}:{self.port}/#token={self.token}"
 
 

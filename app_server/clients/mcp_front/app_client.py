@@ -18,7 +18,7 @@ from protocol.model import Json, JsonObject
 
 
 class Listener(Protocol):
-    """Who takes what the app-server sends by itself. Both are awaited before more is read."""
+    """Receiver of requests and events of the app-server. Both are awaited before the next read."""
 
     async def on_event(self, event: Notification) -> None:
         """Take an event."""

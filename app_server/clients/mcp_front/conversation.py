@@ -65,9 +65,9 @@ class FrontLimits:
     max_calls: int = 64
     """Calls that run at a time; one more is answered -32001."""
     finish_s: float = 5.0
-    """How long calls may take to end once the client has finished."""
+    """Seconds for calls to end once the client has finished."""
     send_s: float = 60.0
-    """How long the client may take to read; one that takes longer counts as gone."""
+    """Seconds for the client to read; a slower one counts as gone."""
 
 
 class Conversation:
@@ -97,7 +97,7 @@ class Conversation:
         self._gone = False
         self._open_older = open_older
         self._client: JsonObject = {"name": "mcp-client", "version": ""}
-        """Who calls, as it said in the handshake."""
+        """Client info from the handshake."""
 
     async def run(self, when_finished: Callable[[], None]) -> None:
         """Converse until the client has finished, or the app-server has gone.

@@ -37,7 +37,7 @@ def session_configured(thread: JsonObject) -> JsonObject:
 
 
 def message_of(method: str, params: JsonObject, last_text: str | None) -> JsonObject | None:
-    """Translate an event; None for those that this surface has no word for.
+    """Translate an event; None for events without a counterpart here.
 
     `last_text` is the last message of the model in this turn.
     """

@@ -106,7 +106,7 @@ def _change(change: JsonObject) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the user said."""
+    """Decision of the user."""
 
     result: JsonObject
     """For a question of an MCP server: `action`, perhaps `content` and `_meta`."""

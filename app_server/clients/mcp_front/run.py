@@ -22,7 +22,7 @@ from protocol.jsonrpc.errors import RpcError
 from protocol.model import Json, JsonObject
 
 INTERRUPT_S = 10.0
-"""How long a cancelled call waits for the end of its turn."""
+"""Seconds that a cancelled call waits for the end of its turn."""
 
 SendEvent: TypeAlias = Callable[[JsonObject], Awaitable[None]]
 """Sends the params of a `codex/event`."""

@@ -24,7 +24,7 @@ class BadToolCall(Exception):
 
 
 class CodexArguments(BaseModel):
-    """What `codex` takes."""
+    """Arguments of `codex`."""
 
     model_config = ConfigDict(
         alias_generator=lambda name: name.replace("_", "-"), extra="forbid", strict=True
@@ -68,7 +68,7 @@ class CodexArguments(BaseModel):
 
 
 class ReplyArguments(BaseModel):
-    """What `codex-reply` takes."""
+    """Arguments of `codex-reply`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -114,7 +114,7 @@ def parse_call(name: Json, arguments: Json) -> CodexArguments | ReplyArguments:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call came to."""
+    """Result of a call."""
 
     text: str
     thread_id: str | None = None

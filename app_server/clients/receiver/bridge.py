@@ -142,19 +142,19 @@ class Bridge:
         return await self.ledger.show(MAX_SHOWN, MAX_SHOWN_BYTES)
 
     async def show_new(self) -> Shown:
-        """Return what waits and nobody has seen, for the result of a tool that was not asked."""
+        """Return waiting unseen signals for the result of an unrelated tool."""
         await self.ledger.expire(self._now())
         return await self.ledger.show_new(MAX_SHOWN, MAX_ADDED_BYTES)
 
     async def ack(self, signal_ids: list[str]) -> list[str]:
-        """Settle signals that a tool result has shown; returns those that were."""
+        """Settle signals that a tool result has shown, and return the settled ones."""
         acked = list(await self.ledger.ack(signal_ids))
         self._room.set()
         return acked
 
 
 class BridgeSession:
-    """What a bridge is beside its ledger: a name, a stream to the router, a surface."""
+    """Session of a bridge: a name, a stream to the router, a surface."""
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ class BadToolArguments(Exception):
 
 
 class Tools:
-    """What the tools do."""
+    """Implementation of the tools."""
 
     def __init__(self, bridge: Bridge, session: BridgeSession, new_id: Callable[[], str]) -> None:
         self._bridge = bridge

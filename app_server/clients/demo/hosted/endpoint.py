@@ -46,7 +46,7 @@ Context: TypeAlias = ServerRequestContext[Any]
 
 
 class HostedServer:
-    """What the MCP server answers; an error says nothing of what went wrong inside."""
+    """MCP server of the endpoint; its errors show no internals."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ PAGE = 50
 
 
 class Directory:
-    """All apps there are, those that the account cannot use included."""
+    """Directory of all apps, including those that the account cannot use."""
 
     def __init__(self, connectors: Callable[[], Sequence[HostedConnector]]) -> None:
         """Take what gives the apps of the account."""
@@ -237,7 +237,7 @@ class HostedEndpoint:
 
     @property
     def base_url(self) -> str:
-        """What `chatgpt_base_url` has to be."""
+        """Value for `chatgpt_base_url`."""
         return f"{self.origin}{API}"
 
     def tools(self) -> list[HostedTool]:

@@ -15,7 +15,7 @@ ENVELOPE = "_codex_apps"
 
 READS: JsonObject = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False}
 WRITES: JsonObject = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": False}
-"""What a tool does to the world, as MCP says it."""
+"""MCP annotations of a tool: its effects."""
 
 
 class _Question(Request[dict[str, Any], str]):
@@ -23,11 +23,11 @@ class _Question(Request[dict[str, Any], str]):
 
 
 class _Answer(RootModel[dict[str, Any]]):
-    """What comes back."""
+    """Response of a tool."""
 
 
 class Caller:
-    """Who made a call: the client of one MCP session."""
+    """Caller of a tool: the client of one MCP session."""
 
     def __init__(self, context: ServerRequestContext[Any]) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""What an agent's environment says of its app-server: the variables, and what may stand in them.
+"""Environment variables that describe an agent's app-server, and their values.
 
 Source: docs/receiver.md, "The app-server".
 """
@@ -15,7 +15,7 @@ URL_VARIABLE = "PRISM_CODEX_APP_SERVER_URL"
 THREAD_VARIABLE = "PRISM_CODEX_THREAD_ID"
 
 SURFACE = "codex"
-"""What the first variable says where there may be an app-server."""
+"""Value of the first variable where there may be an app-server."""
 
 AppServerMode: TypeAlias = Literal["off", "local", "auto"]
 MODES: Mapping[str, AppServerMode] = {"off": "off", "local": "local", "auto": "auto"}

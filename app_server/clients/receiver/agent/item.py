@@ -37,7 +37,7 @@ def render_item(envelope: Envelope, payload_tool: str | None = None) -> JsonObje
 
 
 def line_holds(line: bytes, signal_id: str) -> bool:
-    """Whether a line of a thread's log holds the item of a signal, whoever rendered it."""
+    """Whether a line of a thread's log holds the item of a signal, in any rendering."""
     # Most lines are distinguished without being parsed.
     if b"developer" not in line:
         return False
@@ -78,7 +78,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
 class Presence(Enum):
-    """What a log says of a signal."""
+    """Presence of a signal in a log."""
 
     PRESENT = "present"
     ABSENT = "absent"

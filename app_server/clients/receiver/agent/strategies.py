@@ -75,7 +75,7 @@ class Route:
 
 
 class AppServerInjectStrategy:
-    """Puts signals into a thread, and keeps those that it cannot put there."""
+    """Strategy that injects signals into a thread, and keeps the ones that it cannot inject."""
 
     def __init__(self, ledger: Ledger, route: Route) -> None:
         self._ledger = ledger
@@ -141,7 +141,7 @@ class AppServerInjectStrategy:
 
 
 async def settle(ledger: Ledger, entry: Entry) -> Presence:
-    """Find out how an injection ended that nobody saw the end of, and write it down."""
+    """Determine the outcome of an uncertain injection and record it."""
     presence = await find_in_log(entry.log_path, entry.envelope.id, was_there=entry.log_was_there)
     if presence is not Presence.UNKNOWN:
         await ledger.resolve(entry.envelope.id, is_in_thread=presence is Presence.PRESENT)

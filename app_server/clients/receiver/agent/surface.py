@@ -48,7 +48,7 @@ MAX_ANCESTORS = 4
 
 
 def found_server(home: Path, token_file: Path | None) -> ServerAddress | None:
-    """Look for a server that nobody named: the one that started this process, or that of the home.
+    """Find a server without an address: the parent of this process, or that of the home.
 
     `token_file` is what the environment says, which is stronger.
 
@@ -96,7 +96,7 @@ def _parent_of(pid: int) -> int:
 logger = logging.getLogger(__name__)
 
 CLIENT = {"name": "app-server-receiver", "title": "Receiver", "version": "1"}
-"""How the receiver introduces itself."""
+"""Client info of the receiver."""
 
 CONNECT_S = 5.0
 """For the connection, the handshake and the search for the thread."""
@@ -112,12 +112,12 @@ PING_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class SurfaceContext:
-    """What an agent session is."""
+    """Context of an agent session."""
 
     environ: Mapping[str, str]
     cwd: Path
     home: Path
-    """Where a server would have its Unix socket."""
+    """Home in which a server has its Unix socket."""
 
 
 class CodexSurface:
@@ -196,7 +196,7 @@ class CodexSurface:
         return AppServerInjectStrategy(self._ledger, route)
 
     async def settle(self, entry: Entry) -> None:
-        """Find out how an injection ended that nobody saw the end of, if that is possible."""
+        """Determine the outcome of an uncertain injection, if possible."""
         if await settle(self._ledger, entry) is Presence.UNKNOWN:
             await self.follow([entry])
 

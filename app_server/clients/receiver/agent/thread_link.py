@@ -1,4 +1,4 @@
-"""What the bridge asks of an app-server: which thread, what is in it, put this into it.
+"""Requests of the bridge to an app-server: find a thread, read it, inject into it.
 
 Source: docs/receiver.md, "The app-server".
 """
@@ -240,7 +240,7 @@ def _recipient(thread: JsonObject) -> Recipient:
 
 
 def _folder_of_person(thread: JsonObject) -> str | None:
-    """Return where a person works with this thread; None for those that other threads began."""
+    """Return the folder of a user's thread; None for threads that other threads began."""
     found = thread.get("cwd")
     if thread.get("ephemeral") or thread.get("parentThreadId") or not isinstance(found, str):
         return None

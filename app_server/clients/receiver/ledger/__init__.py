@@ -1,1 +1,1 @@
-"""What has come and what became of it, in a SQLite file."""
+"""Ledger of received signals and their outcomes, in a SQLite file."""

@@ -1,4 +1,4 @@
-"""What came and is no signal, kept for people to look at.
+"""Dead letters: content that is no signal, kept for inspection.
 
 Source: docs/receiver.md, "Envelopes".
 """

@@ -1,4 +1,4 @@
-"""What a ledger holds and gives, and within which bounds.
+"""Entries of a ledger, its results, and its bounds.
 
 Source: docs/receiver.md, "The ledger".
 """
@@ -34,7 +34,7 @@ class LedgerLimits:
     """Bounds of one ledger."""
 
     max_open: int = 1000
-    """Signals that nobody has seen or acknowledged; the next one is not taken."""
+    """Unseen and unacknowledged signals; the next one is refused."""
     max_open_bytes: int = 16 * 1024 * 1024
     """The same, as bytes of their bodies."""
     max_settled: int = 10_000
@@ -56,14 +56,14 @@ class Entry:
     is_doubtful: bool = False
     """A tool result shows it although it may be in the thread already."""
     log_path: str | None = None
-    """Where the last attempt would have put it, if it was by `thread/inject_items`."""
+    """Log of the last attempt, if that was by `thread/inject_items`."""
     log_was_there: bool = False
     thread_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What one look at the waiting signals gives."""
+    """Waiting signals of one look."""
 
     entries: Sequence[Entry]
     more: int

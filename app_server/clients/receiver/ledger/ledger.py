@@ -1,4 +1,4 @@
-"""What has come and what became of it: a SQLite file that decides who sees a signal, and when.
+"""Ledger of received signals: the SQLite file that decides where a signal is shown, and when.
 
 Every change is one transaction that names the states it may start from, so two processes with one
 file cannot both show a signal. The functions without `async` block: workers call them.
@@ -88,7 +88,7 @@ class Ledger:
         return await self._file.run(lambda sql: _entries(sql, where, MAX_ATTEMPTS, DUE))
 
     async def uncertain(self) -> Sequence[Entry]:
-        """Return signals of which nobody knows how their injection ended."""
+        """Return signals whose injection has an unknown outcome."""
         return await self._file.run(lambda sql: _entries(sql, "state = 'uncertain' ORDER BY place"))
 
     async def begin(
@@ -110,7 +110,7 @@ class Ledger:
         await self._change(signal_id, _UNSETTLED, changed)
 
     async def accepted(self, signal_id: str) -> None:
-        """Note that the server has a signal in its own ledger: nobody else may deliver it."""
+        """Note that the server has a signal in its own ledger: it alone delivers it."""
         await self._change(signal_id, _UNSETTLED, "state = 'accepted', doubtful = 0")
 
     async def with_server(self) -> Sequence[Entry]:
@@ -124,7 +124,7 @@ class Ledger:
         await self._change(signal_id, "('uncertain', 'accepted')", changed)
 
     async def doubt(self, signal_id: str) -> None:
-        """Note that nobody knows how the injection ended."""
+        """Note that the outcome of the injection is unknown."""
         await self._change(signal_id, _INJECTING, "state = 'uncertain', doubtful = 1")
 
     async def recover(self) -> None:
@@ -142,7 +142,7 @@ class Ledger:
         )
 
     async def show_new(self, limit: int, limit_bytes: int) -> Shown:
-        """Like `show`, but only what nobody has seen, and only what fits; each comes once.
+        """Return unseen signals that fit, each once; otherwise like `show`.
 
         Nothing is returned ahead of an older signal that does not fit.
         """

@@ -1,4 +1,4 @@
-"""How far the router's stream was answered, so that a new connection goes on from there.
+"""Cursor of the router's stream, from which a new connection resumes.
 
 Source: docs/receiver.md, "The ledger".
 """

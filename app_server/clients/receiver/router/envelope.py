@@ -13,7 +13,7 @@ from protocol.model import Json, JsonObject
 from protocol.signals.delivery import MAX_PAYLOAD_BYTES, MAX_SUMMARY_BYTES
 
 SOURCE = "Prism"
-"""Where all signals of a router come from."""
+"""Source of all signals of a router."""
 
 MAX_WORD_CHARS = 200
 """Of an id, a type or a name."""
@@ -21,7 +21,7 @@ MAX_WORD_CHARS = 200
 Mode: TypeAlias = Literal["passive", "wake"]
 
 MODES: Mapping[Json, Mode] = {"sync": "wake", "async": "passive"}
-"""What a `delivery_class` means."""
+"""Meanings of `delivery_class`."""
 
 _KNOWN = frozenset(
     {
@@ -41,7 +41,7 @@ _TELLING = ("summary", "message", "text", "question", "title")
 
 
 class BadEnvelope(Exception):
-    """What came is no signal; the text names the member and quotes nothing."""
+    """Invalid envelope; the text names the member and quotes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Envelope:
     sender: str
     to: str | None = None
     payload: Json = field(default=None, repr=False)
-    """At most 256 KiB as JSON; members that nobody knows are in here too."""
+    """At most 256 KiB as JSON; unknown members included."""
     created_at: int | None = None
     """Unix seconds."""
     ttl_s: int | None = None

@@ -52,7 +52,7 @@ class NotSent(Exception):
 
 
 class Inbox(Protocol):
-    """Where signals go."""
+    """Destination of signals."""
 
     async def take(self, signal: Json, raw: bytes) -> None:
         """Take what the router calls a signal; when this returns, it is on disk.

@@ -27,7 +27,7 @@ REPLACED = 4001
 
 @dataclass(frozen=True, slots=True)
 class RouterAddress:
-    """Where the stream of one session is, and the key to it."""
+    """URL of the stream of one session, and its key."""
 
     url: str
     """`ws://` on this machine, `wss://` elsewhere; without the session."""
