@@ -19,6 +19,10 @@ from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import Json
 
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Of one message: a line of a process, an event, a response over HTTP. Reading one that has very
+many small parts takes 0.1 s, in which nothing else runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionMessage:

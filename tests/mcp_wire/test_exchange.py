@@ -7,11 +7,11 @@ from app_server.mcp_wire.http.exchange import (
     LINGER_BYTES,
     BodyTooLarge,
     HttpRequest,
+    LimitedSender,
     leave,
     media_type,
     read_body,
 )
-from app_server.mcp_wire.http.limited import LimitedSender
 from tests.mcp_wire.senders import Response, Sender
 
 

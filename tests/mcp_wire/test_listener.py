@@ -9,12 +9,12 @@ import anyio
 import httpx2
 import pytest
 
-from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
 from app_server.mcp_wire.http.inbox import MAX_WAITING, Inbox
 from app_server.mcp_wire.http.listener import PIECE_BYTES, EventStream, Listener
 from app_server.mcp_wire.http.refusals import encoding
 from app_server.mcp_wire.http.session import Session
+from app_server.mcp_wire.messages import MAX_MESSAGE_BYTES
 from app_server.runtime.http.event_stream import EventTooLarge
 from app_server.runtime.loop_share import LoopShare
 from tests.mcp_wire.senders import Response, Sender

@@ -14,8 +14,14 @@ from typing import Literal, TypeAlias
 import anyio
 import anyio.abc
 
-from app_server.mcp.catalog.config import DEFAULT_CALL_S, VALID_NAME, ServerConfig, StdioTransport
-from app_server.mcp.catalog.reconcile import Ingredients, ingredients
+from app_server.mcp.catalog.config import (
+    DEFAULT_CALL_S,
+    VALID_NAME,
+    Ingredients,
+    ServerConfig,
+    StdioTransport,
+    ingredients,
+)
 from app_server.mcp.elicitation import (
     CANCELLED,
     ElicitationPort,

@@ -7,7 +7,6 @@ Source: MCP 2025-06-18, "Transports"; WHATWG HTML, 9.2; docs/mcp.md, "Connection
 import asyncio
 import logging
 
-from app_server.mcp_wire.bounds import MAX_MESSAGE_BYTES
 from app_server.mcp_wire.envelopes import (
     CONNECTION_CLOSED,
     ErrorData,
@@ -29,7 +28,7 @@ from app_server.mcp_wire.http.inbox import Inbox
 from app_server.mcp_wire.http.redirects import follow, redirect_of, shown
 from app_server.mcp_wire.http.refusals import encoding, not_followed, refusal, stand_in
 from app_server.mcp_wire.http.session import SESSION_HEADER, Session
-from app_server.mcp_wire.messages import NoMessage, read_message
+from app_server.mcp_wire.messages import MAX_MESSAGE_BYTES, NoMessage, read_message
 from app_server.runtime.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.runtime.loop_share import LoopShare
 from protocol.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR

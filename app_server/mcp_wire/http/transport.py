@@ -16,9 +16,8 @@ import httpx2
 
 from app_server.mcp_wire.envelopes import JSONRPCNotification, JSONRPCRequest, RequestId
 from app_server.mcp_wire.http.authorized import AuthorizedSender, Tokens
-from app_server.mcp_wire.http.exchange import HttpSender, Unreachable, leave
+from app_server.mcp_wire.http.exchange import HttpSender, LimitedSender, Unreachable, leave
 from app_server.mcp_wire.http.inbox import Inbox
-from app_server.mcp_wire.http.limited import LimitedSender
 from app_server.mcp_wire.http.listener import Listener
 from app_server.mcp_wire.http.loopback import Dial, is_loopback, open_loopback
 from app_server.mcp_wire.http.redirects import follow, origin_of, shown

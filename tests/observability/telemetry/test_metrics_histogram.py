@@ -5,7 +5,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.observability.telemetry.histogram import BUCKETS, FIRST_US, Histogram, upper_us
+from app_server.observability.telemetry.metrics import BUCKETS, FIRST_US, Histogram, upper_us
 
 SHARES = (0.0, 0.5, 0.9, 0.99, 1.0)
 
