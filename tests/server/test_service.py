@@ -169,5 +169,8 @@ def test_the_container_starts_a_server_behind_a_token() -> None:
     assert options.config == ["refuse_other_users=false"]
     copied = set(re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE))
     named = {name for names in copied for name in names.split()}
-    assert named == {"app_server", "protocol", "constraints.txt", "pyproject.toml", "README.md"}
+    assert named == {
+        *("app_server", "protocol"),
+        *("LICENSE", "constraints.txt", "pyproject.toml", "README.md"),
+    }
     assert all((ROOT / name).exists() for name in named)
