@@ -22,7 +22,7 @@ PACKAGE = ROOT / "app_server"
 MAY_KNOW = ("apps/", "clients/demo/", "handlers/", "server/")
 """Folders of `app_server`. Whatever else is in there is protected, also what is new."""
 
-LISTS = frozenset({"config/key_check/codex_features.py", "config/key_check/known_keys.py"})
+LISTS = frozenset({"config/known_keys.py"})
 """Files that list the keys of config.toml, of which some have a name of the product in them."""
 
 WORDS = {

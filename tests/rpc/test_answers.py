@@ -122,6 +122,8 @@ async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled
     begun = anyio.Event()
 
     class Hanging:
+        services: object = None
+
         def refused(self, failure: str) -> None:
             """Count nothing."""
 
@@ -144,6 +146,8 @@ async def test_what_follows_answers_happens_also_when_their_batch_is_never_compl
     first = anyio.Event()
 
     class HangingAtTwo:
+        services: object = None
+
         def refused(self, failure: str) -> None:
             """Count nothing."""
 

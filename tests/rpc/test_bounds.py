@@ -154,6 +154,8 @@ async def test_a_batch_may_hold_so_many_messages_and_no_more() -> None:
 class Said:
     """Requests that are answered at once."""
 
+    services: object = None
+
     def __init__(self, text: str) -> None:
         self._text = text
 

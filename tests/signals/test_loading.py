@@ -37,7 +37,7 @@ class Gated:
         real = getattr(owner, name)
 
         async def gated(*args: Any) -> Any:
-            thread_id = args[1] if owner is ThreadStore else args[0]._thread.id
+            thread_id = args[1] if owner is ThreadStore else args[0]._log.id
             if thread_id in thread_ids:
                 self.begun.add(thread_id)
                 self._changed.set()

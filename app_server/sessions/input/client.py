@@ -105,7 +105,7 @@ class ClientInput:
     async def _queue(
         self, turn: RunningTurn, user_input: TurnInput, mcp_meta: McpMetaByServer
     ) -> None:
-        if not user_input.content:
+        if not user_input.content and not mcp_meta:
             raise EmptyInput
         check_mcp_meta(turn.options.mcp_meta, mcp_meta)
         at_ms = self.context.clock.now_ms()

@@ -159,7 +159,7 @@ async def test_status_shows_every_server_as_it_is(
 async def test_lists_that_fit_no_message_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.handlers.views.mcp_servers.MAX_PAGE_BYTES", 1500)
+    monkeypatch.setattr("app_server.handlers.integrations.mcp.MAX_PAGE_BYTES", 1500)
     config = stdio_server("raw") + "".join(stdio_server(f"x{n}", enabled="false") for n in range(9))
     async with serve(tmp_path, config=config) as served, served.client() as client:
         first = await client.call("mcpServerStatus/list", {})
