@@ -73,7 +73,7 @@ _OF_THREADS: Mapping[type[Exception], tuple[str, str]] = {
     ThreadOfCodex: ("thread {} is kept by Codex, whose files are left alone", "threadOfCodex"),
     ThreadTooNew: ("thread {} was written by a newer version of this server", "threadTooNew"),
 }
-"""What is said of a thread, with its id in the place of `{}`, and the stable word."""
+"""By error: the message, with the thread's id in the place of `{}`, and its stable word."""
 
 
 @contextmanager

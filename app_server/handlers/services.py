@@ -1,4 +1,4 @@
-"""What the handlers of one server work with: one value, made in app_server/server/services.py."""
+"""Services of the handlers of one server: one value, made in app_server/server/services.py."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ class Services:
     """On this machine, within what confines each."""
     git: GitFetch
     places: Places
-    """What a confinement knows of this machine."""
+    """Paths of this machine that confinements need."""
     file_work: FileWork
     accounts: Accounts
     model_lists: ModelLists
@@ -73,10 +73,10 @@ class Services:
     signal_notifier: SignalNotifier
     memory: MemoryBudget
     connection_loads: Callable[[], Sequence[ConnectionLoad]]
-    """How much waits on each connection."""
+    """Returns the load of each connection."""
     metrics: ServerMetrics
     use_counts: "UseCounts | None"
-    """None: nobody wants to know what is used."""
+    """None: use is not counted."""
     tasks: anyio.abc.TaskGroup
     """Owns what goes on after an answer; cancelled when the server ends."""
     _parts: dict[Callable[["Services"], Any], Any] = field(default_factory=dict, init=False)

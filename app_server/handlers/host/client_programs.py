@@ -1,4 +1,4 @@
-"""What command/exec and process/* do alike with the programs that a client runs.
+"""Common parts of command/exec and process/*: the programs that a client runs.
 
 Source: docs/tools.md, "Host methods".
 """
@@ -124,7 +124,7 @@ class ClientPrograms:
     def entered(
         self, client: ConnectionId, program_id: str | None, program: Program
     ) -> AbstractContextManager[None]:
-        """Know a program for as long as the context lasts; without an id nobody can ask for it.
+        """Register a program until the context ends; without an id no request can reach it.
 
         Raises:
             ProgramRefused: the client has one of this id, or as many as it may.

@@ -96,7 +96,7 @@ async def resize_terminal(
 async def terminate_command(
     context: RequestContext, params: CommandExecTerminateParams
 ) -> CommandExecTerminateResponse:
-    """Have a program ended."""
+    """Terminate a program."""
     context.services.part(_programs).terminate(context.connection_id, params.process_id)
     return CommandExecTerminateResponse()
 

@@ -27,7 +27,7 @@ from protocol.jsonrpc.errors import internal_error, invalid_request
 async def add_environment(
     context: RequestContext, params: EnvironmentAddParams
 ) -> EnvironmentAddResponse:
-    """Make an exec server known; connecting to it is not waited for."""
+    """Register an exec server as an environment; connecting to it is not waited for."""
     with _add_failures(params.environment_id):
         if params.skills is not None and params.skills.required:
             raise NotAdded("skills of environments are not offered here")
@@ -66,7 +66,7 @@ async def read_environment(
 async def read_environment_status(
     context: RequestContext, params: EnvironmentStatusParams
 ) -> EnvironmentStatusResponse:
-    """Say how an environment is, without connecting to it."""
+    """Return the connection status of an environment, without connecting to it."""
     status, error = context.services.environments.status(params.environment_id)
     return EnvironmentStatusResponse(status=status, error=error)
 

@@ -72,7 +72,7 @@ async def create_directory(
 async def get_metadata(
     context: RequestContext, params: FsGetMetadataParams
 ) -> FsGetMetadataResponse:
-    """Say what is at a path."""
+    """Return the metadata of a path."""
     found = await _run(context.services, partial(reading.read_metadata, as_path(params.path)))
     return FsGetMetadataResponse(
         is_directory=found.is_directory,
@@ -132,7 +132,7 @@ async def remove(context: RequestContext, params: FsRemoveParams) -> FsRemoveRes
 
 @serves("fs/writeFile")
 async def write_file(context: RequestContext, params: FsWriteFileParams) -> FsWriteFileResponse:
-    """Make bytes all that a file holds."""
+    """Write bytes as the whole content of a file."""
     path = as_path(params.path)
 
     def work(stop: Stop) -> None:

@@ -86,7 +86,7 @@ async def resize_pty(
 
 @serves("process/kill")
 async def kill_process(context: RequestContext, params: ProcessKillParams) -> ProcessKillResponse:
-    """Have a program ended."""
+    """Terminate a program."""
     context.services.part(_programs).terminate(context.connection_id, params.process_handle)
     return ProcessKillResponse()
 

@@ -28,7 +28,7 @@ from protocol.jsonrpc.errors import internal_error, invalid_request
 async def search_files(
     context: RequestContext, params: FuzzyFileSearchParams
 ) -> FuzzyFileSearchResponse:
-    """Search once."""
+    """Run one fuzzy file search."""
     with file_failures():
         found = await context.services.part(_search).search(
             params.query, params.roots, context.connection_id, params.cancellation_token
@@ -40,7 +40,7 @@ async def search_files(
 async def start_search(
     context: RequestContext, params: FuzzyFileSearchSessionStartParams
 ) -> FuzzyFileSearchSessionStartResponse:
-    """Begin a session."""
+    """Begin a fuzzy file search session."""
     client, session_id = context.connection_id, params.session_id
     if not session_id:
         raise invalid_request("sessionId must not be empty", "invalidSession")
@@ -72,7 +72,7 @@ async def start_search(
 async def update_search(
     context: RequestContext, params: FuzzyFileSearchSessionUpdateParams
 ) -> FuzzyFileSearchSessionUpdateResponse:
-    """Search for something else."""
+    """Change the query of a search session."""
     if not context.services.part(_search).update(
         context.connection_id, params.session_id, params.query
     ):
@@ -88,7 +88,7 @@ async def update_search(
 async def stop_search(
     context: RequestContext, params: FuzzyFileSearchSessionStopParams
 ) -> FuzzyFileSearchSessionStopResponse:
-    """End a session."""
+    """End a search session."""
     context.services.part(_search).stop(context.connection_id, params.session_id)
     return FuzzyFileSearchSessionStopResponse()
 

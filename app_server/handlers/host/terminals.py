@@ -30,7 +30,7 @@ from protocol.jsonrpc.errors import invalid_request
 async def run_shell_command(
     context: RequestContext, params: ThreadShellCommandParams
 ) -> ThreadShellCommandResponse:
-    """Run a line, unconfined, in the turn that runs or in one of its own."""
+    """Run a shell command, unconfined, in the running turn or in one of its own."""
     line, timeout_ms = params.command.strip(), params.timeout_ms
     if not line:
         raise invalid_request("command must not be empty", "invalidCommand")
@@ -57,7 +57,7 @@ async def run_shell_command(
 async def list_terminals(
     context: RequestContext, params: ThreadBackgroundTerminalsListParams
 ) -> ThreadBackgroundTerminalsListResponse:
-    """List what runs behind the turns of a loaded thread, the oldest first."""
+    """List the background commands of a loaded thread, the oldest first."""
     terminals = _terminals(context.services, params.thread_id)
     after = 0 if params.cursor is None else cursor_number(params.cursor)
     rows = [run for run in terminals.background() if run.number > after]
@@ -73,7 +73,7 @@ async def list_terminals(
 async def terminate_terminal(
     context: RequestContext, params: ThreadBackgroundTerminalsTerminateParams
 ) -> ThreadBackgroundTerminalsTerminateResponse:
-    """End one command; answered once it has ended and its item is complete."""
+    """Terminate one command; answered once it has ended and its item is complete."""
     terminals = _terminals(context.services, params.thread_id)
     if not is_offset(params.process_id):
         raise invalid_request(
@@ -92,7 +92,7 @@ async def terminate_terminal(
 async def clean_terminals(
     context: RequestContext, params: ThreadBackgroundTerminalsCleanParams
 ) -> ThreadBackgroundTerminalsCleanResponse:
-    """End all commands behind the turns; answered once their items are complete."""
+    """Terminate all background commands; answered once their items are complete."""
     await _terminals(context.services, params.thread_id).end_background()
     return ThreadBackgroundTerminalsCleanResponse()
 

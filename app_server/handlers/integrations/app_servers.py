@@ -1,4 +1,4 @@
-"""How clients see the servers of apps: as one, whose tools go by their upstream names.
+"""MCP servers of apps as clients see them: one server, whose tools have their upstream names.
 
 Only what answers clients directly does that; turns, items and notifications have the real names.
 Nothing of it happens without a server that apps registered.
@@ -24,7 +24,7 @@ PREFIX = f"{RESOURCES}__"
 
 
 class AppServers(Protocol):
-    """What direct questions about MCP servers need of apps."""
+    """Port that registers MCP servers of apps, for requests to MCP servers."""
 
     async def prepare_mcp_servers(self, config: Mapping[str, Any]) -> None:
         """See to it that servers of apps are registered, if there are any for these settings.

@@ -25,7 +25,7 @@ class AppTerms:
     policy: AppsPolicy
     plugin_names: Mapping[str, Sequence[str]]
     backend: Backend | None
-    """None: apps are switched off, nobody is signed in, or the workspace does not allow them."""
+    """None: apps are off, no account is signed in, or the workspace does not allow them."""
 
 
 @contextmanager

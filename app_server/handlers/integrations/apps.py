@@ -87,12 +87,12 @@ class AppListing:
 
     @property
     def may_be_stale(self) -> bool:
-        """Whether the apps that can be used are those that the disk kept."""
+        """Whether the accessible apps come from the disk, not from a live fetch."""
         return self._accessible is not None and not self._accessible.is_live
 
     @property
     def is_outdated(self) -> bool:
-        """Whether somebody else is signed in now, or nobody: then nothing is sent any more."""
+        """Whether the account has changed or signed out: then no more is sent."""
         account = self._apps.account()
         return account is None or account.identity != self._backend.account.identity
 
@@ -222,7 +222,7 @@ MAX_ATTEMPTS = 3
 """At one list, when the account changes meanwhile."""
 
 MAX_FOLLOW_UPS = 16
-"""That go on after their answers at a time; a list beyond that is not followed up."""
+"""Lists followed up after their answers at a time; one more is not followed up."""
 
 MAX_PAGE_CHARS = 900_000
 """Characters of one page; a message to a client stays below 1 MiB."""
@@ -314,7 +314,7 @@ MAX_IDS = 100
 
 @serves("app/read")
 async def read_apps(context: RequestContext, params: AppsReadParams) -> AppsReadResponse:
-    """Read about apps, in the order of the ids; those of which nothing is known are named."""
+    """Return details of apps, in the order of the ids; unknown ids are named."""
     if len(params.app_ids) > MAX_IDS:
         rule = f"at most {MAX_IDS}"
         raise invalid_params(

@@ -1,4 +1,4 @@
-"""What requests about apps need of the service of apps; it satisfies this without knowing it."""
+"""Port of the apps service for request handlers; the service satisfies it without knowing it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class AppsSnapshot(Protocol):
 
 
 class BackendPort(Protocol):
-    """What ChatGPT says of apps beside their tools (app_server/apps/upstream/backend.py)."""
+    """Port to ChatGPT's data on apps beside their tools (app_server/apps/upstream/backend.py)."""
 
     async def workspace_allows(self, backend: Backend) -> bool:
         """Whether the account's workspace lets it use apps; yes if that cannot be found out."""
@@ -92,10 +92,10 @@ class AppsPort(AppServers, Protocol):
 
     @property
     def value(self) -> AppsService | None:
-        """What is served now; never waits."""
+        """The apps service as it runs now, None if it does not; never waits."""
 
     async def get(self) -> AppsService | None:
-        """Have the apps served; None where nobody with apps is signed in.
+        """Return the apps service, started if need be; None without an account that has apps.
 
         Raises:
             AppsUnavailable: they cannot be served now.
@@ -114,7 +114,7 @@ class AppsPort(AppServers, Protocol):
 
     @property
     def base_url(self) -> str | None:
-        """What stands over the configured address of ChatGPT; None without."""
+        """URL that overrides the configured address of ChatGPT; None without."""
 
     def account(self) -> Account | None:
         """Return the account that is signed in; None unless it is one of ChatGPT."""

@@ -207,4 +207,4 @@ def reason_of(failure: Exception) -> str:
 
 
 FAILURES = (BrokenFiles, ConfigError, GitFetchFailed, NotRecorded, OSError)
-"""What fetching a marketplace, and putting it in place, may raise."""
+"""Exceptions of fetching a marketplace and putting it in place."""

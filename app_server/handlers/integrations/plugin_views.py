@@ -152,7 +152,7 @@ logger = logging.getLogger(__name__)
 
 
 async def declared_apps(services: Services, app_ids: Sequence[str]) -> list[AppSummary]:
-    """Show apps, sorted by name; none where there are no apps. Asks nobody."""
+    """Return summaries of apps, sorted by name, without a request; none where apps are off."""
     if not app_ids or services.apps is None:
         return []
     with apps_failures():

@@ -78,7 +78,7 @@ async def _entries(
 
 @serves("plugin/read")
 async def describe_plugin(context: RequestContext, params: PluginReadParams) -> PluginReadResponse:
-    """Read about one plugin of a local marketplace."""
+    """Return details of one plugin of a local marketplace."""
     marketplace, entry = await _entry(context.services, "plugin/read", params)
     # What is fetched from elsewhere is shown as far as its marketplace does.
     is_here = isinstance(entry.source, LocalPluginSource)

@@ -45,7 +45,7 @@ from protocol.model import Json
 from protocol.server.config import ConfigEdit
 
 MAX_FOLDERS = 100
-"""That one request may ask about."""
+"""Entries of `cwds` in one `skills/list`."""
 
 SCOPES: Sequence[SkillScope] = ("repo", "user", "system", "admin")
 """In the order in which they are listed."""
@@ -86,7 +86,7 @@ async def set_extra_roots(
 async def write_skill_config(
     context: RequestContext, params: SkillsConfigWriteParams
 ) -> SkillsConfigWriteResponse:
-    """Write into config.toml whether a skill is on."""
+    """Enable or disable a skill in config.toml."""
     if bool(params.path) == bool(params.name):
         raise invalid_params(
             "skills/config/write requires exactly one of path or name", field="path"
@@ -135,7 +135,7 @@ def _shown(found: Found, settings: Mapping[str, Any]) -> SkillMetadata:
 
 
 MAX_FOLDERS = 100
-"""That one request may ask about."""
+"""Entries of `cwds` in one `hooks/list`."""
 
 
 @serves("hooks/list")

@@ -42,7 +42,7 @@ _ID_AT_END = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 async def summarize_conversation(
     context: RequestContext, params: GetConversationSummaryParams
 ) -> GetConversationSummaryResponse:
-    """Say what a thread is about."""
+    """Return the summary of a thread."""
     if isinstance(params, ConversationIdSummaryParams):
         thread_id = params.conversation_id
         missing = f"no rollout found for conversation id {thread_id}"
@@ -126,7 +126,7 @@ async def diff_git_to_remote(
 async def read_auth_status(
     context: RequestContext, params: GetAuthStatusParams
 ) -> GetAuthStatusResponse:
-    """Say how the server signs in; the token only if the client asks for it."""
+    """Return the server's sign-in method; the token only if the client asks for it."""
     provider, credentials = await look_at_account(
         context.services, refreshed=bool(params.refresh_token)
     )

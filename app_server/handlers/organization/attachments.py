@@ -50,7 +50,7 @@ MAX_LIST_BYTES = 900_000
 async def add_attachment(
     context: RequestContext, params: ThreadAttachmentAddParams
 ) -> ThreadAttachmentAddResponse:
-    """Attach something; what is there under its names stays as it is."""
+    """Add an attachment to a thread; one of the same names stays as it is."""
     thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
     _check_names(*names)
     if len(to_json(params.payload)) > MAX_PAYLOAD_BYTES:
@@ -88,7 +88,7 @@ async def add_attachment(
 async def remove_attachment(
     context: RequestContext, params: ThreadAttachmentRemoveParams
 ) -> ThreadAttachmentRemoveResponse:
-    """Take something off a thread; what is not there is no failure."""
+    """Remove an attachment from a thread; a missing one is no failure."""
     thread_id, names = params.thread_id, (params.attachment_type, params.identity_key)
     _check_names(*names)
     at_ms = context.services.clock.now_ms()
@@ -142,7 +142,7 @@ def _notify(
 async def list_attachments(
     context: RequestContext, params: ThreadAttachmentListParams
 ) -> ThreadAttachmentListResponse:
-    """Page through what is attached to a thread, oldest first."""
+    """Page through the attachments of a thread, oldest first."""
     attachments = await _attachments(context.services, params.thread_id)
     after = "" if params.cursor is None else _parse(params.cursor, "attachment")
     rest = [attachment for attachment in attachments if attachment.id > after]
@@ -169,7 +169,7 @@ async def _attachments(services: Services, thread_id: str) -> Sequence[ThreadAtt
 async def list_attachment_owners(
     context: RequestContext, params: ThreadAttachmentOwnerListParams
 ) -> ThreadAttachmentOwnerListResponse:
-    """Page through the threads that have something attached, oldest first."""
+    """Page through the threads that have an attachment, oldest first."""
     names = params.attachment_type, params.identity_key
     _check_names(*names)
     limit = page_size(params.limit, DEFAULT_PAGE)

@@ -64,7 +64,7 @@ async def create_project(
 async def import_project(
     context: RequestContext, params: ProjectImportParams
 ) -> ProjectImportResponse:
-    """Make a project of threads that there are.
+    """Make a project of existing threads.
 
     The threads are written first: the project is there when all of them are in it, and a
     client that never got its answer can ask again.
@@ -173,7 +173,7 @@ async def move_project(context: RequestContext, params: ProjectMoveParams) -> Pr
 async def update_project(
     context: RequestContext, params: ProjectUpdateParams
 ) -> ProjectUpdateResponse:
-    """Change what is given of a project; nothing given changes nothing."""
+    """Change the given members of a project; without any, nothing changes."""
     changed: dict[str, object] = {}
     if params.name is not None:
         changed["name"] = project_name(params.name)
@@ -277,7 +277,7 @@ Place = tuple[int, str]
 def project_page(
     projects: Sequence[Project], recency_ms: Mapping[str, int], params: ProjectListParams
 ) -> ProjectListResponse:
-    """Cut one page out of all projects; `recency_ms` has those that a thread is in.
+    """Cut one page out of all projects; `recency_ms` lacks projects without threads.
 
     Raises:
         RpcError: the order makes no sense, or the cursor is none of this order's.
@@ -329,7 +329,7 @@ def _parse(cursor: str, order: str) -> Place:
 
 
 def all_projects(state: FilingState, recency: Mapping[str, int]) -> Sequence[Project]:
-    """Show all projects in their manual order; `recency` has ms of those that a thread is in."""
+    """Show all projects in their manual order; `recency` (ms) lacks those without threads."""
     return [
         Project(
             id=project.id,

@@ -177,7 +177,7 @@ class AccountNews:
 
 @serves("account/login/start")
 async def start_login(context: RequestContext, params: LoginAccountParams) -> LoginAccountResponse:
-    """Sign in, or begin to."""
+    """Sign in, or begin a sign-in that the user completes."""
     with config_failures():
         settings = read_account_settings(await context.services.configuration.read())
         current = (await context.services.accounts.look()).credentials
@@ -196,7 +196,7 @@ async def start_login(context: RequestContext, params: LoginAccountParams) -> Lo
 async def cancel_login(
     context: RequestContext, params: CancelLoginAccountParams
 ) -> CancelLoginAccountResponse:
-    """Give up a sign-in that waits for its user."""
+    """Cancel a sign-in that waits for its user."""
     try:
         login_id = str(uuid.UUID(params.login_id))
     except ValueError:
@@ -207,7 +207,7 @@ async def cancel_login(
 
 @serves("account/logout")
 async def log_out(context: RequestContext, params: NoParams) -> LogoutAccountResponse:
-    """Forget the account, and give its tokens back."""
+    """Sign out: remove the account, and revoke its tokens."""
     await context.services.part(AccountNews).attempts.give_up()
     with context.services.part(AccountNews).changing(
         "logout failed", context, context.services.part(AccountNews).notify_account
@@ -332,7 +332,7 @@ logger = logging.getLogger(__name__)
 
 @serves("account/read")
 async def read_account(context: RequestContext, params: GetAccountParams) -> GetAccountResponse:
-    """Say who is signed in, and whether the chosen provider wants somebody to be."""
+    """Return the signed-in account, and whether the chosen provider requires one."""
     provider, credentials = await look_at_account(context.services, refreshed=params.refresh_token)
     if provider is None or not provider.requires_openai_auth:
         return GetAccountResponse(requires_openai_auth=False)
@@ -388,7 +388,7 @@ UNKNOWN = "unknown"
 async def read_rate_limits(
     context: RequestContext, params: GetAccountRateLimitsParams | None
 ) -> GetAccountRateLimitsResponse:
-    """Say where the account stands with its usage limits."""
+    """Return the rate limits of the account."""
     wanted = params or GetAccountRateLimitsParams()
     usage, who = await _usage(context.services, "rate limits")
     with _backend_failures("codex rate limits"):
@@ -411,7 +411,7 @@ async def read_rate_limits(
 async def read_usage(
     context: RequestContext, params: GetAccountTokenUsageParams | None
 ) -> GetAccountTokenUsageResponse:
-    """Say how many tokens the account has used, or what a thread has."""
+    """Return the tokens that the account has used, or those of a thread."""
     usage, who = await _usage(context.services, "token usage")
     if params is not None and params.thread_id is not None:
         return await _thread_usage(usage, who, params.thread_id)

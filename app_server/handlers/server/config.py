@@ -70,7 +70,7 @@ from protocol.turns.policy import ReadOnlySandboxPolicy, SandboxMode
 
 @serves("config/read")
 async def read_config(context: RequestContext, params: ConfigReadParams) -> ConfigReadResponse:
-    """Show the settings in force in a folder, without those that can hold secrets."""
+    """Return the settings in force in a folder, without keys that can hold secrets."""
     cwd = None if params.cwd is None else context.services.configuration.resolve(params.cwd)
     with config_failures():
         config = await context.services.configuration.read()
@@ -83,7 +83,7 @@ async def read_config(context: RequestContext, params: ConfigReadParams) -> Conf
 async def read_requirements(
     context: RequestContext, params: NoParams
 ) -> ConfigRequirementsReadResponse:
-    """Show what an administrator demands, as far as this server enforces it."""
+    """Return an administrator's requirements, as far as this server enforces them."""
     with settings_failures("failed to read configuration layers"):
         demanded = await context.services.configuration.requirements()
     return ConfigRequirementsReadResponse(

@@ -1,4 +1,4 @@
-"""How requests change config.toml, are refused to, and give the change to loaded threads."""
+"""Changes of config.toml by requests: refusals, and the reload of loaded threads."""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def config_refusal(message: str, word: str = "configValidationError") -> RpcErro
 async def reload_threads(
     context: RequestContext, services: Services, changed: str, *, refresh: bool = False
 ) -> None:
-    """Have loaded threads take over the settings in force, after the answer.
+    """Reload the settings in force in loaded threads, after the answer.
 
     `changed` says for the log of what they would not learn else. `refresh`: extensions look anew.
     """

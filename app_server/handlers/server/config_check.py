@@ -47,7 +47,7 @@ NO_APPS = "threads have no apps, and requests about apps are refused"
 NOTHING_SENT = "a server that starts with it sends nothing to a collector"
 
 MAX_ROUNDS = 16
-"""How often settings are read to find what is wrong with them."""
+"""Times that all settings are read in one check."""
 
 
 class WrongValue(NamedTuple):
@@ -55,7 +55,7 @@ class WrongValue(NamedTuple):
 
     error: ConfigError
     instead: str
-    """What happens now, as the end of a sentence."""
+    """The effect of the wrong value, as the end of a sentence."""
 
 
 def check_settings(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with the files of settings, as clients see it: misspelt keys, wrong values.
+"""Problems of the configuration files, as clients see them: misspelt keys, wrong values.
 
 Source: docs/config.md, "Unknown keys".
 """
@@ -29,7 +29,7 @@ from protocol.server.lifecycle import ConfigWarningNotification, TextPosition, T
 logger = logging.getLogger(__name__)
 
 OVERRIDES = "-c/--config"
-"""What lies over the files of a server."""
+"""Source of settings on the command line, as warnings name it."""
 
 UNUSABLE = "The configuration cannot be used; requests that need it are refused."
 
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
     all: Sequence[ConfigWarningNotification]
     new: Sequence[ConfigWarningNotification]
-    """Those that were not there at the look before."""
+    """Problems that the look before did not find."""
 
 
 class ConfigProblems:

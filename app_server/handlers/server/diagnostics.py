@@ -59,7 +59,7 @@ MAX_LABEL_CHARS = 128
 async def read_diagnostics(
     context: RequestContext, params: ServerDiagnosticsParams
 ) -> ServerDiagnosticsResponse:
-    """Measure now."""
+    """Return the gauges, queues, connections and threads as of now."""
     services = context.services
     resident = await anyio.to_thread.run_sync(_resident_bytes)
     files = await anyio.to_thread.run_sync(open_files)

@@ -1,4 +1,4 @@
-"""What can be switched here.
+"""Feature flags of this server.
 
 Source: docs/config.md, "Features".
 """

@@ -83,7 +83,7 @@ class Warnings:
 
 @serves("initialize")
 async def initialize(context: RequestContext, params: InitializeParams) -> InitializeResponse:
-    """Settle who talks to whom; everything else comes after this."""
+    """Negotiate client info and capabilities; everything else comes after this."""
     if context.session is not None:
         raise invalid_request("Already initialized", "alreadyInitialized")
     info = params.client_info

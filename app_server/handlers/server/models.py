@@ -89,7 +89,7 @@ MODES = (
     CollaborationModeMask(name="Plan", mode="plan", reasoning_effort="medium"),
     CollaborationModeMask(name="Default", mode="default"),
 )
-"""What clients put into `collaborationMode` (docs/tools.md, "Plan mode")."""
+"""Presets for `collaborationMode` (docs/tools.md, "Plan mode")."""
 
 
 @serves("experimentalFeature/list")
@@ -192,7 +192,7 @@ async def list_providers(
 async def read_provider_capabilities(
     context: RequestContext, params: ModelProviderCapabilitiesReadParams
 ) -> ModelProviderCapabilitiesReadResponse:
-    """Say what the default provider can do beside text, as far as turns here use it."""
+    """Return the default provider's capabilities beside text, as far as turns here use them."""
     with config_failures():
         config = await context.services.configuration.read()
         is_offline = default_provider_id(config) == OFFLINE
@@ -323,7 +323,7 @@ EFFORTS = {
 }
 
 ASSUMED_EFFORTS = ("minimal", "low", "medium", "high")
-"""What clients may offer for a model of which it is not known."""
+"""Reasoning efforts listed for a model whose own are not known."""
 
 ASSUMED_EFFORT = "medium"
 

@@ -60,7 +60,7 @@ async def deliver_signal(
 
 @serves("signal/read")
 async def read_signal(context: RequestContext, params: SignalReadParams) -> SignalReadResponse:
-    """Say what has become of a signal."""
+    """Return the receipt of a signal."""
     with _signal_failures(params.source, params.id):
         signals = await context.services.signals.get()
         entry = await signals.read(params.source, params.id)
@@ -83,7 +83,7 @@ async def list_signals(context: RequestContext, params: SignalListParams) -> Sig
 async def recall_signals(
     context: RequestContext, params: SignalRecallParams
 ) -> SignalRecallResponse:
-    """Take a signal back."""
+    """Recall a signal."""
     with _signal_failures(params.source, params.id):
         signals = await context.services.signals.get()
         with thread_failures("", "the thread is gone"):

@@ -114,7 +114,7 @@ class OpenElicitations:
 async def increment_elicitation(
     context: RequestContext, params: ThreadIncrementElicitationParams
 ) -> ThreadIncrementElicitationResponse:
-    """Stop the clocks of a thread; a client that goes lets its own go on."""
+    """Open an elicitation and pause the thread's timeouts; a disconnect settles a client's own."""
     session = loaded_thread(context.services.sessions, params.thread_id)
     questions = session.out_of_band
     try:
@@ -136,7 +136,7 @@ async def increment_elicitation(
 async def decrement_elicitation(
     context: RequestContext, params: ThreadDecrementElicitationParams
 ) -> ThreadDecrementElicitationResponse:
-    """Let the clocks of a thread go on once everything is settled."""
+    """Settle an elicitation; the thread's timeouts resume after the last one."""
     session = loaded_thread(context.services.sessions, params.thread_id)
     questions = session.out_of_band
     try:
@@ -157,7 +157,7 @@ async def decrement_elicitation(
 async def unsubscribe(
     context: RequestContext, params: ThreadUnsubscribeParams
 ) -> ThreadUnsubscribeResponse:
-    """Stop hearing of a thread, and let go of it if that is asked and nobody needs it."""
+    """Unsubscribe from a thread; with `unload`, unload it too if it is quiet."""
     if context.services.sessions.find(params.thread_id) is None:
         return ThreadUnsubscribeResponse(
             status="notLoaded", unloaded=True if params.unload else None
@@ -217,7 +217,7 @@ async def unarchive_thread(
 async def inject_items(
     context: RequestContext, params: ThreadInjectItemsParams
 ) -> ThreadInjectItemsResponse:
-    """Append raw items to what the model sees; answered when they are on disk."""
+    """Append raw items to the model's history; answered when they are on disk."""
     if not params.items:
         raise invalid_request("items must not be empty", "emptyItems")
     problem = first_problem(params.items)

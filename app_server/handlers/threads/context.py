@@ -29,7 +29,7 @@ PROMPT = "Carry out the approved plan."
 async def prepare_approved_plan(
     context: RequestContext, params: ThreadPrepareApprovedPlanParams
 ) -> ThreadPrepareApprovedPlanResponse:
-    """Make a plan known to a thread's model, and say what to begin the turn with."""
+    """Give a thread's model an approved plan, and return the prompt to begin the turn with."""
     plan, path = params.markdown, params.attachment_path
     if not plan.strip():
         raise invalid_request("The approved plan is empty.", "emptyPlan")
@@ -68,7 +68,7 @@ def _is_readable(path: Path) -> bool:
 async def start_compaction(
     context: RequestContext, params: ThreadCompactStartParams
 ) -> ThreadCompactStartResponse:
-    """Sum a thread up in a turn of its own, in the place of one that runs."""
+    """Compact a thread's history in a turn of its own, in the place of one that runs."""
     with thread_failures(params.thread_id):
         begin = await context.services.sessions.get(params.thread_id).turns.start_compaction()
     context.after_answer(begin)

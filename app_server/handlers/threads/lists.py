@@ -40,7 +40,7 @@ class _Shown:
 
 
 class ShownRows:
-    """What was made of the rows that lists have shown lately; nobody may change what it gives."""
+    """Cache of the list rows shown lately; its values are not to be changed."""
 
     def __init__(self, path_of: Callable[[str], str]) -> None:
         """`path_of` says where the log of a listed thread is."""
@@ -176,7 +176,7 @@ def _within(
 
 @serves("thread/read")
 async def read_thread(context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
-    """Look at a thread without loading it."""
+    """Read a thread without loading it."""
     session = context.services.sessions.find(params.thread_id)
     if session is None:
         with thread_failures(params.thread_id, not_loaded(params.thread_id)):

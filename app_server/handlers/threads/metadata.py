@@ -78,7 +78,7 @@ MAX_GIT_CHARS = 4096
 async def update_metadata(
     context: RequestContext, params: ThreadMetadataUpdateParams
 ) -> ThreadMetadataUpdateResponse:
-    """Change what is asked for; what is left out stays."""
+    """Change the given metadata of a thread; members left out stay."""
     _check(params)
     thread_id = params.thread_id
     organization = context.services.store.organization

@@ -1,4 +1,4 @@
-"""What clients choose for threads and turns: settings, environments and the folders there.
+"""Settings, environments and their folders that clients choose for threads and turns.
 
 A member that is not built is refused by its name. Nothing is taken and forgotten: which member does
 what is listed in docs/wire.md, "Settings of requests".

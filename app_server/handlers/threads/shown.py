@@ -1,4 +1,4 @@
-"""What clients are shown of a thread: where it is, its turns, its settings, and warnings."""
+"""A thread as clients see it: its place, turns, settings, and warnings."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -80,7 +80,7 @@ def announce_unloaded(hub: Hub, thread_id: str) -> None:
 def warn_of_config(
     hub: Hub, client: ConnectionId, session: ThreadSession, warnings: Sequence[str]
 ) -> None:
-    """Warn whoever made or loaded a thread of its configuration, and all its subscribers."""
+    """Send configuration warnings to the client that loaded a thread, and to its subscribers."""
     for warning in warnings:
         hub.notify(client, ConfigWarningNotification(summary=warning))
         session.publisher.warning(warning)

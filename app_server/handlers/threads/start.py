@@ -84,7 +84,7 @@ class Joining:
     """One client's way in; it is sent nothing before `Hub.release`."""
 
     position: Position
-    """What comes after it follows the answer."""
+    """Position in the stream; later events follow the answer."""
     turns: list[Turn]
     resync_required: bool | None
     """None if the client did not ask for what it missed."""
@@ -219,7 +219,7 @@ SOURCE = "vscode"
 
 @serves("thread/start")
 async def start_thread(context: RequestContext, params: ThreadStartParams) -> ThreadStartResponse:
-    """Begin a conversation and subscribe the caller."""
+    """Create a thread and subscribe the caller."""
     chosen = None if params.thread_id is None else chosen_id(params.thread_id)
     thread_id = context.services.clock.new_id() if chosen is None else chosen
     with config_failures(), thread_failures(thread_id, "thread not found"):

@@ -27,7 +27,7 @@ MAX_INSTRUCTIONS_CHARS = 256 * 1024
 
 @serves("review/start")
 async def start_review(context: RequestContext, params: ReviewStartParams) -> ReviewStartResponse:
-    """Have code reviewed in a turn of its own."""
+    """Begin a code review in a turn of its own."""
     _check(params.target)
     thread_id = params.thread_id
     with config_failures(), thread_failures(thread_id):

@@ -54,7 +54,7 @@ from protocol.turns.turn import Turn
 METADATA = frozenset(
     {"mcp_meta_by_server", "responsesapi_client_metadata", "responsesapi_client_metadata_patch"}
 )
-"""What may differ when a request is sent again."""
+"""Members that may differ when a request is sent again."""
 
 MAX_INPUT_CHARS = 1 << 20
 """Characters of all text of one message; the peers have the same bound."""
@@ -66,7 +66,7 @@ NOTHING_ADDED: Mapping[str, AdditionalContextEntry] = {}
 
 @serves("turn/start")
 async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnStartResponse:
-    """Give the model something to do; a running turn takes the input over."""
+    """Begin a turn with the input, or give the input to the running turn."""
     with (
         thread_failures(params.thread_id),
         config_failures(),

@@ -1,4 +1,4 @@
-"""Where the history of a thread begins to be paged, as answers of other methods show it."""
+"""First page of a thread's history, as answers of other methods have it."""
 
 from typing import Any
 

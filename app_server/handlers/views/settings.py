@@ -24,7 +24,7 @@ def settings_response(
     instruction_sources: list[str],
     **members: Any,
 ) -> Response:
-    """Answer a start, resume or fork; `members` are those that only this answer has."""
+    """Build the answer to a start, resume or fork; `members` are particular to it."""
     return kind(
         thread=thread,
         model=settings.model,

@@ -11,7 +11,7 @@ from protocol.turns.turn import Turn
 MAX_TURNS_CHARS = 900_000
 """Characters of all turns of one answer; a message to a client stays below 1 MiB."""
 TURN_CHARS = 300
-"""What a turn without items takes, about."""
+"""Estimated characters of a turn without items."""
 
 
 def turns_of_state(state: ThreadState, open_items: Sequence[ThreadItem] = ()) -> list[Turn]:
@@ -80,7 +80,7 @@ def _fitting(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def turn_of_state(turn: TurnState, open_items: Sequence[ThreadItem] = ()) -> Turn:
-    """Show a turn, with items that are not complete behind those that are."""
+    """Show a turn, with open items behind the completed ones."""
     return _turn(turn, [*turn.items, *open_items])
 
 
