@@ -62,11 +62,11 @@ Work: TypeAlias = Coroutine[Any, Any, None]
 
 
 class Requests(Protocol):
-    """Who answers requests (rpc.dispatch)."""
+    """Dispatcher of requests (rpc.dispatch)."""
 
     @property
     def services(self) -> object:
-        """What handlers get with each request."""
+        """Services that handlers get with each request."""
 
     async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
         """Return the rendered answer."""
@@ -76,7 +76,7 @@ class Requests(Protocol):
 
 
 class Clients(Protocol):
-    """Who knows the connected clients (rpc.hub)."""
+    """Registry of the connected clients (rpc.hub)."""
 
     def connect(self, peer: "RpcConnection") -> AbstractContextManager[ConnectionId]:
         """Announce a connection for as long as it lasts."""
@@ -90,12 +90,12 @@ class Clients(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLoad:
-    """What one connection has to do, and its bounds."""
+    """Load of one connection: requests and messages, and their bounds."""
 
     in_flight: int
     """Requests."""
     messages: int
-    """That wait to be sent."""
+    """Messages that wait to be sent."""
     chars: int
     """Of these messages."""
     in_flight_chars: int = 0
@@ -147,7 +147,7 @@ class RpcConnection:
 
     @property
     def load(self) -> ConnectionLoad:
-        """What is being worked on and what waits."""
+        """Requests in flight and messages that wait."""
         return ConnectionLoad(
             in_flight=self._in_flight,
             messages=self._outbox.messages,

@@ -1,4 +1,4 @@
-"""What a handler knows of its caller."""
+"""Request context of a handler: the caller's connection, its session, and the services."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
@@ -18,7 +18,7 @@ Services = TypeVar("Services")
 
 @dataclass(frozen=True, slots=True)
 class ClientSession:
-    """What `initialize` settled for a connection."""
+    """Session of a connection, as settled by `initialize`."""
 
     info: ClientInfo
     capabilities: InitializeCapabilities
@@ -51,9 +51,9 @@ class RequestContext(Generic[Services]):
     open_session: Callable[[ClientSession], None]
     """Settle the session; only `initialize` calls it."""
     services: Services
-    """What the server has for its handlers."""
+    """Services of the server for its handlers."""
     read_at_s: float = field(default_factory=perf_counter)
-    """When the request was read, as `time.perf_counter` has it."""
+    """Time at which the request was read, in seconds of `time.perf_counter`."""
     failure: str | None = None
     """The word of the error that it is answered with."""
     _after: tuple[Callable[[], object], ...] = ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class OutboxLimits:
-    """How much may wait for one client."""
+    """Bounds of the queue of messages to one client."""
 
     merge_above: int = 256
     """Messages; beyond it deltas of one item are merged and the client's requests are not read."""
@@ -25,5 +25,5 @@ class ConnectionLimits:
     max_in_flight_chars: int = 128 * 1024 * 1024
     """Of the texts of these requests together; one that comes on top is answered -32001."""
     finish_s: float = 5.0
-    """How long requests may go on after the client has finished, and each write after that."""
+    """Seconds for requests after the client has finished sending, and for each write after that."""
     outbox: OutboxLimits = field(default_factory=OutboxLimits)

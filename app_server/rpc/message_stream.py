@@ -1,4 +1,4 @@
-"""What holds conversations asks of a pipe to a client. Light: listeners open before that loads."""
+"""Message stream of a connection, as a protocol; light, as listeners open before the rest loads."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What waits to be sent to one client, bounded.
+"""Bounded queue of messages to one client.
 
 A client that falls behind first gets the deltas of one item merged. One that falls behind further
 is given up: nothing more is taken, and its connection closes with 1013.
@@ -63,7 +63,7 @@ class Outbox:
 
     @property
     def messages(self) -> int:
-        """How many messages wait."""
+        """Number of messages that wait."""
         return len(self._waiting)
 
     @property
@@ -108,7 +108,7 @@ class Outbox:
         return True
 
     def release(self) -> None:
-        """Give the right to send back; whoever waits in `take` is woken if there is need."""
+        """Release the right to send; wake `take` if messages wait or the outbox is closed."""
         self._claimed = False
         if self._waiting or self._closed:
             self._added.set()
@@ -132,7 +132,7 @@ class Outbox:
         self._added.set()
 
     def abandon(self) -> None:
-        """Take no more and forget what waits: nobody will take it."""
+        """Close the outbox and drop the messages that wait."""
         self._closed = True
         self._waiting.clear()
         self.chars = self._large_chars = 0

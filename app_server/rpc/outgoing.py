@@ -43,7 +43,7 @@ class Delta:
 
 
 class Message(Protocol):
-    """What can be sent to any client."""
+    """Notification for any client."""
 
     @property
     def method(self) -> str:
@@ -73,7 +73,7 @@ class Outgoing:
         """Whether this is a piece of a text."""
         self._key: Hashable = None
         self._piece: str | None = None
-        """Where it is another than the event's."""
+        """Text of the delta, where it is another than the event's."""
         self._texts: dict[Form, str] = {}
         self._deltas: dict[Form, Delta] = {}
 

@@ -17,7 +17,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.peers: dict[ConnectionId, Peer] = {}
-        """Those that are open, in the order in which they came; only read from outside."""
+        """Open connections, in the order in which they came; only read from outside."""
         self._ids = itertools.count(1)
         self._when_gone: dict[ConnectionId, dict[WhenGone, None]] = {}
 

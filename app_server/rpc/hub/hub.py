@@ -1,4 +1,4 @@
-"""Who is connected, who is subscribed to which thread, and what clients were asked.
+"""Hub of connections, subscriptions to threads, and open server requests.
 
 Every event of a loaded thread has a number and is kept for a while, so that a client that was away
 can be sent what it missed. Questions go to every subscriber of a thread; the first answer wins; a
@@ -31,7 +31,7 @@ MAX_AT_ONCE = 1024
 
 
 class EventObserver(Protocol):
-    """Who is shown what threads send to their clients; does not wait."""
+    """Observer of thread events and server requests; does not wait."""
 
     def observe(self, event: WireModel) -> None:
         """Take an event of a thread; deltas are not shown."""
@@ -60,7 +60,7 @@ class Hub:
         self.subscribers = Subscribers()
         self.server_requests = ServerRequests(self._is_left_to_nobody)
         self.observer: EventObserver | None = None
-        """Is shown the events and questions of threads, whoever listens."""
+        """Observer of thread events and server requests, called with or without subscribers."""
         self._sent_since_yield = 0
         """Messages to threads with several subscribers, since others could run."""
 
@@ -201,7 +201,7 @@ class Hub:
         return self._sent_since_yield >= MAX_AT_ONCE
 
     async def yield_to_loop(self) -> None:
-        """Let other tasks run, first those that send the queued messages."""
+        """Yield to the event loop, so that queued messages are sent and other tasks run."""
         self._sent_since_yield = 0
         await anyio.lowlevel.checkpoint()
 

@@ -8,11 +8,11 @@ from protocol.contract.methods import NOTIFICATIONS
 
 
 class PeerLoad(Protocol):
-    """What a connection has to do, as far as the hub asks."""
+    """Load of a connection, as far as the hub needs it."""
 
     @property
     def chars(self) -> int:
-        """That wait to be sent."""
+        """Characters of the messages that wait to be sent."""
 
 
 class Peer(Protocol):
@@ -33,7 +33,7 @@ class Peer(Protocol):
 
     @property
     def load(self) -> PeerLoad:
-        """What it has to do."""
+        """Load of the connection."""
 
 
 def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:

@@ -15,7 +15,7 @@ from app_server.rpc.outgoing import Message, Outgoing
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """How much of a thread's stream is kept; the newest entry always is."""
+    """Bounds of a thread's replay buffer; the newest entry is kept always."""
 
     max_events: int = 4096
     max_bytes: int = 1024 * 1024
@@ -40,7 +40,7 @@ class ReplayBuffer:
         self._limits = limits
         self._entries: deque[ReplayEntry | ReplayDeltas] | None = None
         self.id = secrets.token_hex(8)
-        """Tells this stream from those of other loads of the thread."""
+        """Random id of this stream, different at each load of the thread."""
         self.last = 0
         """The number of the newest event."""
         self.size = 0
@@ -50,12 +50,12 @@ class ReplayBuffer:
 
     @property
     def position(self) -> Position:
-        """Where the stream has come to."""
+        """Position of the newest event in the stream."""
         return Position(self.id, self.last)
 
     @property
     def events(self) -> int:
-        """How many events are kept."""
+        """Number of events in the buffer."""
         return self.last - self._entries[0].first + 1 if self._entries else 0
 
     def next_seq(self) -> int:

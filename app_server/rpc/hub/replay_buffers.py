@@ -69,5 +69,5 @@ class ReplayBuffers:
 
     @property
     def total_events(self) -> int:
-        """How many events are kept."""
+        """Number of events in all buffers."""
         return sum(stream.events for stream in self._streams.values())

@@ -8,9 +8,9 @@ from app_server.rpc.outgoing import Delta, Form, Outgoing
 RUN = 64
 """Pieces of one text that are kept together, and leave together."""
 ENTRY_BYTES = 160
-"""What an entry costs besides its texts."""
+"""Estimated bytes of an entry besides its texts."""
 PIECE_BYTES = 64
-"""What a piece of a run costs besides its text, until the run is full."""
+"""Estimated bytes of a piece of a run besides its text, until the run is full."""
 
 _PLAIN: Form = (True, False, True)
 _STABLE: Form = (False, False, True)

@@ -34,9 +34,9 @@ class ServerRequest:
     method: str
     params: WireModel
     asked: set[ConnectionId] = field(default_factory=set)
-    """Those who are still connected."""
+    """Clients that were asked and are still connected."""
     passed: dict[ConnectionId, str | None] = field(default_factory=dict)
-    """Those of them who do not know the method, with their names: others may."""
+    """Asked clients that do not know the method, with their names; others may."""
     answered: anyio.Event = field(default_factory=anyio.Event)
     result: WireModel | None = None
     """None after `answered`: the client refused or its answer has no sense."""
@@ -55,7 +55,7 @@ class ServerRequests:
 
     @property
     def count(self) -> int:
-        """How many wait for an answer."""
+        """Number of server requests that wait for an answer."""
         return len(self._open)
 
     @contextmanager

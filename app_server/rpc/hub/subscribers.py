@@ -23,11 +23,11 @@ class Subscribers:
 
     @property
     def count(self) -> int:
-        """How many subscriptions there are."""
+        """Number of subscriptions."""
         return sum(map(len, self._of_thread.values()))
 
     def of(self, thread_id: ThreadId | None) -> Set[ConnectionId]:
-        """Return those of a thread, also those that are held; of None there are none."""
+        """Return the subscribers of a thread, held ones included; none for None."""
         return _NOBODY if thread_id is None else self._of_thread.get(thread_id, _NOBODY)
 
     def held(self, thread_id: ThreadId | None) -> Collection[ConnectionId]:

@@ -20,7 +20,7 @@ DECISIONS: Mapping[str, str] = {
     "denied": "decline",
     "abort": "cancel",
 }
-"""What the older interface calls the decisions of approvals; `allow` and `deny` are older still."""
+"""Decisions by their names in the older interface; `allow` and `deny` are older still."""
 
 
 def command_approval(params: Mapping[str, Any]) -> JsonObject:

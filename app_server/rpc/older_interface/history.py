@@ -20,7 +20,7 @@ def messages_of(turns: Sequence[Any]) -> list[JsonObject]:
 
 
 def begun(item: JsonObject) -> JsonObject | None:
-    """Render the beginning of an item; None for those that had none."""
+    """Render the beginning of an item; None for a type without such a message."""
     call = {"call_id": item["id"]}
     match item["type"]:
         case "commandExecution":
@@ -44,7 +44,7 @@ def begun(item: JsonObject) -> JsonObject | None:
 
 
 def completed(item: JsonObject) -> JsonObject | None:
-    """Render an item that is complete; None for those that had no message."""
+    """Render a completed item; None for a type without such a message."""
     call = {"call_id": item["id"]}
     match item["type"]:
         case "userMessage":

@@ -17,7 +17,7 @@ from protocol.model import Json, JsonObject
 Params: TypeAlias = Mapping[str, Any]
 
 PAGE_SIZE = "pageSize"
-"""How many entries a page has; today's wire says `limit`."""
+"""Member for the number of entries of a page; today's wire says `limit`."""
 
 TODAYS = frozenset({"model/list"})
 """Translated methods whose names are those of today's wire."""
@@ -102,7 +102,7 @@ def _thread(params: Params) -> JsonObject:
 
 
 def _given(params: Params, *names: str, **translated: Json) -> JsonObject:
-    """Take members of a request as they are, and others translated; without those that are null."""
+    """Copy members of a request, together with translated ones; leave out nulls."""
     members = {**{name: params.get(name) for name in names}, **translated}
     return {name: value for name, value in members.items() if value is not None}
 

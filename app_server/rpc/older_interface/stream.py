@@ -40,7 +40,7 @@ LOOKED_AT_CHARS = 4_096
 """Of a message, for the name of a method of the older interface."""
 
 BEGIN = ("thread/start", "thread/resume")
-"""What requests become after which a client has a conversation."""
+"""Translated methods after which a client has a conversation."""
 
 TURN = "turn/start"
 
