@@ -1,4 +1,4 @@
-"""What an administrator's demands make of a thread's settings. No I/O.
+"""Administrator's requirements applied to a thread's settings. No I/O.
 
 Source: docs/config.md, "Requirements".
 """

@@ -17,7 +17,7 @@ class TooManyElicitations(Exception):
 
 
 class OutOfBandElicitations:
-    """How many are open for one loaded thread."""
+    """Counter of the open out-of-band elicitations of one loaded thread."""
 
     def __init__(self, context: ThreadContext) -> None:
         self.count = 0

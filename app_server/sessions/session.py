@@ -51,7 +51,7 @@ class ThreadSession:
         self.unload_delay_s: float | None = None
         """Seconds of quiet before it is unloaded; None means those of the server."""
         self.quiet_since_s: float | None = None
-        """Since when nobody listens and nothing is done, in the time of the event loop."""
+        """Event loop time in seconds since which no client is subscribed and nothing runs."""
         self.instructions = ThreadInstructions(config, server)
         skills = ThreadSkills(context.log.id, config, server.skills, server.folder_reads)
         self.environment = EnvironmentMessages(context, self.instructions, skills)
@@ -88,7 +88,7 @@ class ThreadSession:
 
     @property
     def output_limit_bytes(self) -> int:
-        """How much of an output the model reads."""
+        """Bytes of an output that the model reads."""
         return self.context.settings.output_limit_bytes
 
     @property

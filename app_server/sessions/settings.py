@@ -47,7 +47,7 @@ APPROVAL_POLICIES = ("untrusted", "on-failure", "on-request", "granular", "never
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a client chose; None leaves things as they are."""
+    """Settings that a client chose; None leaves a setting as it is."""
 
     model: str | None = None
     model_provider: str | None = None
@@ -192,7 +192,7 @@ def read_only(settings: Settings, *, network: bool) -> Settings:
 
 
 def of_review(settings: Settings, model: str | None) -> Settings:
-    """Return what a review of code goes by: nobody is asked, and the project is not changed.
+    """Return the settings of a code review: no approval is asked for, the project is not changed.
 
     A thread whose commands are not confined by us stays so, as perhaps nothing can confine them.
     """

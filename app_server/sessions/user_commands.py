@@ -51,7 +51,7 @@ class UserCommand:
     line: str
     timeout_s: float = DEFAULT_S
     output_limit_bytes: int
-    """How much of its output the model reads."""
+    """Bytes of its output that the model reads."""
 
 
 class UserShell:

@@ -1,4 +1,4 @@
-"""What the model of a thread is shown of the place where it works: read here, sent with turns.
+"""Environment context of a thread's model: read here, sent with turns.
 
 Knows: files of instructions, the machine's shell and time zone. Does not know: clients.
 """

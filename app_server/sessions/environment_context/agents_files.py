@@ -40,18 +40,18 @@ class AgentsSettings:
     fallbacks: Sequence[str] = ()
     """Names that count where a folder has none of NAMES."""
     root_markers: Sequence[str] = (".git",)
-    """What the root of a project has; without any, the working directory alone is looked at."""
+    """Names that mark a project's root; without any, the working directory alone is looked at."""
 
 
 @dataclass(slots=True)
 class Instructions:
-    """What was read."""
+    """Text of the instruction files, with their paths and warnings."""
 
     text: str | None = None
     sources: list[str] = field(default_factory=list)
     """Absolute paths, in the order of the text."""
     warnings: list[str] = field(default_factory=list)
-    """What could not be read, or was cut."""
+    """Warnings of files that could not be read, or were cut."""
 
 
 def read_agents_settings(config: Config) -> AgentsSettings:

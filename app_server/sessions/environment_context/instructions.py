@@ -19,7 +19,7 @@ from protocol.log.rollout import LOCAL, Settings, WorkingFolder
 
 
 class ThreadInstructions:
-    """What the disk says to the model: `AGENTS.md` and the time zone."""
+    """Instructions from the disk for a thread's model: `AGENTS.md` and the time zone."""
 
     def __init__(
         self,

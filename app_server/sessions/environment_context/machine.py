@@ -1,4 +1,4 @@
-"""What a model is shown of the machine: the user's shell and time zone."""
+"""Machine context of a model: the user's shell and time zone."""
 
 import os
 import pwd

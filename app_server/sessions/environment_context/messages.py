@@ -1,4 +1,4 @@
-"""What the model of one loaded thread is shown of its place, and when it is shown again.
+"""Environment messages to the model of one loaded thread, and the times at which they are sent.
 
 Files of instructions are read when the thread is loaded and when its working directory becomes
 another one. Whatever the history does not have yet is sent before the input of a turn, and, where

@@ -1,4 +1,4 @@
-"""The skills of one loaded thread: what its model is shown of them, and those that input names.
+"""Skills of one loaded thread: their list for the model, and the text of skills named in input.
 
 Source: docs/skills.md, "In turns".
 """
@@ -47,7 +47,7 @@ class ThreadSkills:
             self._found = found
 
     def text(self) -> str | None:
-        """Return what the model is shown of those that were read last."""
+        """Return the model's list of the skills that were read last."""
         return skills_text(self._found)
 
     async def with_named(self, user_input: TurnInput) -> TurnInput:

@@ -1,4 +1,4 @@
-"""The inbox of a loaded thread: signals that it is given, and those that it could take.
+"""The inbox of a loaded thread: signals that it has received, or could take.
 
 Knows: the log of a thread, and the slot that orders everything a thread accepts.
 Does not know: the ledger, how a turn runs.
@@ -35,7 +35,7 @@ class InboxMessage:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """What was taken; `begin` lets the turn run that it woke."""
+    """Signals taken; `begin` lets the turn run that they woke."""
 
     taken: Sequence[InboxMessage]
     turn_id: str | None = None

@@ -23,7 +23,7 @@ class ThreadQueue:
 
     @property
     def state(self) -> QueueState:
-        """What waits."""
+        """State of the queue of input."""
         return self.context.log.state.queue
 
     async def change(self, plan: Plan[Result]) -> tuple[Result, bool]:

@@ -1,1 +1,1 @@
-"""The loaded threads: which they are, loading them, and unloading those that are quiet."""
+"""The loaded threads: their registry, loading, and unloading once they are quiet."""

@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from app_server.sessions.session import ThreadSession
 
 NOT_KNOWN = -1
-"""The exit code of a command whose end nobody saw."""
+"""The exit code of a command whose end was not seen."""
 
 
 class Start(Enum):
-    """What a start did."""
+    """Outcome of a thread start."""
 
     CREATED = "created"
     FOUND = "found"

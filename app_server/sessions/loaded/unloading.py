@@ -14,7 +14,7 @@ from protocol.threads.notifications import ThreadClosedNotification, ThreadStatu
 from protocol.threads.thread import NotLoadedThreadStatus
 
 SWEEP_S = 5.0
-"""How much later than its delay a thread may be unloaded."""
+"""Seconds by which a thread may be unloaded later than its delay."""
 
 if TYPE_CHECKING:
     from app_server.sessions.session import ThreadSession
@@ -49,7 +49,7 @@ class QuietUnloading:
                 await self.unload_quiet(session.thread.id)
 
     async def last_left(self, thread_id: str) -> None:
-        """Unload a thread that a client has just left, if it is one that waits for nobody."""
+        """Unload a thread that a client has just left, if its delay is zero."""
         session = self.loaded.find(thread_id)
         if session is not None and self._delay_of(session) == 0:
             await self.unload_quiet(thread_id)

@@ -1,4 +1,4 @@
-"""How much memory threads may take, from config.toml. Source: docs/config.md, "Memory"."""
+"""Memory bounds of threads, from config.toml. Source: docs/config.md, "Memory"."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ DEFAULT_BUDGET = 256 * MIB
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """What all loaded threads share, and what each may keep of its events."""
+    """Memory budget of all loaded threads, and bounds of each one's replay buffer."""
 
     budget_bytes: int = DEFAULT_BUDGET
     stream: ReplayLimits = field(default_factory=ReplayLimits)

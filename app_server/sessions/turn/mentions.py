@@ -1,4 +1,4 @@
-"""What the input of a turn names, and what the model is sent of it once servers have started.
+"""Mentions in the input of a turn, and their text for the model once servers have started.
 
 Source: docs/plugins.md, "In turns"; docs/skills.md, "Skills of MCP servers".
 """
@@ -26,16 +26,16 @@ from protocol.turns.items import MentionUserInput
 
 @dataclass(frozen=True, slots=True)
 class NamedByInput:
-    """What the user named."""
+    """Plugins, MCP servers and skills that a user's input names."""
 
     plugins: Sequence[NamedPlugin] = ()
-    """Those that the model is shown, once it is known which tools they have."""
+    """Plugins to describe to the model, once it is known which tools they have."""
     plugin_ids: frozenset[str] = frozenset()
     """Plugins of which at least a skill was named."""
     servers: frozenset[str] = frozenset()
     """Raw names of MCP servers."""
     skills: SkillNames = field(default_factory=SkillNames)
-    """What may name skills of MCP servers."""
+    """Names that may be those of skills of MCP servers."""
 
     def wants(self, server: ServerConfig) -> bool:
         """Whether the first request of the turn waits until a server has started, or failed."""

@@ -34,7 +34,7 @@ ANSWER_S = 600.0
 """For the user to answer; then the turn goes on without the servers."""
 
 MAX_SERVERS = 32
-"""That one turn offers; those behind them are left out."""
+"""MCP servers that one turn offers to install; further ones are left out."""
 
 MAX_SHOWN_CHARS = 256
 """Of a command or a URL."""

@@ -69,7 +69,7 @@ from protocol.turns.turn import TurnError
 logger = logging.getLogger(__name__)
 
 MAX_TIMES_STOPPED = 10
-"""How often hooks may have one turn go on; then it ends."""
+"""Times that hooks may continue one turn; then it ends."""
 
 MAX_REQUESTS = 500
 """Requests of one turn; a model that never stops calling tools is stopped here."""
@@ -122,9 +122,9 @@ class GivenInput:
     """The input that begins a turn, as it was written to the log."""
 
     message: UserMessageThreadItem | None = None
-    """What clients see of it."""
+    """The item of it that clients see."""
     items: Sequence[JsonObject] = ()
-    """What the model is sent of it."""
+    """The items of it that the model is sent."""
     needed_servers: Sequence[NeededServer] = ()
     """MCP servers that its skills need."""
     named: NamedByInput = NOTHING_NAMED
@@ -356,7 +356,7 @@ class Turn(RunningTurn):
         self._environment = environment
         self._loop = ModelLoop(context, recorder, tool_table(context, self), options)
         self._times_stopped = 0
-        """How often hooks had the turn go on."""
+        """Times that hooks have continued the turn."""
 
     @property
     def is_asking(self) -> bool:
@@ -608,7 +608,7 @@ def without_newest(history: Sequence[JsonObject], items: Sequence[JsonObject]) -
 def user_message_item(
     user_input: TurnInput, clock: Clock, at_ms: int
 ) -> UserMessageThreadItem | None:
-    """Make the item that shows what a user said; None if nobody said anything."""
+    """Make the item of a user's message; None if the input has no content."""
     if not user_input.content:
         return None
     return UserMessageThreadItem(
