@@ -58,7 +58,7 @@ class ClientPort(Protocol):
         """Whether so many messages were queued that the sender should `yield_to_loop`."""
 
     async def yield_to_loop(self) -> None:
-        """Let other tasks run, first those that send the queued messages."""
+        """Yield to the event loop, so that queued messages are sent and other tasks run."""
 
     def open_stream(self, thread_id: str) -> None:
         """Begin to number and keep what the listeners of a thread are sent."""
@@ -111,7 +111,7 @@ class ThreadClients:
         return self._port.is_crowded
 
     async def yield_to_loop(self) -> None:
-        """Let other tasks run, first those that send the queued messages."""
+        """Yield to the event loop, so that queued messages are sent and other tasks run."""
         await self._port.yield_to_loop()
 
     # Events that wait until the thread was announced.

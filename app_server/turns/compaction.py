@@ -49,10 +49,10 @@ can be without losing anything that is still needed:
 Leave out what no longer matters. Call no tools, and do not speak to the user."""
 
 REQUEST_KIND = {"request_kind": "compaction"}
-"""In `client_metadata`, so that whoever serves the model can tell these requests."""
+"""Entry of `client_metadata` by which a provider can recognise these requests."""
 
 MAX_TRIMS = 8
-"""How often the oldest quarter is left out of a history that is too long even to be summed up."""
+"""Times that the oldest quarter is left out of a history too long even for its compaction."""
 
 MAX_IN_A_ROW = 3
 """Automatic compactions with one answer between them; then the turn fails."""
@@ -70,7 +70,7 @@ class Compactor:
     recorder: TurnRecorder
     requests: ModelRequests
     tools: ToolTable
-    """Those of the next request."""
+    """Tools of the next request."""
     prompt: str | None
     """None means PROMPT."""
 
@@ -164,7 +164,7 @@ class Compactor:
 
 @dataclass(slots=True)
 class _Summary:
-    """What comes back: the last message counts, and nothing of it is shown."""
+    """Summary from the response: its last message counts, and nothing of it is shown."""
 
     text: str = ""
     usage: TokenUsageBreakdown | None = None

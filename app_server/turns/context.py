@@ -1,4 +1,4 @@
-"""What the turns of one loaded thread work with, made once, when the thread is loaded."""
+"""Context of the turns of one loaded thread, made once, when the thread is loaded."""
 
 import os
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class ThreadContext:
     clients: ThreadClients
     clock: Clock
     settings: SessionSettings
-    """Those of the configuration, as of the loading; those of clients are in the log's state."""
+    """Settings of the configuration, as of the loading; clients' are in the log's state."""
     slot: TurnSlot
     status: SessionStatus
     model: ThreadModel
@@ -67,13 +67,13 @@ class ThreadContext:
     """For how long commands are waited for."""
     approvals: ThreadApprovals
     hooks: ThreadHooks
-    """Those of the user."""
+    """The user's hooks."""
     extensions: ExtensionRegistry
     goals: Goals
     tasks: anyio.abc.TaskGroup
     """Owns everything that the thread does."""
     server: ServerContext
-    """What all threads share."""
+    """Context that all loaded threads share."""
 
     def recorder(self, turn_id: str) -> TurnRecorder:
         """Return what writes and publishes the items of a turn."""

@@ -1,4 +1,4 @@
-"""What a thread works towards: its cost, its end, and the turns that it takes by itself.
+"""Goal of a thread: its cost, its end, and the turns that the thread begins by itself.
 
 A goal that is active lets the thread begin another turn whenever it is idle, until the model says
 that it is reached or stuck, a budget is spent, a turn fails, or the user stops a turn.
@@ -23,7 +23,7 @@ from protocol.turns.turn import TokenUsageBreakdown, TurnError
 MAX_OBJECTIVE_CHARS = 4_000
 
 MAX_TURNS_ALONE = 100
-"""Turns in a row that nobody asked for; then the goal is blocked until the user says more."""
+"""Turns in a row that no request began; then the goal is blocked until the user says more."""
 
 
 class Goals:
@@ -187,7 +187,7 @@ class Goals:
         self._turns_alone = 0
 
     async def next_instruction(self) -> str | None:
-        """Say what the model is shown in a turn that nobody asked for; None: there is none.
+        """Return the model's instruction for a turn that the goal begins; None: no turn begins.
 
         Raises:
             OSError: the disk refused.

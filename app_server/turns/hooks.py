@@ -33,12 +33,12 @@ from protocol.turns.policy import DangerFullAccessSandboxPolicy
 NOTHING = Outcome("completed")
 
 SHELL = "Bash"
-"""What hooks know `exec_command` as."""
+"""Name of `exec_command` for hooks."""
 
 PATCH = "apply_patch"
 
 OUTPUT = "\nOutput:\n"
-"""What stands before the output of a command in what the model reads."""
+"""Separator before a command's output in the text for the model."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class ThreadHooks:
     _hooks: Sequence[Hook] = field(default=(), init=False)
 
     async def read(self, config: Config) -> None:
-        """Read the hooks; if the disk does not answer in time, those that were read last stay."""
+        """Read the hooks; if the disk does not answer in time, the hooks read last stay."""
         settings, server = self.log.state.in_force, self.server
         folder = None if settings.without_environment else Path(settings.cwd)
         plugins = server.hooked_plugins(config.document, self.log.id)

@@ -1,4 +1,4 @@
-"""How a turn asks its model, and how it makes the calls that the model wants.
+"""Model requests of a turn, and the tool calls that the model wants.
 
 Does not know: the thread's session, whose turn takes these steps one after the other.
 Source: docs/wire.md, "Turns"; docs/mcp.md, "Calls".
@@ -248,7 +248,7 @@ async def run_calls(
 
 
 class _Outputs:
-    """What calls of one response came to, until those before them are in the log."""
+    """Outputs of one response's calls, held until the calls before them are in the log."""
 
     def __init__(self, recorder: TurnRecorder) -> None:
         self._recorder = recorder

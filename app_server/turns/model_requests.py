@@ -23,7 +23,7 @@ from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown, TurnError
 
 @dataclass(frozen=True, slots=True)
 class ModelRequests:
-    """What all requests of a turn to its model share."""
+    """Context that all model requests of a turn share."""
 
     recorder: TurnRecorder
     port: Model

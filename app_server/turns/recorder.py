@@ -40,7 +40,7 @@ class TurnRecorder:
 
     @property
     def history(self) -> list[JsonObject]:
-        """What the model sees."""
+        """History that the model sees."""
         return self.log.state.history if self._own_history is None else self._own_history
 
     @property
@@ -82,7 +82,7 @@ class TurnRecorder:
         self._clients.emit(event)
 
     def emit_run(self, first: AgentMessageDeltaNotification, more: Sequence[str]) -> None:
-        """Send a piece of a message, and those that came with it, each as an event of its own."""
+        """Send a message delta, and the deltas that came with it, each as an event of its own."""
         if self.has_own_history:
             return
         self.log.open_items.note(first)
@@ -120,7 +120,7 @@ class TurnRecorder:
         self.announce_completed(item)
 
     def abandoned(self, item_id: str) -> None:
-        """Show an item that will not be completed to nobody who comes now."""
+        """Drop an open item that will not complete, so that later subscribers do not see it."""
         self.log.open_items.end(item_id)
 
     async def completed(self, item: KnownThreadItem, history: Sequence[JsonObject] = ()) -> None:

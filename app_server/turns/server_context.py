@@ -1,4 +1,4 @@
-"""What all loaded threads share."""
+"""Context that all loaded threads share."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,14 +41,14 @@ class ServerContext:
     store: ThreadStore
     model: Model
     model_lists: ModelLists
-    """What providers say of their models."""
+    """Lists of models from the providers."""
     clients: ClientPort
     clock: Clock
     lasting_approvals: PersistentApprovals
-    """Where approvals are written that outlive their thread."""
+    """Store of the approvals that outlive their thread."""
     processes: Processes
     home: Path
-    """Where the user's own instructions are."""
+    """Folder of the user's own instructions."""
     commands: MachineCommands
     environments: Environments
     """Other machines that commands can run on."""
@@ -60,13 +60,13 @@ class ServerContext:
     rules: RuleBook
     extensions: ExtensionRegistry
     install_servers: Install
-    """How MCP servers that skills need are installed."""
+    """Installs MCP servers that skills need."""
     plugin_offers: PluginOffers
-    """What models may suggest to install."""
+    """Plugins that models may suggest to install."""
     plugin_mentions: PluginMentions
     """Which plugins users name."""
     plugin_switches: PluginSwitches
-    """Where it is said which plugins a thread goes without."""
+    """Register of the plugins that a thread goes without."""
     hooked_plugins: Callable[[Mapping[str, Any], str], Sequence[HookedPlugin]]
     """Gives the plugins that settings and a thread have, with their hooks."""
     log_grew: Callable[[ThreadState], None]
@@ -74,6 +74,6 @@ class ServerContext:
     metrics: ServerMetrics
     """Counts the turns that end."""
     requirements: Callable[[], Awaitable[Requirements]]
-    """What an administrator demands of turns that no request begins."""
+    """Returns an administrator's requirements for turns that no request begins."""
     folder_reads: FolderReads = field(default_factory=FolderReads)
     grammar: ShellGrammar = field(default_factory=ShellGrammar)

@@ -94,7 +94,7 @@ class ThreadServers:
         return credential_variables([*self._mcp.servers.values(), *registered.values()])
 
     async def start(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Start the servers in `tasks`; returns when those that are required have started.
+        """Start the servers in `tasks`; returns when all required ones have started.
 
         Raises:
             RequiredServersFailed: some did not.
@@ -207,7 +207,7 @@ class ThreadServers:
         return ContributionContext("current", self.config.document, self._log.id)
 
     def metadata_of(self, name: str) -> RuntimeMetadata:
-        """Return what whoever registered a server says of it."""
+        """Return the metadata with which a server was registered; empty for an unknown one."""
         server = self.set.servers.get(name)
         return NO_METADATA if server is None else server.config.metadata
 

@@ -1,4 +1,4 @@
-"""What the configuration says of a thread's turns, read when the thread is loaded.
+"""Configuration of a thread's turns, read when the thread is loaded.
 
 Source: docs/config.md, "Models", "Threads".
 """
@@ -20,11 +20,11 @@ from app_server.runtime.user_paths import expand_user
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """What does not change while a thread is loaded."""
+    """Settings that do not change while a thread is loaded."""
 
     model: ModelSettings
     compact_prompt: str | None
-    """What the model is asked to sum up; None means our own words."""
+    """Prompt for compaction; None means the built-in one."""
     output_limit_bytes: int
     requests_permissions: bool
     """Whether the model may ask for more than the sandbox allows."""
@@ -39,7 +39,7 @@ class SessionSettings:
     """Whether clients see a patch while the model writes it."""
     commands: CommandSettings
     places: Places
-    """What a confinement knows of this machine."""
+    """Paths of this machine that a confinement needs."""
     reads_server_skills: bool
     """Whether the model may read skills that MCP servers have."""
     installs_skill_servers: bool
@@ -47,7 +47,7 @@ class SessionSettings:
     review_model: str | None
     """The model that reviews code; None: the thread's own."""
     network_proxy: NetworkTable | None
-    """What holds for commands that have a network; None: they have it without a proxy."""
+    """Proxy settings for commands that have a network; None: they have it without a proxy."""
     approval_timeout_s: float | None
     """For the user to answer a question about an action; None means without limit."""
 

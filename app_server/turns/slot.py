@@ -45,7 +45,7 @@ TurnKind: TypeAlias = Literal["compact", "review"]
 
 @dataclass(slots=True)
 class TurnOptions:
-    """What holds for one turn alone."""
+    """Options of one turn alone."""
 
     output_schema: Json = None
     client_metadata: dict[str, str] | None = None
@@ -55,7 +55,7 @@ class TurnOptions:
     service_tier: str | None = None
     """Takes the place of the thread's; `default` means none."""
     trigger: str | None = None
-    """What made the client start the turn."""
+    """Client's word for the cause of the turn."""
     parent_turn_id: str | None = None
     """The turn that caused this one."""
 
@@ -72,7 +72,7 @@ class RunningTurn(ABC):
         self.scope = anyio.CancelScope()
         """Cancelled by an interrupt."""
         self.interruption = INTERRUPTED
-        """What the model is shown of an interrupt."""
+        """Text for the model about an interrupt."""
         self.is_interrupted = False
         """Whether the user stopped it: queued input then waits for somebody to start it."""
         self.user_was_asked = False
@@ -122,7 +122,7 @@ class TurnSlot:
         """Set while no turn runs."""
         self.idle.set()
         self.emptied_s = float("-inf")
-        """When the last turn ended, in the time of the event loop."""
+        """Event loop time in seconds at which the last turn ended."""
         self.compaction_waits = False
         """Whether a compaction begins when the thread is idle."""
         self.closed = False
@@ -131,7 +131,7 @@ class TurnSlot:
         """Whether no turn begins any more; the running one goes on."""
         self._accepting = anyio.Lock()
         self._beginning = anyio.Lock()
-        """Held, before `_accepting`, to begin turns: whoever has it keeps an idle thread idle."""
+        """Lock to begin turns, taken before `_accepting`; its holder keeps an idle thread idle."""
 
     @property
     def active_turn_id(self) -> str | None:

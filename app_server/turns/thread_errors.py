@@ -1,4 +1,4 @@
-"""What a thread refuses; handlers translate it once."""
+"""Errors with which a thread refuses requests; handlers translate them once."""
 
 from typing import Literal
 

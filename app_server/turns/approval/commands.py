@@ -80,9 +80,9 @@ class CommandRequest:
     cwd: str
     actions: Sequence[CommandAction]
     confinement: Confinement
-    """What confines it, if it runs in the sandbox."""
+    """The confinement of the command, if it runs in the sandbox."""
     environment_id: str = LOCAL
-    """Where it runs."""
+    """Id of the environment that it runs in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class CommandApprovals:
     """Says which projects the user trusts."""
     _remembered: dict[_Key, None] = field(default_factory=dict, init=False)
     _learned: list[PrefixRule] = field(default_factory=list, init=False)
-    """What could not be written down."""
+    """Rules that could not be written to the disk."""
 
     async def read(self, script: str, shell: str, *, is_users: bool) -> Script:
         """Take a command line apart, for `CommandFacts` and for `command_actions`.
@@ -179,7 +179,7 @@ class CommandApprovals:
         return Ask(sandboxed=False, reason=RETRY, amendment=amendment)
 
     def question(self, request: CommandRequest, ask: Ask, *, is_retry: bool = False) -> Question:
-        """Return the question; a retry has an id that tells it from the first about its item."""
+        """Return the question; a retry has an id of its own beside the first about its item."""
         questions = self.questions
         amendment = None if ask.amendment is None else list(ask.amendment)
         rules = () if amendment is None else (_learning(amendment),)

@@ -46,7 +46,7 @@ class FileRequest:
     reason: str | None = None
     """Why it is asked, if the user cannot see it from the paths."""
     patch: str
-    """What changes, for the reviewer."""
+    """The changes, for the reviewer."""
 
     @property
     def files(self) -> list[tuple[str, str]]:
@@ -55,7 +55,7 @@ class FileRequest:
 
     @property
     def question_reason(self) -> str | None:
-        """What the user is shown besides the paths: why, and on which other machine."""
+        """Reason shown to the user besides the paths, with the other machine if there is one."""
         if self.environment_id == LOCAL:
             return self.reason
         place = f"in environment `{self.environment_id}`"

@@ -55,7 +55,7 @@ class _Pending:
 
     settled: anyio.Event = field(default_factory=anyio.Event)
     is_allowed: bool | None = None
-    """None after it is settled: whoever asked has gone, and others may ask."""
+    """None after it is settled: the asking call has gone, and others may ask."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class NetworkApprovals:
     """For how long commands are waited for; they stand still while the user is asked."""
     _remembered: dict[Target, None] = field(default_factory=dict, init=False)
     _learned: list[NetworkRule] = field(default_factory=list, init=False)
-    """What could not be written down."""
+    """Rules that could not be written to the disk."""
     _pending: dict[Target, _Pending] = field(default_factory=dict, init=False)
 
     def of_command(
@@ -227,13 +227,13 @@ class CommandConnections:
 
     approvals: NetworkApprovals
     policy: NetworkPolicy
-    """What settings say."""
+    """Network policy of the settings."""
     turn_id: str
     item_id: str
     note: Callable[[str], None]
     _written: dict[Target, set[Word]] = field(default_factory=dict, init=False)
     _accepted: set[Target] = field(default_factory=set, init=False)
-    """What somebody allowed this once: for this command."""
+    """Targets that were allowed this once: for this command."""
 
     async def decide(self, target: Target) -> Refusal | None:
         """Say whether a connection may be made, None if it may; asks if nothing else decides.

@@ -1,4 +1,4 @@
-"""Where approvals that outlive their thread are written: config.toml, or as an extension says.
+"""Persistent approvals, which outlive their thread: in config.toml, or as an extension says.
 
 Source: docs/mcp.md, "Approval"; docs/extensions.md, "Metadata".
 """

@@ -37,7 +37,7 @@ CANCELLED = "user cancelled MCP tool call"
 NOT_OFFERED = "an approval was answered with a `persist` that was not offered: it counts as refused"
 
 PERSISTENCES = {"session": "acceptForSession", "always": "acceptAlways"}
-"""How long an approval may last beyond the call, with the word of it in the log."""
+"""Persistence of an approval beyond the call, with the word of it in the log."""
 
 RESERVED_KEYS = frozenset(
     {

@@ -1,4 +1,4 @@
-"""What a model is asked to review, and what is shown of its answer. No I/O.
+"""Prompts of code reviews, and the text shown of the model's answer. No I/O.
 
 Source: docs/tools.md, "Reviews".
 """

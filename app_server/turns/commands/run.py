@@ -104,18 +104,18 @@ class CommandRun:
         """Take its place among the commands of the thread: `number` grows from each to the next."""
         self.item = item
         self.session_id = item.process_id or ""
-        """What the model and clients call it."""
+        """Session id of the command, for the model and clients."""
         self.line = line
-        """What the shell runs."""
+        """The command line for the shell."""
         self.number = number
         self.completed = anyio.Event()
         """The item is complete: in the log, and sent to clients."""
         self.is_background = False
         """The model was shown its session id."""
         self.unread = KeptOutput()
-        """What it printed since the model last read of it."""
+        """Output since the model last read of it."""
         self.output_s = time.monotonic()
-        """When it printed last, or began."""
+        """Monotonic time in seconds of the last output, or of the start."""
         self.process: RunningCommand | RemoteCommand | None = None
         self._notes: list[str] = []
         self._recorder = recorder

@@ -67,7 +67,7 @@ class ThreadMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellLine:
-    """Where and how a command line runs."""
+    """Environment, folder and shell of a command line."""
 
     environment_id: str
     cwd: str

@@ -1,4 +1,4 @@
-"""What the model reads of a command. No I/O.
+"""Text of a command's result for the model. No I/O.
 
 Source: docs/tools.md, "Commands".
 """

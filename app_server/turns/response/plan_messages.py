@@ -25,7 +25,7 @@ class TurnPlans:
         self._count = 0
 
     def message(self, message: AgentMessageThreadItem) -> "PlanMessage":
-        """Begin a message that nobody was told of yet."""
+        """Begin a message that is not announced yet."""
         return PlanMessage(self, self._recorder, message)
 
     def new_plan(self) -> PlanThreadItem:

@@ -1,4 +1,4 @@
-"""What the reviewer gets to see: the planned call, and an excerpt of the thread. No I/O.
+"""Evidence for the reviewer: the planned call, and an excerpt of the thread. No I/O.
 
 Source: docs/mcp.md, "Reviewer".
 """

@@ -111,7 +111,7 @@ class ApprovalRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlannedAction:
-    """What somebody wants to do, as clients see it and as the reviewer sees it."""
+    """Action that needs approval, as clients see it and as the reviewer sees it."""
 
     turn_id: str
     target_item_id: str | None
@@ -201,7 +201,7 @@ class Reviewer:
 
 
 class _ReviewEvents:
-    """What a thread's clients are sent of one review."""
+    """Events of one review for a thread's clients."""
 
     def __init__(self, recorder: TurnRecorder, planned: PlannedAction) -> None:
         self._recorder = recorder

@@ -1,4 +1,4 @@
-"""What the reviewer is asked, and the only answer that counts. No I/O.
+"""Instructions for the reviewer, and the only answer that counts. No I/O.
 
 Source: docs/mcp.md, "Reviewer".
 """

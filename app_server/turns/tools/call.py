@@ -29,7 +29,7 @@ class BadCall(Exception):
 
 
 class ToolArguments(BaseModel):
-    """What a function takes; what it does not know is refused, so that the model learns of it."""
+    """Arguments of a function; unknown ones are refused, so that the model learns of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""How a function and its arguments are declared to a model.
+"""Declaration of a function and its arguments to a model.
 
 Source: the public Responses API reference, "Function calling".
 """
