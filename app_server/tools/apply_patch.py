@@ -87,13 +87,13 @@ ENVIRONMENTS = (
 
 
 class PatchArguments(ToolArguments):
-    """What models take that have no freeform tools."""
+    """Arguments of the function that models without freeform tools call."""
 
     input: str
 
 
 def patch_declaration(*, is_freeform: bool, environments: Sequence[str]) -> JsonObject:
-    """Declare the tool; `environments` are those that a patch can choose from, if there are any."""
+    """Declare the tool; `environments` are the ids that a patch can choose from, if any."""
     grammar = LARK_ENVIRONMENTS if environments else LARK
     more = ""
     if environments:
@@ -290,11 +290,11 @@ class PlannedPatch:
     """A patch that was checked as a whole."""
 
     plan: Plan
-    """What it does."""
+    """The changes that it makes."""
     write: Callable[[], Awaitable[None]]
     """Makes all changes; raises NotWritten, see `write_plan`."""
     token: str | None = None
-    """That of `write_plan`."""
+    """The token of `write_plan`."""
     environment_id: str | None = None
     """The other machine whose files it changes, which the next process cannot look at."""
 
@@ -346,7 +346,7 @@ async def planned_there(
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a plan."""
+    """Result of writing a plan."""
 
     made: Sequence[PlannedChange]
     failure: str | None
@@ -385,7 +385,7 @@ def root_of_diff(folder: str) -> str:
 
 
 class TurnChanges:
-    """What the patches of one turn have changed together."""
+    """Combined changes of the patches of one turn."""
 
     def __init__(self, turn: RunningTurn) -> None:
         self._turn = turn

@@ -1,4 +1,4 @@
-"""What `exec_command` and `write_stdin` take, and how they are declared to a model.
+"""Arguments of `exec_command` and `write_stdin`, and their declaration to a model.
 
 Names, types and defaults are those of Codex 0.169, since models know them.
 Source: docs/tools.md, "Commands".
@@ -145,7 +145,7 @@ STDIN_DECLARATION = function_declaration(
 
 
 def environment_member(environments: Sequence[str]) -> JsonObject:
-    """Describe the argument `environment_id`, for those that a call can choose from."""
+    """Describe the argument `environment_id`, with the ids that a call can choose from."""
     description = "The machine to work on, whose paths are meant; the first one if left out."
     return _member("string", description, enum=list(environments))
 

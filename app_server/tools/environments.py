@@ -37,7 +37,7 @@ class EnvironmentNotKnown(NoEnvironment):
 
 @dataclass(frozen=True, slots=True)
 class FoundEnvironment:
-    """Where a tool works."""
+    """Working folder and shell of a tool."""
 
     folder: WorkingFolder
     shell: str | None = None
@@ -63,12 +63,12 @@ class TurnEnvironments:
 
     @property
     def machines(self) -> Environments:
-        """Those of all threads."""
+        """Environments of all threads."""
         return self.context.server.environments
 
     @property
     def places(self) -> Places:
-        """What is known of this machine."""
+        """Paths of this machine that a confinement needs."""
         return self.context.settings.places
 
     @property

@@ -300,7 +300,7 @@ SIGNS = (
     b"Could not resolve host",
     b"Temporary failure in name resolution",
 )
-"""What the system's errors are called, and what tools say that have no network."""
+"""Messages of system errors, and of tools that have no network."""
 
 OWN_FAILURES = (2, 126, 127)
 """Exit codes with which shells say that the line itself cannot be run."""

@@ -19,7 +19,7 @@ from protocol.model import Json, JsonObject
 from protocol.threads.thread import ThreadGoal
 
 STATUSES = ("complete", "blocked", "paused")
-"""What the model may say of a goal."""
+"""Statuses that the model may give a goal."""
 
 CREATE_GOAL = function_declaration(
     "create_goal",

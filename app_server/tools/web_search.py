@@ -1,4 +1,4 @@
-"""The web search of whoever serves the model: declared, and made by the server itself.
+"""Hosted web search: declared here, executed by the model's provider.
 
 Its calls are no calls of ours; what clients see of them is in turns/response/web_search.py.
 Source: docs/tools.md, "Web search".
@@ -42,7 +42,7 @@ class WebSearch(TurnTool):
         return "live" if self._turn.settings.sandbox_policy.type == "dangerFullAccess" else "cached"
 
     def offers(self, call: RequestedCall) -> bool:
-        """Return False: whoever serves the model makes its calls."""
+        """Return False: the model's provider makes its calls."""
         return False
 
     def may_overlap(self, call: RequestedCall) -> bool:

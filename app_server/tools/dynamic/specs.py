@@ -71,7 +71,7 @@ class DynamicTool:
 
     @property
     def text(self) -> str:
-        """What a search looks through: names and description."""
+        """Text that a search looks through: names and description."""
         return spaced(self.namespace or "", self.name, self.description)
 
     def declare(self) -> JsonObject:
@@ -95,7 +95,7 @@ class DynamicTools:
 
     @property
     def deferred(self) -> list[DynamicTool]:
-        """Those that a model must search for."""
+        """Tools that a model must search for."""
         return [tool for tool in self._tools.values() if tool.is_deferred]
 
     def find(self, namespace: str | None, name: str) -> DynamicTool | None:

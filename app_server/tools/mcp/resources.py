@@ -19,7 +19,7 @@ from protocol.model import Json, JsonObject
 from protocol.turns.items import McpToolCallError, McpToolCallResult, McpToolCallThreadItem
 
 UNNAMED_SERVER = "codex"
-"""What items of these functions name when the model named no server; clients know it."""
+"""Server of an item of these functions whose call named none; clients know it."""
 
 
 class McpResources(TurnTool):

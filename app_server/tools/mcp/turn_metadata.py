@@ -1,4 +1,4 @@
-"""What confines a thread's tools, for MCP servers that confine themselves the same way.
+"""Sandbox and turn metadata for MCP servers that confine themselves like a thread's tools.
 
 Source: docs/mcp.md, "Calls".
 """
