@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Credentials(Protocol):
-    """What shows who the user is."""
+    """A bearer token and the account that it belongs to."""
 
     @property
     def token(self) -> str:
@@ -37,7 +37,7 @@ class AuthState(Protocol):
 
     @property
     def credentials(self) -> Credentials | None:
-        """None: nobody is signed in."""
+        """The credentials of the signed-in account; None while signed out."""
 
     @property
     def revision(self) -> int:
@@ -45,7 +45,7 @@ class AuthState(Protocol):
 
 
 class AuthPort(Protocol):
-    """Where credentials come from."""
+    """A source of credentials, which a package above implements."""
 
     def current(self) -> AuthState:
         """Return what holds now; never waits."""
@@ -58,7 +58,7 @@ class AuthPort(Protocol):
         """Whether `look` would return what is known, and look at nothing."""
 
     async def look(self) -> AuthState:
-        """Return what holds, also when another process has changed it; asks nobody else."""
+        """Return the current state, with changes by other processes; sends no request."""
 
     async def fresh(self) -> AuthState:
         """Do the same, and have a token that wears out renewed; one that cannot be stays."""
@@ -88,7 +88,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class FixedAccount:
-    """An account that nobody signs in to or out of; an AuthPort that holds its own credentials."""
+    """An AuthPort with one fixed account: no sign-in, no sign-out, no renewal."""
 
     token: str = field(repr=False)
     account_id: str | None
@@ -99,7 +99,7 @@ class FixedAccount:
 
     @property
     def credentials(self) -> Credentials:
-        """Return what shows who it is."""
+        """The account itself."""
         return self
 
     def current(self) -> AuthState:

@@ -33,7 +33,7 @@ from protocol.model import JsonObject
 logger = logging.getLogger(__name__)
 
 FRESH_S = 3600.0
-"""What was fetched is believed this long; then it is fetched again, beside its use."""
+"""Seconds until an inventory is stale; it is served on while it is fetched again."""
 
 COOLDOWNS_S: Sequence[float] = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """After the second failure in a row, the third, and so on; the last one for all that follow."""
@@ -49,7 +49,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionPorts:
-    """What all connections share."""
+    """The resources that all connections share."""
 
     tasks: anyio.abc.TaskGroup
     """Owns generations, pools and fetches."""
@@ -117,7 +117,7 @@ class Connection:
 
     @property
     def published(self) -> Published | None:
-        """What is published; None before the first inventory and after the end."""
+        """The published inventory; None before the first one and after the end."""
         return self.publishing.current
 
     @property
@@ -157,7 +157,7 @@ class Connection:
 
     @property
     def looking_since_s(self) -> float | None:
-        """When the first attempt began, in the time of the timer; None once it was `looked`."""
+        """Start of the first attempt in seconds of the timer; None once it was `looked`."""
         return self._attempt.began_s if self._is_unlooked and self._attempt is not None else None
 
     @property
@@ -200,7 +200,7 @@ class Connection:
         return await self._joined(self._begin(live=True))
 
     async def known(self) -> Sequence[Connector]:
-        """Return the connectors with a real tool, as published or kept on disk; asks nobody."""
+        """Return the connectors with a real tool, as published or cached; sends no request."""
         if self.published is not None:
             return self.published.generation.inventory.installed
         return () if self._cache is None else await self._cache.installed()

@@ -1,4 +1,4 @@
-"""The connections of whoever is signed in: one for each of the settings that make another one.
+"""The connections of the signed-in account: one for each `ConnectionKey`.
 
 Source: docs/apps.md, "The service".
 """
@@ -24,7 +24,7 @@ MAX_CONNECTIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class ConnectionKey:
-    """What makes a connection another one."""
+    """The settings and the account of a connection; another key opens another connection."""
 
     url: str
     sku: str | None

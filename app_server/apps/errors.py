@@ -1,4 +1,4 @@
-"""What callers of this package may catch."""
+"""The exceptions that this package raises to its callers."""
 
 
 class AppsUnavailable(Exception):

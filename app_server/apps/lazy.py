@@ -130,17 +130,17 @@ class LazyApps(TurnHooks):
         raise AppsUnavailable(f"it is not known after {LOAD_S:g} s whose apps they are")
 
     def give_up(self, failure: Exception | None = None) -> None:
-        """Let nobody wait: there are no apps, or none can be had before `run` because of this."""
+        """Release all waiters: there are no apps, or `failure` rules them out before `run`."""
         self._failure = failure
         self._known.set()
 
     @property
     def value(self) -> "AppsService | None":
-        """What is served now; never waits."""
+        """The service if it runs now; never waits."""
         return self._service
 
     async def get(self) -> "AppsService | None":
-        """Have the apps served, and return them; None where nobody with apps is signed in.
+        """Start the service if needed, and return it; None without an account that has apps.
 
         Raises:
             AppsUnavailable: they are not served within LOAD_S, or cannot be now.

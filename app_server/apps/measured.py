@@ -1,4 +1,4 @@
-"""How long this package takes, as lines of the log at level debug, under the names that Codex uses.
+"""Durations of this package as debug lines of the log, under the metric names of Codex.
 
 Nothing counts or sends them.
 Source: docs/apps.md, "Measurements".

@@ -1,4 +1,4 @@
-"""What apps need of plugins, which this package does not know; app_server/server joins them.
+"""The port through which apps use plugins; app_server/server connects the two.
 
 Source: docs/apps.md, "Plugins".
 """

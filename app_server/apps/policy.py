@@ -35,7 +35,7 @@ _NO_TOOL = ToolChoice()
 
 
 class AppsPolicy:
-    """What settings and an administrator allow; nobody changes it."""
+    """The immutable policy from settings and the administrator's requirements."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class AppsPolicy:
         managed: Mapping[str, AppChoice],
         reviewers: frozenset[Reviewer] | None,
     ) -> None:
-        """Take what was read; `reviewers` are those that an administrator allows, None for all."""
+        """Keep the tables as read; `reviewers` are the permitted ones, None: all."""
         self._apps = {id_: choice for id_, choice in apps.items() if id_ != DEFAULT}
         self._default = apps.get(DEFAULT, _NOTHING)
         self._managed = managed
@@ -138,7 +138,7 @@ class ServedRoutes(Protocol):
 
     @property
     def owner(self) -> Owner:
-        """What keeps the routes served; the same for all of them."""
+        """The owner whose leases keep the routes served; one for all routes."""
 
     def url(self, server: str) -> str:
         """Return where a server is reached."""
@@ -149,7 +149,7 @@ class ServedRoutes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What makes one thread's registrations differ from another's."""
+    """The inputs in which one thread's registrations differ from another's."""
 
     policy: AppsPolicy
     origin: str

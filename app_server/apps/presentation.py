@@ -1,4 +1,4 @@
-"""How a connector's tools appear: in questions for approval, in items, in search.
+"""Metadata of a connector's tools for approvals, items and search.
 
 Only what is stable goes into what is remembered: ids and upstream names, never routed ones.
 Source: docs/apps.md, "Approvals".
@@ -104,7 +104,7 @@ class ApprovalTemplates:
 
 
 class PresentedTools(Mapping[str, ToolMetadata]):
-    """What the generic packages may know of the tools of a connector, by routed name.
+    """The `ToolMetadata` of a connector's tools for the generic packages, by routed name.
 
     Each is made when it is first asked for: models and clients ask for few of thousands.
     Source: docs/extensions.md, "Metadata".

@@ -21,7 +21,7 @@ MAX_USES = 8
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is made of an inventory before it is served."""
+    """The routes, metadata and manifests made of an inventory before it is served."""
 
     inventory: Inventory
     routes: Mapping[str, Route]

@@ -1,4 +1,4 @@
-"""What is published of one account: one inventory after the other, each until nobody needs it.
+"""The published inventories of one account: one replaces another, which ends with its last lease.
 
 Source: docs/apps.md, "Discovery".
 """
@@ -39,7 +39,7 @@ class Publishing:
         templates: ApprovalTemplates,
         served: set[Generation],
     ) -> None:
-        """`tasks` owns generations; those that have not ended are in `served`."""
+        """Run generations in `tasks`, and keep them in `served` until they have ended."""
         self.current: Published | None = None
         self._tasks = tasks
         self._means = means
@@ -49,7 +49,7 @@ class Publishing:
         self._count = 0
         """Generations of this account that have not ended."""
         self._uses: list[Use] = []
-        """What threads have asked with, the latest last."""
+        """The last distinct `Use`s of threads, the latest last."""
         self._is_over = False
 
     def note_use(self, use: Use) -> None:
@@ -136,7 +136,7 @@ def with_known(before: Sequence[JsonObject], now: Sequence[JsonObject]) -> Seque
 
 
 async def _free(replaced: Published) -> None:
-    """Free what nobody serves any more; as a whole it takes 10 ms."""
+    """Free an inventory in pieces once its generation has ended; at once it would take 10 ms."""
     await replaced.generation.ended()
     parts = replaced.parts()
     del replaced

@@ -38,7 +38,7 @@ from app_server.extensions.contract.registration import ContributionContext, Reg
 logger = logging.getLogger(__name__)
 
 MAX_SIGN_INS = 3
-"""That may follow each other while somebody waits for apps."""
+"""Attempts of one wait for apps while the sign-in changes."""
 
 MAX_THREADS = 4096
 """Whose servers are remembered, for what their items show."""
@@ -51,7 +51,7 @@ Settings: TypeAlias = Mapping[str, Any]
 
 
 class AppsService:
-    """The apps of whoever is signed in. `run` owns everything that it begins."""
+    """The apps of the signed-in account. `run` owns all tasks that it starts."""
 
     id = "codex_apps"
 
@@ -169,7 +169,7 @@ class AppsService:
                 snapshot.release()
 
     async def known_connectors(self, config: Settings) -> Sequence[Connector]:
-        """Return the connectors with a real tool, as published or kept on disk; asks nobody.
+        """Return the connectors with a real tool, as published or cached on disk; sends no request.
 
         It is the same whether the settings allow apps or not.
 

@@ -1,4 +1,4 @@
-"""What config.toml says of apps, and what an administrator demands. No I/O.
+"""Settings of apps in config.toml, and an administrator's requirements. No I/O.
 
 Source: docs/config.md, "Apps".
 """
@@ -28,7 +28,7 @@ _REVIEWERS: Mapping[str, Reviewer] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """What is said of one tool; None: nothing."""
+    """The settings of one tool; None: not set."""
 
     enabled: bool | None = None
     mode: str | None = None
@@ -36,7 +36,7 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class AppChoice:
-    """What is said of one app, or of those without a table; None: nothing."""
+    """The settings of one app, or of all apps without a table; None: not set."""
 
     enabled: bool | None = None
     destructive: bool | None = None
@@ -51,7 +51,7 @@ class AppChoice:
 
 @dataclass(frozen=True, slots=True)
 class AppsSettings:
-    """What decides whether there are apps, and where they come from."""
+    """The settings that enable apps and name their endpoint."""
 
     enabled: bool
     """Without it nothing is asked and nothing is served."""

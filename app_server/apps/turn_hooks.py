@@ -1,4 +1,4 @@
-"""What the apps add to turns: texts for the model, and to which app a call's item belongs.
+"""The apps' contributions to turns: texts for the model, and the app of a call's item.
 
 Source: docs/apps.md, "Turns".
 """

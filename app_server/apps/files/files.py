@@ -67,7 +67,7 @@ class SandboxState(BaseModel):
 
     environment_id: str = "local"
     environment_instance_id: str | None = None
-    """Which one of those that had this id; without it nothing is read."""
+    """The instance of the environment with this id; without it no file is read."""
     permission_profile: JsonObject
     codex_linux_sandbox_exe: str | None = None
     sandbox_cwd: Annotated[str, BeforeValidator(_folder_of)]
@@ -99,7 +99,7 @@ class FileRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileMetadata:
-    """What a path leads to."""
+    """The type and the size of the file at a path."""
 
     is_file: bool
     """Whether it is a regular file."""
@@ -130,7 +130,7 @@ class PinnedFiles(Protocol):
 
 
 class FilesPort(Protocol):
-    """Where the files of environments are."""
+    """Access to the files of environments."""
 
     def pin(self, state: SandboxState) -> AbstractAsyncContextManager[PinnedFiles]:
         """Hold on to one instance while the context lasts, so that no other takes its place.

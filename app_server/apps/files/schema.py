@@ -1,4 +1,4 @@
-"""How a tool that takes files is shown to the model: it gives paths, and we give the files. No I/O.
+"""Input schemas of tools with file arguments, rewritten to take paths from the model. No I/O.
 
 Source: docs/apps.md, "Files".
 """
@@ -14,7 +14,7 @@ SENTENCE = "The absolute path of a local file, which will be uploaded."
 
 @dataclass(frozen=True, slots=True)
 class FileBounds:
-    """How many files an argument has (JSON Schema 2020-12, Validation, 6.4)."""
+    """The bounds on the files of an argument (JSON Schema 2020-12, Validation, 6.4)."""
 
     min_items: int = 0
     max_items: int | None = None

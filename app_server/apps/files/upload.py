@@ -49,7 +49,7 @@ class UploadTarget:
     headers: Mapping[str, SecretStr] = field(repr=False)
     """Sent to `api` and nowhere else."""
     tokens: Tokens | None = field(default=None, repr=False)
-    """Who uploads, unless the headers say it; shown to `api` and nobody else."""
+    """The source of bearer tokens, unless the headers hold one; sent to `api` alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the hosted endpoint says of a tool beside its definition, in `_meta`. No I/O.
+"""The annotations that the hosted endpoint puts into a tool's `_meta`. No I/O.
 
 A text that is blank counts as absent; so does a member of another type than the table says.
 Source: docs/apps.md, "Annotations".
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from protocol.model import Json, JsonObject
 
 ENVELOPE = "_codex_apps"
-"""Where in `_meta` the endpoint keeps what is between it and us; sent back with each call."""
+"""Key in `_meta` of the endpoint's own data about a tool; sent back with each call."""
 
 APPROVAL_CONTEXT = "codex/approvalContext"
-"""Where in `_meta` a reviewer finds whose account a tool uses; never what upstream wrote there."""
+"""Key in `_meta` of the account that a tool uses, for reviewers; upstream's value is dropped."""
 
 MAX_EMAIL_BYTES = 320
 
@@ -64,7 +64,7 @@ def valid_email(value: Json) -> str | None:
 
 
 def without_account(tool: JsonObject) -> JsonObject:
-    """Take out of a tool whatever tells of the account behind it; the rest stays as it is."""
+    """Remove the account data from a tool's `_meta`; the rest stays as it is."""
     meta = meta_of(tool)
     if not _tells_of_account(meta):
         return tool

@@ -1,4 +1,4 @@
-"""What is kept on disk of an account's apps: the last good inventory, and the directory.
+"""The cache on disk of an account's apps: the last good inventory, and the directory.
 
 Of the inventory only tools as the endpoint listed them are kept, without what tells of the account
 behind them; names, routes and policy are made anew.

@@ -1,4 +1,4 @@
-"""What there is to show about single apps, read from the backend's records. No I/O.
+"""Details of single apps, read from the backend's records. No I/O.
 
 Source: docs/apps.md, "Lists".
 """

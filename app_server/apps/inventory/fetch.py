@@ -19,7 +19,7 @@ from protocol.model import Json, JsonObject
 
 MAX_PAGES = 128
 MAX_TOOLS = 4096
-"""Of all pages, those that are of no use included."""
+"""Tools of all pages, unusable ones included."""
 MAX_BYTES = 8 * 1024 * 1024
 """Of all tools as one compact JSON array."""
 FETCH_S = 30.0
@@ -35,7 +35,7 @@ class FetchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What a list may have at most, inclusive."""
+    """The inclusive bounds of one `tools/list` over all its pages."""
 
     pages: int = MAX_PAGES
     tools: int = MAX_TOOLS
@@ -44,7 +44,7 @@ class FetchLimits:
 
 
 async def fetch_tools(target: UpstreamTarget) -> list[JsonObject]:
-    """List all tools of an account, in a session of its own, in which nobody can be asked.
+    """List all tools of an account in a session of its own, without elicitation.
 
     Returns them as they were listed. Beside the time of the list, the handshake has its own.
 

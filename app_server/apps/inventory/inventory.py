@@ -31,7 +31,7 @@ class AppTool:
 
     @property
     def envelope(self) -> JsonObject:
-        """What goes back to the endpoint with each call."""
+        """The endpoint's own data about the tool, sent back in `_meta` of each call."""
         return annotations.envelope_of(self._meta)
 
     @property
@@ -87,7 +87,7 @@ class Connector:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What an account can use, by connector."""
+    """The connectors and tools that an account can use."""
 
     connectors: tuple[Connector, ...]
     """Sorted by id."""

@@ -38,7 +38,7 @@ class Route:
 
 
 class _Wanted(NamedTuple):
-    """A name that would be natural, and what tells its bearer from others that want names."""
+    """A preferred name, and the key that sets its bearer apart where several prefer it."""
 
     base: str
     own: str

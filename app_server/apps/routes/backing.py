@@ -1,4 +1,4 @@
-"""What stands behind all routes of one generation: the pool, the credentials, what runs.
+"""The resources that all routes of one generation share: pool, credentials, running calls.
 
 Imports nothing of the MCP SDK: most generations are never called.
 Source: docs/apps.md, "Generations".
@@ -78,7 +78,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Backing:
-    """What stands behind all routes of one generation."""
+    """The resources that all routes of one generation share."""
 
     generation_id: str
     pool: UpstreamPool

@@ -45,7 +45,7 @@ class _Call:
     arguments: Json
     """An object, null or absent; see `params`."""
     meta: JsonObject
-    """What goes upstream."""
+    """The `_meta` of the upstream call."""
     state: SandboxState | None
 
     def params(self, arguments: Json) -> JsonObject:
@@ -55,7 +55,7 @@ class _Call:
 
 
 class ConnectorServer:
-    """What a connector's MCP server answers."""
+    """The request handlers of a connector's MCP server."""
 
     def __init__(
         self, route: Route, backing: Backing, files: FileSupport | None, refresh: Refresh
@@ -139,7 +139,7 @@ class ConnectorServer:
 def _with_meta(
     result: JsonObject, failure: AuthFailure | None, sent: JsonObject | None
 ) -> JsonObject:
-    """Put into `_meta` of a result what the rest of this process reads there, and nobody else."""
+    """Add the sent input and the error code to `_meta` of a result, for this process alone."""
     given = result.get("_meta")
     meta = dict(given) if isinstance(given, dict) else {}
     meta.pop(EFFECTIVE_INPUT, None)

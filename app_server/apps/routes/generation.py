@@ -1,4 +1,4 @@
-"""One inventory, served: a port, a server and a bearer for each route, until nobody needs it.
+"""One inventory, served until its last lease ends: a port, and a server and bearer for each route.
 
 Nothing of a generation changes; another inventory is another generation.
 Source: docs/apps.md, "Generations".
@@ -40,7 +40,7 @@ CLOSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GenerationPorts:
-    """What stands behind all generations of one account."""
+    """The resources that all generations of one account share."""
 
     pool: UpstreamPool
     guard: AuthGuard
@@ -78,7 +78,7 @@ class Generation:
 
     @property
     def owner(self) -> Owner:
-        """What its registrations name as their owner."""
+        """The owner that its registrations name."""
         return _GenerationOwner(self)
 
     @property
@@ -180,7 +180,7 @@ class Generation:
 
 
 class _GenerationOwner(Owner):
-    """Whoever shows tools of a generation that has ended does not keep all of it in memory."""
+    """An owner with a weak reference: registrations do not keep an ended generation in memory."""
 
     def __init__(self, generation: Generation) -> None:
         super().__init__(generation.id)

@@ -1,4 +1,4 @@
-"""What local servers say of themselves: the answer to a handshake, and the tools they list.
+"""The `initialize` results and tool lists of local servers.
 
 Source: docs/apps.md, "Local routes", "Registrations"; docs/extensions.md, "Manifests".
 """
@@ -20,12 +20,12 @@ Manifests: TypeAlias = Mapping[str, Manifest]
 """By server."""
 
 MCP_VERSION = "2025-06-18"
-"""What a server says to a client that names no other version."""
+"""The protocol version for a client that names no other one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What a server answers to a handshake."""
+    """The contents of a server's `initialize` result."""
 
     name: str
     title: str

@@ -18,7 +18,7 @@ from app_server.runtime.http.backlog import HOST
 
 
 class Application(Protocol):
-    """Where a request goes that may come in."""
+    """The ASGI application behind the bearer check."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -41,7 +41,7 @@ class LazyRouteApp:
 
 
 class GuardedRoutes:
-    """An ASGI application that lets in who may: no browser, and nobody without the right bearer."""
+    """An ASGI application that refuses browsers and requests without the right bearer."""
 
     def __init__(self, guard: AuthGuard) -> None:
         self._apps: dict[str, tuple[bytes, Application]] = {}
@@ -50,14 +50,14 @@ class GuardedRoutes:
         self._running = 0
         self._all_answered = anyio.Event()
         self.port = 0
-        """Set once it is known; nobody gets in before."""
+        """The TCP port, set once it is bound; 0 before, and every request is refused."""
 
     def add(self, path: str, bearer: SecretStr, app: Application) -> None:
         """Let in at a path who has its bearer."""
         self._apps[path] = (b"Bearer " + bearer.get_secret_value().encode(), app)
 
     def close(self) -> None:
-        """Let nobody in any more: 503."""
+        """Refuse further requests with 503."""
         self._closed = True
         if not self._running:
             self._all_answered.set()

@@ -47,7 +47,7 @@ RESOURCE_NOT_FOUND = -32002
 CALL_ID = "codex/toolCallId"
 
 PRIVATE = (ENVELOPE, CALL_ID, SANDBOX_STATE, "codex/sandbox-state")
-"""What the endpoint does not get of a client's `_meta`; the last is an older name of the state."""
+"""Keys of a client's `_meta` that stay here; the last is an older name of the sandbox state."""
 
 Context: TypeAlias = ServerRequestContext[Any]
 Method: TypeAlias = Callable[[Context, JsonObject], Awaitable[JsonObject]]

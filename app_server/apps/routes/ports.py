@@ -1,4 +1,4 @@
-"""What the local routes need from others: the endpoint's side, and whether credentials still hold.
+"""The ports of the local routes: the upstream pool, and the check of credentials.
 
 Source: docs/apps.md, "Local routes".
 """

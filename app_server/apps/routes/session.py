@@ -32,7 +32,7 @@ PROGRESS_S = 1.0
 one that does not is lost."""
 
 DELIVERY_S = 10.0
-"""How long a question waits for the stream on which the client listens, before it is cancelled.
+"""Seconds that a question waits for the client's listening stream before it is cancelled.
 
 Once it is sent its answer has no limit but the end of the call: a human may be thinking.
 """

@@ -1,4 +1,4 @@
-"""What happens when the endpoint says that the user has to sign in to an app first.
+"""The elicitation for a call that the endpoint refuses until the user signs in to the app.
 
 The address is computed, never taken from upstream; the user goes there, and calls again.
 Source: docs/apps.md, "Signing in".
@@ -20,7 +20,7 @@ from protocol.model import JsonObject
 logger = logging.getLogger(__name__)
 
 REFRESH_S = 45.0
-"""How long a new inventory is waited for once the user has signed in."""
+"""Seconds to wait for a new inventory once the user has signed in."""
 
 ERROR_CODE = "codex/errorCode"
 

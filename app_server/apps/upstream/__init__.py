@@ -1,1 +1,1 @@
-"""What talks to the hosted endpoint: sessions, plain requests, retries, bearer tokens."""
+"""Clients of the hosted endpoint: sessions, plain requests, retries, bearer tokens."""

@@ -1,4 +1,4 @@
-"""What ChatGPT says of apps beside their tools: the directory, details, a workspace's settings.
+"""ChatGPT's data on apps beside their tools: the directory, details, a workspace's settings.
 
 Answers are kept by account, so that nobody sees those of another one.
 Source: docs/apps.md, "The backend".
@@ -39,7 +39,7 @@ DIRECTORY_TTL_S = 3600.0
 DETAILS_TTL_S = 3600.0
 SETTING_TTL_S = 24 * 3600.0
 SETTING_RETRY_S = 60.0
-"""How long a setting that could not be read is not asked for again."""
+"""Seconds before a setting that could not be read is requested again."""
 
 MAX_PAGES = 128
 MAX_DIRECTORY_BYTES = 16 * 1024 * 1024

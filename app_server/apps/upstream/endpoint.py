@@ -1,4 +1,4 @@
-"""Where the hosted endpoint is, and what every request to it carries.
+"""The URL of the hosted endpoint, and the headers of every request to it.
 
 Source: docs/apps.md, "The hosted endpoint".
 """
@@ -32,7 +32,7 @@ class UpstreamTarget:
     elicitation: bool = False
     """Whether we declare that users can be asked, beyond `openai/form`."""
     tokens: "Tokens | None" = field(default=None, repr=False)
-    """Who the requests are from, unless the headers say it."""
+    """The source of bearer tokens, unless the headers hold one."""
 
 
 def apps_endpoint(chatgpt_base_url: str) -> str:

@@ -46,7 +46,7 @@ MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 
 
 class ElicitationBridge:
-    """Knows who may be asked now: the client whose call holds the session, or nobody."""
+    """The route of elicitations to the client whose call holds the session, if any."""
 
     def __init__(self) -> None:
         self._peer: DownstreamPeer | None = None
@@ -144,7 +144,7 @@ def _ignore(method: str) -> None:
 async def open_session(
     target: UpstreamTarget, bridge: ElicitationBridge
 ) -> AsyncIterator[HostedSession]:
-    """Open a session whose questions go to a bridge; leaving ends it, and tells the endpoint.
+    """Open a session whose elicitations go to `bridge`; leaving ends it with a DELETE.
 
     Raises:
         PeerError: it cannot be opened.

@@ -51,7 +51,7 @@ class Account:
     headers: Mapping[str, SecretStr] = field(repr=False)
     """Of every request on its behalf."""
     tokens: Tokens | None = field(default=None, repr=False, compare=False)
-    """Who the requests are from, unless the headers say it."""
+    """The source of bearer tokens, unless the headers hold one."""
 
 
 def account_of(auth: AuthPort) -> Account | None:
@@ -78,12 +78,12 @@ class Backend:
 
     @property
     def api(self) -> str:
-        """Where paths begin."""
+        """The base URL of the paths, without a slash at its end."""
         return self.base_url.rstrip("/")
 
     @property
     def owner(self) -> Owner | None:
-        """Whose answers they are; None when nobody can tell, and nothing may be kept."""
+        """The cache key of answers; None while the account is unknown, and no answer is cached."""
         identity = self.account.identity
         return (self.api, identity, self.sku) if identity.is_known else None
 

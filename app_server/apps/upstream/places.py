@@ -23,7 +23,7 @@ session did."""
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How many sessions, and how long."""
+    """The bounds of a pool: sessions, waits and idle time."""
 
     sessions: int = MAX_SESSIONS
     """Open at a time, those included that are being opened or closed."""
@@ -35,10 +35,10 @@ class PoolLimits:
 
 @dataclass(slots=True)
 class PoolCounters:
-    """What a pool has done, for tests and debug output."""
+    """Counters of a pool, for tests and debug output."""
 
     open: int = 0
-    """Places taken now: open sessions, and those that are being opened or closed."""
+    """Places taken now: sessions that are open, being opened or being closed."""
     peak: int = 0
     opened: int = 0
     waiting: int = 0
@@ -65,7 +65,7 @@ class Timers(Protocol):
 
 
 class Places:
-    """Who has a place, and who waits for one."""
+    """The places of a pool, and the queue of calls that wait for one."""
 
     def __init__(self, limits: PoolLimits, counters: PoolCounters, timers: Timers) -> None:
         self._limits = limits
@@ -76,7 +76,7 @@ class Places:
 
     @property
     def wanted(self) -> int:
-        """How many calls wait."""
+        """Calls in the queue."""
         return len(self._queue)
 
     @property
@@ -113,7 +113,7 @@ class Places:
                 self._queue.remove(place)
 
     def give_back(self) -> None:
-        """Free a place, for whoever has waited longest."""
+        """Free a place, and give it to the call that has waited longest."""
         self._counters.open -= 1
         while self._queue and self._counters.open < self._limits.sessions:
             place = self._queue.popleft()
@@ -122,7 +122,7 @@ class Places:
                 place.set_result(None)
 
     def close(self) -> None:
-        """Give no more places; whoever waits is told."""
+        """Give no more places, and fail all waiting calls."""
         self._closed = True
         for place in self._queue:
             if not place.done():

@@ -229,7 +229,7 @@ class UpstreamPool:
         self._reclaim()
 
     def _reclaim(self, for_me: int = 0) -> None:
-        """Close sessions that nobody uses, one for each call that waits for a place."""
+        """Close idle sessions, one for each call that waits for a place."""
         closing = sum(held.reason is not None for held in self._all)
         wanted = max(0, self._places.wanted + for_me - closing)
         for held in list(self._resting)[:wanted]:
