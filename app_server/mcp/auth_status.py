@@ -23,10 +23,10 @@ DISCOVERY_S = 5.0
 """For finding out whether a server that did not let us in offers a sign-in."""
 
 CONNECTED_DISCOVERY_S = 0.5
-"""The same for a server that let us in without one: nobody should have to wait for it."""
+"""Seconds to look for a sign-in of a server that is connected without one."""
 
 KEPT_S = 300.0
-"""How long an answer is believed; a question without an answer is asked again after a tenth."""
+"""Seconds that an auth status is cached; `unknown` is cached for a tenth of them."""
 
 MAX_KEPT = 256
 

@@ -1,4 +1,4 @@
-"""How much one server may list, and what all servers of a thread may add to a model request.
+"""Bounds of one server's lists, and of all tools that a thread adds to a model request.
 
 Source: docs/mcp.md, "Bounds of lists".
 """
@@ -11,7 +11,7 @@ from app_server.mcp_wire.errors import McpError
 from protocol.model import Json
 
 MAX_LISTED = 4096
-"""Elements of one list of one server, those that make no sense included."""
+"""Elements of one list of one server, invalid ones included."""
 
 MAX_LIST_BYTES = 8 * 1024 * 1024
 """Of one list of one server, as a compact JSON array."""

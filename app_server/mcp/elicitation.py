@@ -46,7 +46,7 @@ class ServerQuestion:
 
 
 class ElicitationPort(Protocol):
-    """Whoever can ask the user."""
+    """The port that brings elicitations to the user."""
 
     async def elicit(self, question: ServerQuestion) -> JsonObject:
         """Ask, and return the result for the server: `action`, perhaps `content` and `_meta`.

@@ -1,4 +1,4 @@
-"""What can go wrong with an MCP server, in words."""
+"""The exceptions of MCP servers, with their texts."""
 
 from app_server.mcp.catalog.config import LOCAL, ServerConfig
 from app_server.mcp_wire.errors import McpError, NoCredential

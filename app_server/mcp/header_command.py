@@ -27,8 +27,7 @@ RUN_S = 10.0
 CHUNK_BYTES = 16 * 1024
 
 PIPES = "exec </dev/null 2>/dev/null\n"
-"""What a script begins with: it reads no input, though its pipe stays open, and what it complains
-of waits for nobody."""
+"""The first line of a script: it empties stdin, whose pipe stays open, and discards stderr."""
 
 RESERVED = frozenset(
     (
@@ -37,7 +36,7 @@ RESERVED = frozenset(
         *("te", "trailer", "transfer-encoding", "upgrade"),
     )
 )
-"""What the transport itself says of a request."""
+"""Header names that the transport sets by itself."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")

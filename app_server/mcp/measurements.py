@@ -1,4 +1,4 @@
-"""How long servers take, as lines of the log at level debug: one for each call and each list.
+"""Durations of MCP servers as debug lines of the log: one for each call and each list.
 
 A server that stands for another one is named by what is behind it, not by its passing address.
 Source: docs/mcp.md, "Measurements".

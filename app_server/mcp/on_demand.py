@@ -23,7 +23,7 @@ from protocol.model import JsonObject
 logger = logging.getLogger(__name__)
 
 IDLE_S = 60.0
-"""A connection that nobody uses is ended after this long."""
+"""Seconds without use after which a connection is ended."""
 
 Connect = Callable[[ConnectionOwner], Awaitable[None]]
 """Holds one connection from start to end."""
@@ -155,7 +155,7 @@ class _Connection:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody may begin to use it any more."""
+        """Whether it takes no further use."""
         has_died = self.peer is not None and self.peer.closed.is_set()
         return self.stop.is_set() or self.failure is not None or has_died
 
@@ -170,7 +170,7 @@ class _Connection:
             self._changed.set()
 
     async def stop_when_idle(self, idle_s: float) -> None:
-        """End the connection once nobody has used it for so long."""
+        """End the connection once it has been without use for `idle_s`."""
         while True:
             self._changed = anyio.Event()
             with anyio.move_on_after(idle_s) as waited:

@@ -28,7 +28,7 @@ from app_server.mcp_wire.http.transport import Streams, open_http
 
 
 def tokens_of(config: ServerConfig, processes: Processes) -> TokenSource | None:
-    """Return what a sign-in to a server is sent with; None for one that nobody signs in to."""
+    """Return the source of a server's OAuth tokens; None for a server without sign-in."""
     http = config.transport
     if not isinstance(http, HttpTransport) or http.oauth.home is None or not http.signs_in:
         return None

@@ -42,7 +42,7 @@ class Peer(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """Who wants a connection, and is called with what becomes of it."""
+    """The owner of a connection, called with its start, its failure and its changes."""
 
     stop: anyio.Event
     """Set to end the connection."""

@@ -1,4 +1,4 @@
-"""What this package needs of processes; app_server/host has it, app_server/server joins them."""
+"""The port for processes; app_server/host implements it, app_server/server connects them."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -14,11 +14,11 @@ class ChildProcess(Protocol):
 
     @property
     def stdout(self) -> asyncio.StreamReader:
-        """What it prints; ends when the process does, or is out of reach."""
+        """The stream of its stdout; at EOF when the process has ended, or is out of reach."""
 
     @property
     def stderr(self) -> asyncio.StreamReader:
-        """What it complains about."""
+        """The stream of its stderr."""
 
     @property
     def ended(self) -> anyio.Event:
@@ -30,7 +30,7 @@ class ChildProcess(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of what was written has not been handed on yet."""
+        """Bytes of input that have not been handed on yet."""
 
     def write(self, data: bytes, /) -> None:
         """Queue input, as a whole; never waits."""
@@ -44,7 +44,7 @@ class ChildProcess(Protocol):
 
 
 class Processes(Protocol):
-    """Where processes can be started."""
+    """Starts processes, and opens connections, in environments."""
 
     def has(self, environment_id: str) -> bool:
         """Whether this environment is known."""

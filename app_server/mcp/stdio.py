@@ -49,7 +49,7 @@ class ServerProcess:
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether nobody knows how the process ended, as its environment has gone."""
+        """Whether the exit status is unknown, as the environment of the process is out of reach."""
         return self._process.ended.is_set() and self._process.returncode is None
 
     async def last_words(self) -> str:

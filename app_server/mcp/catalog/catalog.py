@@ -92,7 +92,7 @@ _READ: WeakKeyDictionary[Registration, ServerConfig] = WeakKeyDictionary()
 """Registrations at run time that are in use: threads share them, and what was made of them."""
 
 _LISTINGS: WeakKeyDictionary[Manifest, Listing] = WeakKeyDictionary()
-"""What was made of manifests, by value: one that comes again is not measured again."""
+"""Listings by the value of their manifest: an equal manifest is not measured again."""
 
 
 def _is_read(registration: Registration) -> bool:

@@ -67,7 +67,7 @@ class StdioTransport:
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """How a server behind a URL is signed in to, and where its token is kept."""
+    """The OAuth settings of a server with a URL, and the store of its token."""
 
     home: Path | None = None
     """The folder with the credentials; None: there is none, and no sign-in."""
@@ -76,11 +76,11 @@ class OAuthSettings:
     client_id: str | None = None
     """Registered beforehand; None: we register ourselves."""
     callback_url: str | None = None
-    """What the authorization server sends the browser back to; None: our own port."""
+    """The redirect URI of the authorization request; None: one on our own port."""
     callback_port: int | None = None
-    """Where we listen for it on 127.0.0.1; None: any free port."""
+    """The port on 127.0.0.1 that listens for the redirect; None: any free port."""
     resource: str | None = None
-    """What tokens are asked for; None: what the server calls itself."""
+    """The `resource` of token requests (RFC 8707); None: the one that the server names."""
     scopes: Sequence[str] | None = None
     """None: what the server asks for."""
 
@@ -175,12 +175,12 @@ class ServerConfig:
     omit_from: Sequence[str] = ()
     """Surfaces on which the model does not see the server's tools."""
     is_registered: bool = False
-    """Whether it was registered at run time: no file knows it, and nobody signs in to it."""
+    """Whether it was registered at run time: it is in no file, and has no sign-in."""
     owner: Owner | None = None
     """Keeps alive what serves it; leased for as long as it is used."""
     metadata: RuntimeMetadata = NO_METADATA
     known: Listing | None = field(default=None, repr=False)
-    """What it says of itself, if whoever registered it knows; it is then connected to when used."""
+    """The listing that its registration gave; with one, the connection is opened at first use."""
 
     @property
     def folder(self) -> str | None:
@@ -214,12 +214,12 @@ class McpSettings:
 
     servers: Mapping[str, ServerConfig]
     startup_grace_s: float | None = DEFAULT_GRACE_MS / 1000
-    """How long the first model request waits for servers that start and for extensions that look
+    """Seconds that the first model request waits for servers that start and extensions that look
     for servers, both together; None: until they have."""
     follows_list_changes: bool = False
     """Whether tools are listed again when a server says that they changed."""
     surface: str = "direct"
-    """How the model sees tools: `direct`, all of them, or `deferred`, those that it searches."""
+    """The model's view of tools: `direct`, all of them, or `deferred`, the ones that it finds."""
 
 
 def credential_variables(servers: Iterable[ServerConfig]) -> frozenset[str]:
@@ -245,9 +245,9 @@ class Ingredients:
     resolved: dict[str, str] | None = field(repr=False)
     """Variables of the process, or headers, with their secrets; None: they could not be found."""
     cwd: str | None
-    """Where the process works; None for a URL, and where its exec server works."""
+    """The working folder of the process; None for a URL, or for the folder of its exec server."""
     owner: Owner | None = None
-    """What serves it, if it was registered at run time."""
+    """The owner of its server, if it was registered at run time."""
 
 
 def ingredients(config: ServerConfig, cwd: str) -> Ingredients:

@@ -37,7 +37,7 @@ _STDIO_ONLY = ("args", "env", "env_vars", "cwd", "bearer_token")
 
 
 def read_mcp_settings(config: Config) -> McpSettings:
-    """Read all servers, sorted by name; those that an administrator does not allow are disabled.
+    """Read all servers, sorted by name; disable the ones that an administrator does not allow.
 
     Raises:
         ConfigError: a table has no transport, two, or a value that does not fit.

@@ -1,4 +1,4 @@
-"""Where the browser comes back to: a listener that takes one answer and closes."""
+"""The listener for the OAuth redirect: it takes one answer and closes."""
 
 import hmac
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from app_server.runtime.http.callback_port import LoopbackListener, Page, Visit
 
 @dataclass(frozen=True, slots=True)
 class CallbackAnswer:
-    """What the authorization server sent the browser back with."""
+    """The query parameters of the OAuth redirect."""
 
     code: str | None = field(default=None, repr=False)
     error: str | None = None
@@ -43,7 +43,7 @@ class CallbackListener:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The TCP port that it listens on."""
         return self._listener.port
 
     async def wait(self, path: str, state: str) -> CallbackAnswer:

@@ -1,4 +1,4 @@
-"""Where tokens are kept: a file that other programs share, or the system's keyring.
+"""The store of OAuth tokens: a file that other programs share, or the system's keyring.
 
 Everything here blocks. What a file holds of other servers, and members that are unknown here, stay
 as they are. No name of a credential is a secret; the rest is.
@@ -32,7 +32,7 @@ FILE_NAME = ".credentials.json"
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
 LOCK_WAIT_S = 10
-"""How long a write waits for those of other processes."""
+"""Seconds that a write waits for the writes of other processes."""
 
 CLIENT_MEMBERS = ("client_secret", "client_auth_method")
 """Members that are there only for clients that were given a secret."""
@@ -42,7 +42,7 @@ KEYRING_SERVICE = "app-server MCP credentials"
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a sign-in to one server gave."""
+    """The tokens and the client of one server's sign-in."""
 
     server_name: str
     server_url: str
@@ -51,14 +51,14 @@ class Credential:
     client_id: str
     access_token: str = field(repr=False)
     expires_at: int | None = None
-    """Unix milliseconds; None when nobody said."""
+    """Unix milliseconds; None if the authorization server gave no lifetime."""
     refresh_token: str | None = field(default=None, repr=False)
     scopes: tuple[str, ...] = ()
     client_secret: str | None = field(default=None, repr=False)
     """Of a registration that came with one."""
     client_auth_method: str | None = None
     environment_id: str = LOCAL
-    """Where the server is reached from."""
+    """The environment from which the server is reached."""
 
     @property
     def key(self) -> str:

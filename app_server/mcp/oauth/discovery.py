@@ -36,11 +36,11 @@ Document = TypeVar("Document", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Who gives out tokens for a server, and for what."""
+    """The authorization server of an MCP server, and the resource and scope of its tokens."""
 
     metadata: OAuthMetadata
     resource: str
-    """What the tokens are for (RFC 8707)."""
+    """The `resource` of token requests (RFC 8707)."""
     scope: str | None
     """Scopes that the server asks for or offers, divided by blanks."""
 

@@ -35,12 +35,12 @@ class GrantRefused(OAuthFailed):
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """Who we are to an authorization server."""
+    """Our OAuth client at an authorization server."""
 
     client_id: str
     secret: str | None = field(default=None, repr=False)
     auth_method: str | None = None
-    """How the secret travels: `client_secret_basic` or `client_secret_post`; None without one."""
+    """`client_secret_basic` or `client_secret_post`; None without a secret."""
 
 
 async def register(

@@ -29,7 +29,7 @@ from app_server.runtime.clock import SystemClock
 Registration: TypeAlias = Literal["auto", "cimd", "dcr"]
 
 CLIENT_NAME = "app-server"
-"""What authorization servers show to the user when they ask."""
+"""The `client_name` that authorization servers show to the user."""
 
 PREPARE_S = 30.0
 """For everything before the browser."""
@@ -44,13 +44,13 @@ MAX_TIMEOUT_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class LoginWishes:
-    """What one sign-in is asked to be like."""
+    """The options of one sign-in."""
 
     registration: Registration = "auto"
     scopes: Sequence[str] | None = None
     """None takes the configured ones, else what the server asks for."""
     timeout_s: float = DEFAULT_TIMEOUT_S
-    """How long the browser may take."""
+    """Seconds to wait for the redirect of the browser."""
 
 
 class Login:

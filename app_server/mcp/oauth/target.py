@@ -23,7 +23,7 @@ class SignInTarget:
     name: str
     transport: HttpTransport
     environment_id: str = LOCAL
-    """Where it is reached from; the same address is another server there."""
+    """The environment from which it is reached; the same URL is another server in another one."""
     processes: Processes | None = None
     """Has the connections of other environments; None: there are none."""
 

@@ -32,7 +32,7 @@ REFRESH_S = 30.0
 """For a refresh, with the wait for its lock."""
 
 ANSWER_S = 10.0
-"""How long the answer to a refresh is waited for, even when nobody wants it any more."""
+"""Seconds to wait for the answer to a refresh; a cancelled caller does not end the wait."""
 
 
 class TokenSource:

@@ -33,7 +33,7 @@ USER_AGENT = f"app-server-mcp-client/{PROTOCOL_VERSION}"
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """What a server answered."""
+    """An HTTP response with its body read."""
 
     status: int
     headers: httpx2.Headers = field(repr=False)

@@ -85,7 +85,7 @@ class McpServer:
         """Whether a start may be tried."""
         self._status: Status = "notStarted" if self.startable else "disabled"
         self.listing: Listing | None = config.known
-        """What the server said of itself; that of the start before, when it is started again."""
+        """The listing from its registration or its last start; kept while it is started again."""
         self.failure: StartupFailed | None = None
         self.settled = anyio.Event()
         """Set once a start has been decided, or will not be tried."""
@@ -94,7 +94,7 @@ class McpServer:
         self.can_elicit = asks is not None
         self._asks = asks
         self.returns = 0
-        """How often in a row it was started again as its environment could be reached."""
+        """Restarts in a row after its environment could be reached again."""
         self.waited_for = False
         """Whether a turn has given the start its grace."""
         self._notify = notify
@@ -105,7 +105,7 @@ class McpServer:
         self._calls = 0
         self._call_ended = anyio.Event()
         self.list_is_old = False
-        """Whether the server said that it has other tools than those that it listed."""
+        """Whether `notifications/tools/list_changed` came since the tools were listed."""
         self._may_retry = False
         self._stands_in = False
         self._running = anyio.CancelScope()
@@ -245,7 +245,7 @@ class McpServer:
 
     @property
     def status(self) -> Status:
-        """How the server is now."""
+        """The current status of the server."""
         return "failed" if self._status == "connected" and self.has_died else self._status
 
     @property

@@ -45,7 +45,7 @@ class ServerSet:
 
     @property
     def surface(self) -> str:
-        """How the model is shown tools: `direct`, `deferred`, `code_mode`."""
+        """The surface on which the model sees tools: `direct`, `deferred`, `code_mode`."""
         return self.settings.surface
 
     def _make(self, config: ServerConfig) -> McpServer:
@@ -178,7 +178,7 @@ class ServerSet:
 
     @property
     def table(self) -> ToolTable | None:
-        """What was made last for `tools`; what there is now may be more, or less."""
+        """The last table that `tools` made; the servers may list other tools by now."""
         return self._tables.last
 
     def tools(self) -> ToolTable:

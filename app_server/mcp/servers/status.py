@@ -1,4 +1,4 @@
-"""What there is to say of every server: how it is, what it offers, whether it wants a sign-in.
+"""Reports on servers: status, tools and resources, and auth status.
 
 Source: docs/mcp.md, "Status".
 """

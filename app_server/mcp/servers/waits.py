@@ -1,4 +1,4 @@
-"""What a thread waits for before its model is asked: starts of servers, and lists that changed.
+"""Waits before a model request: for starts of servers, and for lists that changed.
 
 Source: docs/mcp.md, "Connections".
 """
@@ -22,7 +22,7 @@ from app_server.mcp_wire.errors import McpError
 logger = logging.getLogger(__name__)
 
 REFRESH_S = 10.0
-"""How long a model request waits for lists of tools that changed."""
+"""Seconds that a model request waits for lists of tools that changed."""
 
 
 async def wait_for_required(servers: ServerSet) -> None:

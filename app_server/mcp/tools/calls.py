@@ -1,4 +1,4 @@
-"""What goes into a tool call besides its arguments, and what comes out of it. No I/O.
+"""The `_meta` of tool calls, and their results. No I/O.
 
 Source: docs/mcp.md, "Calls".
 """
@@ -21,7 +21,7 @@ INPUT_CAPABILITY = "codex/tool-input-meta"
 """Experimental capability of servers that say what a tool really got."""
 
 EFFECTIVE_INPUT = "codex/toolInput"
-"""Where in `_meta` of a result they say it; nobody else sees it."""
+"""Its key in `_meta` of a result; removed before the result is passed on."""
 
 BYTES_PER_TOKEN = 4.8
 """A token counts as four bytes, and a limit in tokens leaves a fifth more."""
@@ -43,7 +43,7 @@ OMITTED_AUDIO = "<audio content omitted because you do not support audio input>"
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """Where a call that a model made comes from."""
+    """The thread, turn and item of a model's tool call."""
 
     thread_id: str
     turn_id: str

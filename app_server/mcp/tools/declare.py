@@ -1,4 +1,4 @@
-"""How a set's tools are declared to the Responses API: one namespace a server.
+"""Declarations of a set's tools for the Responses API: one namespace a server.
 
 Source: docs/mcp.md, "Tools and the model".
 """
@@ -18,7 +18,7 @@ _MARKS: JsonObject = {"defer_loading": True}
 _MARK_BYTES = json_bytes(_MARKS) - len("{}") + len(",")
 
 _DECLARED: WeakKeyDictionary[ToolTable, list[JsonObject]] = WeakKeyDictionary()
-"""What was declared of tables that are in use: a turn asks for it with each model request."""
+"""Declarations by table, kept while it is in use: each model request of a turn needs them."""
 
 
 def declare(table: ToolTable) -> list[JsonObject]:

@@ -1,4 +1,4 @@
-"""What a server said of itself when it started."""
+"""A server's `initialize` result and its tools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

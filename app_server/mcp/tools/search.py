@@ -21,7 +21,7 @@ _WORDS = re.compile(r"\w+")
 
 
 def best(texts: Iterable[str], query: str, limit: int) -> list[int]:
-    """Rank texts: the places of those that fit, best first, at most `limit`.
+    """Return the indexes of the texts that match, best first, at most `limit`.
 
     Any word of the query counts; word endings do not.
     """

@@ -78,13 +78,13 @@ class Tool:
 
     @property
     def metadata(self) -> ToolMetadata:
-        """What whoever registered the server says of the tool."""
+        """The metadata that the server's registration gave for the tool."""
         return self.config.metadata.of_tool(self.raw.tool)
 
 
 @dataclass(frozen=True, eq=False)
 class ToolTable:
-    """All tools of a set that the model may call, at one moment. Nobody changes it."""
+    """All tools of a set that the model may call, at one moment; immutable."""
 
     tools: Sequence[Tool]
     """Sorted by raw name."""
@@ -144,7 +144,7 @@ class ToolTables:
 
     @property
     def last(self) -> ToolTable | None:
-        """What was made last; what there is now may be more, or less."""
+        """The last table made; the servers may list other tools by now."""
         return None if self._made is None else self._made[1]
 
     def make(self, surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
