@@ -56,7 +56,7 @@ Answer: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
 """Answers a request of the server, or raises RequestRefused."""
 
 OnNotification: TypeAlias = Callable[[str], None]
-"""Takes note of a notification."""
+"""Called with the method of each notification."""
 
 
 class Outgoing(Protocol):

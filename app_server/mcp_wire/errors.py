@@ -1,4 +1,4 @@
-"""What can go wrong between us and an MCP server, in words."""
+"""The exceptions of connections to MCP servers, with their texts."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -58,4 +58,4 @@ class BadQuestion(RequestRefused):
 
 
 class NoCredential(McpError):
-    """What shows who we are cannot be had now; the text holds no secret."""
+    """The token for a request is unavailable now; the text holds no secret."""

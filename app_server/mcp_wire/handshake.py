@@ -9,14 +9,14 @@ from protocol.model import JsonObject
 
 MCP_VERSION = "2025-06-18"
 OLDER_VERSIONS = ("2024-11-05", "2025-03-26")
-"""What a server may answer with instead."""
+"""Older protocol versions that a server may answer with."""
 
 OPENAI_FORM = "openai/form"
 """An extension, its method, and the mode of its questions: forms with any schema."""
 
 
 class Handshake:
-    """What a client says of itself, and the version that is spoken since the last handshake."""
+    """The client's `initialize` request, and the protocol version that the last one agreed on."""
 
     def __init__(
         self, dispatcher: Dispatcher, client_info: JsonObject, capabilities: JsonObject

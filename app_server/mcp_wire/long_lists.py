@@ -1,4 +1,4 @@
-"""Long lists in messages, parsed in pieces: one of 4,000 tools takes 10 ms, and nobody else runs.
+"""Long lists in messages, parsed in pieces: 4,000 tools at once block the event loop for 10 ms.
 
 A list is cut where an object ends and another one begins. What stands before the cut is a list of
 whole elements if the parser takes it as one in brackets of its own: a cut inside an element leaves
@@ -19,7 +19,7 @@ LARGE_BYTES = 128 * 1024
 """A message that is larger is looked at for a long list."""
 
 PIECE_BYTES = 64 * 1024
-"""What is parsed at once, and then as much as is left of an element: about 0.5 ms."""
+"""Bytes parsed at once, and the rest of the last element: about 0.5 ms."""
 
 MAX_TRIES = 16
 """To find the end of one piece; then the message is parsed as a whole."""

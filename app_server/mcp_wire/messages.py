@@ -34,7 +34,7 @@ class SessionMessage:
 
 
 class NoMessage(Exception):
-    """What a server sent is no message; the text says why, without quoting it."""
+    """The bytes from a server are no JSON-RPC message; the text says why, without quoting them."""
 
 
 def parse_message(content: bytes | str) -> JSONRPCMessage:

@@ -13,7 +13,7 @@ from app_server.mcp_wire.http.redirects import Origin, origin_of
 
 
 class Tokens(Protocol):
-    """Where tokens come from, or other texts that show who we are."""
+    """A source of bearer tokens, or of other credentials of requests."""
 
     async def current(self) -> str | None:
         """Return the token to send, None without one."""

@@ -17,7 +17,7 @@ MAX_HEAD_BYTES = 64 * 1024
 """Of a response's head with what came before it (1xx), and of anything else that is no body."""
 
 MAX_UNREAD_BYTES = 256 * 1024
-"""Of a body that nobody reads; above it the server has to wait."""
+"""Unread bytes of a body above which reading from the socket pauses."""
 
 
 class ConnectionReset(Unreachable):
@@ -60,7 +60,7 @@ class LoopbackConnection(asyncio.Protocol):
     ) -> None:
         """Read from a socket; `keep` is called when the connection is free for another request."""
         self.idle_since: float
-        """When it became free, by the clock of the event loop; for whoever keeps it to set."""
+        """Start of its idle time in seconds of the event loop's clock; its keeper sets it."""
         self._socket = connected
         self._keep = keep
         self._parser = httptools.HttpResponseParser(self)
@@ -87,7 +87,7 @@ class LoopbackConnection(asyncio.Protocol):
 
     @property
     def is_stale(self) -> bool:
-        """Whether the server has closed it, or sent what nobody asked for, while it was idle."""
+        """Whether the server has closed it, or sent unrequested bytes, while it was idle."""
         if self._failure is not None:
             return True
         try:

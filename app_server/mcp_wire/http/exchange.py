@@ -1,4 +1,4 @@
-"""One HTTP request and its response, whoever carries them.
+"""One HTTP request and its response, independent of their transport.
 
 Knows: methods, headers, bodies in pieces. Does not know: MCP, JSON-RPC, tokens.
 """
@@ -13,7 +13,7 @@ import httpx2
 from app_server.runtime.http.bounded_body import TooManyBytes, read_bounded
 
 LINGER_S = 0.2
-"""For the rest of a response that nobody reads; then its connection is closed."""
+"""Seconds to drain the rest of an abandoned response; then its connection is closed."""
 
 LINGER_BYTES = 64 * 1024
 """Of such a rest."""
@@ -33,7 +33,7 @@ class BodyTooLarge(BodyBroken):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What is sent. Names of headers are in lower case; length and framing are the sender's."""
+    """A request to send. Header names are in lower case; the transport adds length and framing."""
 
     method: str
     url: httpx2.URL
@@ -42,7 +42,7 @@ class HttpRequest:
 
 
 class HttpResponse(Protocol):
-    """What comes back: the head is there, the body comes in pieces."""
+    """A response whose head has arrived, and whose body arrives in pieces."""
 
     @property
     def status(self) -> int:

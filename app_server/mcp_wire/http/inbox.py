@@ -10,7 +10,7 @@ from app_server.mcp_wire.envelopes import ErrorData, JSONRPCError, JSONRPCMessag
 from app_server.mcp_wire.messages import SessionMessage
 
 MAX_WAITING = 64
-"""Messages; whoever brings another one waits."""
+"""Queued messages; a further `put` waits."""
 
 
 class Inbox:

@@ -40,7 +40,7 @@ RETRY_S = 1.0
 """Before a stream is asked for again, where the server does not say how long."""
 
 MIN_RETRY_S, MAX_RETRY_S = 0.01, 300.0
-"""What a server may say instead."""
+"""Bounds in seconds of the `retry` field of a server's event stream."""
 
 MAX_TRIES = 2
 """To get a stream again; one that was got begins anew."""

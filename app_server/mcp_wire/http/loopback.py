@@ -34,7 +34,7 @@ MAX_IDLE_CONNECTIONS = 32
 """Kept for later requests: as many as there are calls of one response of a model."""
 
 IDLE_S = 30.0
-"""How long a connection is kept without use."""
+"""Seconds that an idle connection is kept."""
 
 
 def is_loopback(url: httpx2.URL) -> bool:

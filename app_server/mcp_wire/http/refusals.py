@@ -1,4 +1,4 @@
-"""What HTTP says when it refuses, as errors of JSON-RPC.
+"""HTTP responses with an error status, as JSON-RPC errors.
 
 Source: docs/mcp.md, "Connections".
 """

@@ -1,4 +1,4 @@
-"""What every request of one connection carries: the server's address, its session, our headers.
+"""The URL, session id and headers of every request of one connection.
 
 Source: MCP 2025-06-18, "Session Management", "Protocol Version Header".
 """
@@ -17,7 +17,7 @@ VERSION_HEADER = "mcp-protocol-version"
 ACCEPTED = "application/json, text/event-stream"
 
 OURS = ("connection", "content-length", "te", "trailer", "transfer-encoding", "upgrade")
-"""Headers that say how a request is framed; nobody else may."""
+"""Header names of framing and of the connection, which a configuration may not set."""
 
 
 class Session:
