@@ -1,4 +1,4 @@
-"""The table of environments: this machine, and those that clients have added.
+"""The table of environments: this machine, and the ones that clients have added.
 
 Adding an environment anew ends the connection to the old one, and what ran over it.
 Source: docs/environments.md.

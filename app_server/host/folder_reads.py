@@ -16,7 +16,7 @@ Read = TypeVar("Read")
 
 
 class FolderReads:
-    """Runs reads in worker threads, and leaves those that hang to themselves."""
+    """Runs reads in worker threads, and abandons the ones that hang."""
 
     def __init__(self) -> None:
         self._hanging: set[int] = set()
@@ -26,7 +26,7 @@ class FolderReads:
 
     @property
     def hanging(self) -> int:
-        """How many reads hang."""
+        """Reads that hang."""
         return len(self._hanging)
 
     async def read(self, read: Callable[[], Read]) -> Read | None:

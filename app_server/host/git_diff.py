@@ -1,4 +1,4 @@
-"""What a checkout has that no remote has: the difference to the nearest commit of a remote.
+"""The diff of a checkout, untracked files included, to the nearest commit of a remote.
 
 Git runs in a sandbox that reads only: the settings of a repository may name programs of its own.
 Source: docs/tools.md, "Host methods"; git-diff(1), git-rev-list(1).
@@ -56,7 +56,7 @@ _SETTINGS = {
     "diff.noprefix": "false",
     "diff.mnemonicPrefix": "false",
 }
-"""What a user or a repository may have set otherwise."""
+"""Git settings that override the ones of the user and of the repository."""
 
 
 class NoDifference(Exception):

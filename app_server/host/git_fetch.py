@@ -54,7 +54,7 @@ _SETTINGS = {
     "maintenance.auto": "false",
     "submodule.recurse": "false",
 }
-"""What a user may have set otherwise."""
+"""Git settings that override the user's."""
 
 _VARIABLES = {
     "GCM_INTERACTIVE": "never",

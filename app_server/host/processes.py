@@ -59,7 +59,7 @@ class LocalProcess:
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of what was written is still to be put into the pipe."""
+        """Bytes of input that are not in the pipe yet."""
         return self.stdin.transport.get_write_buffer_size()
 
     @property

@@ -1,4 +1,4 @@
-"""Where a Git repository stands, read from its files: no command runs.
+"""The commit, branch and origin of a Git repository, read from its files: no command runs.
 
 Everything here blocks. At most 1 MiB of a file is read, 16 MiB of packed references. What cannot be
 read is not known: no file of a repository makes a thread fail.
@@ -21,7 +21,7 @@ _OBJECT_NAME = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 @dataclass(frozen=True, slots=True)
 class RepositoryState:
-    """What is known of a repository; at least one of the three."""
+    """The known state of a repository; at least one of the three."""
 
     sha: str | None
     branch: str | None

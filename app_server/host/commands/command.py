@@ -23,7 +23,7 @@ from app_server.host.commands.reading import Reading
 logger = logging.getLogger(__name__)
 
 TRAILING_S = 0.2
-"""For output after the end of a command, of those that still hold its pipes."""
+"""Seconds to read on after the end of a command, from processes that still hold its pipes."""
 
 GONE_S = 5.0
 """For the supervisor to end all; it takes 2 s until SIGKILL, and a disk that hangs may keep it."""

@@ -22,7 +22,7 @@ START_S = 30.0
 """For a command to be started; a disk that sleeps may take long."""
 
 PIPE_BYTES = (1024 * 1024, 256 * 1024)
-"""What a pipe holds, the first that the system allows: fewer and larger reads."""
+"""Capacities of a pipe in bytes, the first that the system allows: fewer and larger reads."""
 
 
 class Commands:
@@ -34,7 +34,7 @@ class Commands:
         self._running: set[RunningCommand] = set()
 
     async def start(self, launch: CommandLaunch, on_output: OnOutput) -> RunningCommand:
-        """Start a command; it runs until it ends or is stopped, whoever waits for it.
+        """Start a command; it runs until it ends or is stopped, not only while it is awaited.
 
         Raises:
             OSError: it cannot be started; `filename` names the folder or program.
@@ -90,12 +90,12 @@ class Commands:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """What a command gets of its pipes or its terminal."""
+    """The command's ends of its pipes or its terminal."""
 
     fds: list[int]
     """Its stdin, stdout and stderr; empty with a controlling terminal."""
     terminal: str | None = None
-    """What becomes its controlling terminal."""
+    """The path of its controlling terminal."""
 
 
 def _attach(

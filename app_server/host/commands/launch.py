@@ -1,4 +1,4 @@
-"""What it takes to start a command: a value that the packages above hand to this one."""
+"""The parameters of a command's start: a value from the packages above."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -40,7 +40,7 @@ class MachineCommands:
     """All commands of one server; nothing of them outlives it."""
 
     def __init__(self, rules: RuleBook | None = None, home: Path | None = None) -> None:
-        """`rules` hold for the connections of commands that nobody can be asked about.
+        """Apply `rules` to the connections of commands that have no gate.
 
         In `home` is written down what a sandbox leaves behind if this process is killed.
         """
@@ -79,7 +79,7 @@ class MachineCommands:
         on_output: OnOutput,
         gate: Gate | None = None,
     ) -> RunningCommand:
-        """Start a command; it runs until it ends or is stopped, whoever waits for it.
+        """Start a command; it runs until it ends or is stopped, not only while it is awaited.
 
         `confinement` is as settings have it: links are followed here. `on_output` never waits.
         `gate` decides about its connections where its network is the proxy; without one the

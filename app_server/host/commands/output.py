@@ -1,4 +1,4 @@
-"""What is kept of a command's output: its head and its tail, within a bound. No I/O."""
+"""The head and the tail of a command's output, kept within a bound. No I/O."""
 
 from collections import deque
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class KeptOutput:
 
     @property
     def lost_bytes(self) -> int:
-        """How many bytes between head and tail are not kept."""
+        """Bytes between head and tail that are not kept."""
         return self.total - len(self._head) - min(self._tail_bytes, self._tail_limit)
 
     def all(self) -> bytes:

@@ -35,7 +35,7 @@ GATHER_S = 0.001
 """From so many bytes on, between reads of what comes in small pieces: a read of each costs more."""
 
 SMALL_BYTES = 4096
-"""What is less is a small piece: programs that gather what they print write so much at once."""
+"""Bytes below which a read is small: programs that buffer their output write as many at once."""
 
 MAX_DRAINED_READS = 64
 """Reads after the end of a command: a pipe holds at most 1 MiB."""
@@ -54,7 +54,7 @@ class Reading:
         self.ended = asyncio.Event()
         """Nothing more comes."""
         self.is_complete = False
-        """It was read until its end: nobody holds the other side any more."""
+        """Whether it was read to EOF: no process holds the other end any more."""
         self._fd = fd
         self._take = take
         self._is_terminal = is_terminal
@@ -66,7 +66,7 @@ class Reading:
         self._is_held = False
         self._is_discarded = False
         self._null: int | None = None
-        """Where the kernel moves what is discarded; None where it cannot, and it is read."""
+        """Descriptor of /dev/null, to which output is spliced to discard it; None: it is read."""
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._read)
 
@@ -94,7 +94,7 @@ class Reading:
                 self._null = os.open(os.devnull, os.O_WRONLY)
 
     def drain(self) -> None:
-        """Read what has been written so far, and end: nobody waits for the other holders."""
+        """Read what has been written so far, and close without waiting for EOF."""
         for _ in range(MAX_DRAINED_READS):
             if self.ended.is_set() or not self._read_once():
                 break

@@ -39,10 +39,10 @@ LOOK_S = 0.02
 """Between looks at processes that were asked to end."""
 
 OUT_OF_MEMORY = "500"
-"""What commands add to their place in the row of what Linux ends when memory runs out: proc(5)."""
+"""The least `oom_score_adj` of commands, so that Linux ends them before the server: proc(5)."""
 
 MAX_FDS = 253
-"""That come with one order: as many as Linux sends in one message."""
+"""Descriptors of one order: the most that Linux passes in one message (`SCM_MAX_FD`)."""
 
 LIBC = ctypes.CDLL(None)
 PR_SET_CHILD_SUBREAPER = 36
@@ -202,7 +202,7 @@ def start(order: Order, received: list[int]) -> int:
 
 
 def remove_placeholder(fd: int, name: str) -> None:
-    """Remove an empty folder that a descriptor is of, if it has this name and nobody else's lock.
+    """Remove the empty folder of a descriptor if it has this name and no other process's lock.
 
     The lock of the descriptor is given up.
     """

@@ -27,7 +27,7 @@ WINDOW_BYTES = 1024 * 1024
 """Of one stream of one process, sent and not yet credited."""
 
 CREDIT_BYTES = WINDOW_BYTES // 2
-"""What was taken is credited when it is this much: small messages cost no second frame."""
+"""Bytes taken after which a credit is sent: small messages cost no second frame."""
 
 STREAMS: Mapping[int, StreamName] = {0: "stdin", 1: "stdout", 2: "stderr"}
 CODES: Mapping[StreamName, int] = {name: code for code, name in STREAMS.items()}

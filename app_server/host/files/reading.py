@@ -1,4 +1,4 @@
-"""What is at a path: its kind and times, its bytes, its entries. Everything here blocks.
+"""Reads of a path's metadata, bytes and entries. Everything here blocks.
 
 Symbolic links are followed, as a user who names a path expects it.
 Source: docs/tools.md, "Host methods".
@@ -27,7 +27,7 @@ MAX_ENTRIES = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What is at a path; kinds are those of a link's target."""
+    """The metadata of a path; kinds are of a link's target."""
 
     is_directory: bool
     is_file: bool

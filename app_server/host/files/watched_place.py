@@ -19,11 +19,11 @@ class WatchedPlace:
     folders: frozenset[str]
     """To be watched, each with what is directly in it."""
     names: frozenset[str]
-    """What the path is really called; nothing while the folder that it would be in is missing."""
+    """The real paths behind the path; empty while its folder is missing."""
     signs: frozenset[str]
     """After changes of these there may be something else at the path."""
     inside: str | None
-    """What the folder at the path is really called; None where there is none."""
+    """The real path of the folder at the path; None if there is no folder."""
     exists: bool
 
     def changed(self, changes: Set[str], by_folder: dict[str, list[str]]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What changes at paths that clients watch: one native watcher for all of them.
+"""Watches of clients on paths, with one native watcher for all of them.
 
 A folder is watched with what is directly in it, a file through its folder, since editors replace
 files, and what does not exist through the nearest folder that does. When other folders are to be
@@ -112,7 +112,7 @@ class FileWatches:
 
     @property
     def count(self) -> int:
-        """How many watches there are."""
+        """Watches of all clients."""
         return sum(map(len, self._watches.values()))
 
     def _all(self) -> list[_Watch]:

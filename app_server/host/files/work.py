@@ -17,11 +17,11 @@ MAX_AT_ONCE = 8
 
 
 class Stopped(Exception):
-    """Nobody waits for the result any more."""
+    """The result is not awaited any more."""
 
 
 class Stop:
-    """Lets work in a thread know that nobody waits for it."""
+    """A flag that stops work in a thread whose result is not awaited any more."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

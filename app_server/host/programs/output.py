@@ -1,4 +1,4 @@
-"""Where the output of one program goes: kept for its end, or sent as it comes, up to a bound.
+"""The output of one program: kept for its end, or sent as it comes, up to a bound.
 
 What comes within a moment is sent together. While the client cannot keep up, the program is not
 read, and so has to wait.
@@ -20,7 +20,7 @@ PIECE_BYTES = 256 * 1024
 """Sent at once, at most; in base64 it fits into a message."""
 
 BUSY_CHARS = 6 * 1024 * 1024
-"""That wait to be sent to the client: above, the program is not read."""
+"""Characters that wait to be sent to the client, above which the program is not read."""
 
 LOOK_S = 0.005
 """Between two looks at whether that has become less than half."""

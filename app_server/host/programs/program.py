@@ -15,25 +15,25 @@ from app_server.host.programs.output import ProgramOutput
 from app_server.permissions.confinement.confinement import Confinement
 
 MAX_INPUT_BYTES = 16 * 1024 * 1024
-"""That wait for a program to read them."""
+"""Bytes of input that wait for a program to read them."""
 
 TIMED_OUT = 124
 """The exit code of a program that had no time left, as timeout(1) has it."""
 
 SIGNALLED = 128
-"""What is added to the number of a signal, as shells do."""
+"""Added to the number of a signal to make an exit code, as shells do."""
 
 
 class ProgramRefused(Exception):
-    """What is asked of a program makes no sense for it; the text says why."""
+    """The program cannot do what a request asks of it; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramOrder:
-    """What is to be run, and how."""
+    """The order to run a program."""
 
     kind: str
-    """What it is called in errors: `command/exec`, `process`."""
+    """Its noun in errors: `command/exec`, `process`."""
     launch: CommandLaunch
     takes_input: bool
     timeout_s: float | None
@@ -42,7 +42,7 @@ class ProgramOrder:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended."""
+    """The end of a program."""
 
     exit_code: int
     """TIMED_OUT, or SIGNALLED and the number of a signal, where it did not end by itself."""

@@ -16,7 +16,7 @@ Owner: TypeAlias = Hashable
 
 
 class Programs:
-    """What runs now."""
+    """The programs that run now, by owner and id."""
 
     def __init__(self, kind: str, name_of_id: str) -> None:
         """Say what they and their ids are called in errors, such as `process`, `process handle`."""
@@ -26,7 +26,7 @@ class Programs:
 
     @contextmanager
     def entered(self, owner: Owner, program_id: str | None, program: Program) -> Iterator[None]:
-        """Know a program for as long as the context lasts; without an id nobody can ask for it.
+        """Register a program while the context lasts; without an id it cannot be looked up.
 
         Raises:
             ProgramRefused: the owner has one of this id, or MAX_PROGRAMS.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyBounds:
-    """What one command's proxy takes; times are seconds."""
+    """The bounds of one command's proxy; times are seconds."""
 
     connections: int = 256
     """At a time; further ones are closed."""
@@ -22,7 +22,7 @@ class ProxyBounds:
     """Without a byte in either direction, and at the end until what waits is taken; then it is
     closed."""
     piece_bytes: int = 65_536
-    """That are read before they are written on."""
+    """Bytes of one read, which are written before the next one."""
     addresses: int = 8
     """Of one name that are tried."""
 

@@ -1,4 +1,4 @@
-"""Who decides whether the proxy may connect somewhere: a port that packages above fill.
+"""The port that decides about the proxy's connections; packages above implement it.
 
 Source: docs/tools.md, "Network through a proxy".
 """
@@ -27,7 +27,7 @@ class Gate(Protocol):
 
     @property
     def policy(self) -> NetworkPolicy:
-        """What settings say."""
+        """The network policy of the settings."""
 
     async def decide(self, target: Target) -> Refusal | None:
         """Say whether a connection may be made, None if it may; perhaps asks somebody first."""
@@ -57,11 +57,11 @@ class UnaskedGate:
         return refusal_of(verdict_on(target, self.policy, rules.networks))
 
     async def refused(self, target: Target, why: Refusal) -> None:
-        """Nobody has to be notified."""
+        """Do nothing: there is no user to notify."""
 
 
 def refusal_of(verdict: Verdict) -> Refusal | None:
-    """Say why a connection is refused where nobody can be asked; None if it is allowed."""
+    """Return the refusal of a verdict where there is no user to ask; None if it is allowed."""
     if verdict == "allow":
         return None
     return "not_allowed" if verdict == "ask" else verdict

@@ -33,7 +33,7 @@ HOP_BY_HOP = frozenset(
 one too, and is made anew from what it says."""
 
 FRAMING = frozenset((b"content-length", b"transfer-encoding"))
-"""Headers that say where a body ends: naming them in `Connection` takes them from nobody."""
+"""Header names of the body's framing, passed on even if `Connection` names them."""
 
 _ERRORS: dict[Refusal, str] = {
     "denied": "blocked-by-denylist",

@@ -1,4 +1,4 @@
-"""Addresses and ports that lead to this process: whoever reaches them can drive the server.
+"""Addresses and ports of this process: a command that reaches them can drive the server.
 
 Source: docs/tools.md, "Network through a proxy"; proc(5).
 """

@@ -19,7 +19,7 @@ from app_server.permissions.confinement.places import SLASH_TMP
 Sandbox: TypeAlias = Bubblewrap | SandboxExec
 
 PROBE = Confinement(writable=(SLASH_TMP,), network=False)
-"""What a program has to be able to enforce to be chosen."""
+"""The confinement that a sandbox program has to enforce to be chosen."""
 
 
 class SandboxLauncher:

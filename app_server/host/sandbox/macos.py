@@ -30,7 +30,7 @@ BASE = """\
   (global-name "com.apple.system.notification_center")
   (global-name "com.apple.PowerManagement.control"))
 (allow file-ioctl (literal "/dev/ptmx") (regex #"^/dev/ttys[0-9]+$"))"""
-"""What every program needs to run at all; no service among them acts for the user."""
+"""Rules without which no program runs; no service among them acts for the user."""
 
 DEVICES = """\
 (allow file-read* file-write*

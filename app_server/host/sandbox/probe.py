@@ -73,11 +73,11 @@ for name, attempt in tries.items():
 
 @dataclass(frozen=True, slots=True)
 class SandboxProbe:
-    """What a probe found."""
+    """The result of a probe."""
 
     program: str
     limit: str | None
-    """How processes are limited; None: they are not."""
+    """The limit on processes; None: there is none."""
     refused: Sequence[str]
     escaped: Sequence[str]
 

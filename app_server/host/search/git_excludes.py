@@ -1,4 +1,4 @@
-"""Where Git's own exclusions are, besides `.gitignore`: of a repository, and of the user.
+"""The exclude files of Git besides `.gitignore`: of a repository, and of the user.
 
 Everything here blocks.
 Source: gitignore(5); gitrepository-layout(5); git-config(1), `core.excludesFile`.

@@ -66,7 +66,7 @@ class IgnoreFile:
     extensions: dict[str, list[_Pattern]] = field(default_factory=dict)
     """By what is behind the last dot of a name."""
     tails: set[str] = field(default_factory=set)
-    """What is behind some dot of a name that `extensions` are about."""
+    """Suffixes behind a dot: a name that `extensions` match ends with one of them."""
     others: list[_Pattern] = field(default_factory=list)
     other_names: set[str] = field(default_factory=set)
     """Expressions of the names that others are about; they may fit more."""

@@ -1,4 +1,4 @@
-"""What a user types to find a file: words, each of which a path must fit.
+"""The query of a file search: words, each of which a path must match.
 
 `word` fits scattered letters, `'word` and `!word` letters together (`!` means: not), `^word` at the
 beginning, `word$` at the end. A backslash before a space or a sign takes its meaning away.
@@ -23,7 +23,7 @@ _WORD = re.compile(r"(?:\\\s|\S)+")
 
 
 class MatchMode(Enum):
-    """How a word fits."""
+    """The way that a word matches a path."""
 
     SCATTERED = "scattered"
     TOGETHER = "together"

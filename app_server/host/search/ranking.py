@@ -26,7 +26,7 @@ IS_NAME = 131_072
 """Is added to the score of a file or folder whose name is the query."""
 
 MAX_SCORED = 800
-"""Candidates whose score is worked out; of more than these, those that rapidfuzz finds nearest."""
+"""Candidates that are scored; of more than these, the ones that rapidfuzz finds nearest."""
 
 ENOUGH = 4 * MAX_MATCHES
 """Candidates with letters at beginnings of words; then no others are looked at."""

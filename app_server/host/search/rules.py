@@ -1,4 +1,4 @@
-"""What is ignored in a folder, put together from the ignore files that concern it.
+"""The ignore rules of a folder, put together from the ignore files that concern it.
 
 Everything here blocks.
 Source: gitignore(5); docs/tools.md, "Host methods".
@@ -27,7 +27,7 @@ Stamp: TypeAlias = tuple[int, int, int] | None
 
 @dataclass(frozen=True)
 class Rules:
-    """What is ignored in a folder: `.ignore` files are stronger than those of Git."""
+    """The ignore rules of a folder: `.ignore` files override Git's."""
 
     plain: IgnoreFiles = ()
     git: IgnoreFiles = ()

@@ -1,4 +1,4 @@
-"""How well letters fit a path: higher for letters together, and at the beginnings of words.
+"""Scores of letters in a path: higher for letters together, and at the beginnings of words.
 
 The figures are those of the fuzzy finders that editors have: 16 a letter; for the first letter of a
 word 8, of a name 9, of a part in camel case or of a number 5, double for the first letter of the

@@ -223,7 +223,7 @@ class FileSearch:
 
     @property
     def sessions(self) -> int:
-        """How many sessions there are."""
+        """Sessions of all clients."""
         return sum(map(len, self._sessions.values()))
 
 

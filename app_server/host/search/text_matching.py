@@ -13,7 +13,7 @@ from app_server.runtime.loader import IMPORTER, LoadFailed, load_from_worker
 
 @dataclass(frozen=True, slots=True)
 class TextMatcher:
-    """how texts are compared with a few letters."""
+    """Functions that match texts with a few letters."""
 
     having: Callable[[str, Sequence[str]], Iterable[int]]
     """Which of the texts have all letters in order."""

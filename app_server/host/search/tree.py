@@ -23,7 +23,7 @@ MAX_DEPTH = 128
 """Folders inside of each other; what is deeper is left out."""
 
 RACY_NS = 1_000_000_000
-"""What changed this short before it was read may change again and keep its time."""
+"""Nanoseconds: an mtime less than this before the read may stay the same at a further change."""
 
 OnProgress: TypeAlias = Callable[[], None]
 """Is called after each folder that was read."""
@@ -49,7 +49,7 @@ class _Folder:
 
 
 class Tree:
-    """What is below one folder. Not for several threads at once."""
+    """The files and folders below one folder. Not for several threads at once."""
 
     def __init__(self, root: Path) -> None:
         """Read nothing yet."""

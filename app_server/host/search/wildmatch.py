@@ -49,7 +49,7 @@ _FOLDERS = "(?:[^/]*/)*"
 
 
 def as_bytes(text: str) -> str:
-    """Return a text with a letter for each of its bytes; those that are no UTF-8 are surrogates."""
+    """Return a text with a letter for each byte; surrogates in `text` are bytes outside UTF-8."""
     return text if text.isascii() else text.encode(errors="surrogateescape").decode("latin-1")
 
 
@@ -66,7 +66,7 @@ def expression(pattern: str) -> str:
     out = [] if is_path else [_FOLDERS]
     pattern = as_bytes(pattern.removeprefix("/"))
     star = folders = None
-    """Where `*` and `**` are in `out` whose groups are open."""
+    """Indexes in `out` of the `*` and `**` whose groups are open."""
     for found in _TOKEN.finditer(pattern):
         if not found["stars"]:
             out.append(_letters(found))

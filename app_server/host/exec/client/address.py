@@ -1,4 +1,4 @@
-"""Where an exec server is, and what is shown to it. No I/O.
+"""The URL of an exec server, and the headers of its handshake. No I/O.
 
 Source: docs/environments.md, "Adding an environment".
 """

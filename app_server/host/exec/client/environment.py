@@ -29,7 +29,7 @@ FIRST_RETRY_S = 1.0
 """Before the first new try to reach an exec server that somebody waits for; then twice as long."""
 
 MAX_RETRY_S = 30.0
-"""Between two tries at most. There is one for all who wait, and none when nobody does."""
+"""Seconds between two tries at most. All waiters share one try; without waiters there is none."""
 
 REPLACED = "the environment was replaced"
 

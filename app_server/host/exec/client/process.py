@@ -141,7 +141,7 @@ class RemoteProcess:
         self.lost()
 
     def lost(self) -> None:
-        """Take note that nothing more will come."""
+        """Set `ended`, drop queued input, and feed EOF to the output streams."""
         if self.ended.is_set():
             return
         self.ended.set()

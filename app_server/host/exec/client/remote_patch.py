@@ -24,7 +24,7 @@ PLAN_S = 60.0
 """For a patch to be planned."""
 
 WRITE_S = 60.0
-"""For it to be written; then nobody knows what became of it."""
+"""Seconds to wait until the patch is written; after them its outcome is unknown."""
 
 ALLOWED = line_of(PatchAllowed())
 

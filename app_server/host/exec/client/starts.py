@@ -1,4 +1,4 @@
-"""What an exec server can be asked to start: the request of each, and its parameters. No I/O.
+"""The requests that start work on an exec server, with their parameters. No I/O.
 
 Source: docs/environments.md, "The exec protocol".
 """

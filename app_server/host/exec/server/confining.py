@@ -1,4 +1,4 @@
-"""What confines the work of an exec server: a policy of its client, and what a user granted.
+"""The confinement of an exec server's work: its client's policy, widened by the user's grants.
 
 Source: docs/environments.md, "The exec protocol"; docs/tools.md, "Sandbox".
 """

@@ -23,7 +23,7 @@ from app_server.runtime.files.reaching import NOT_A_FILE, Allows, NotReached, op
 from protocol.exec.files import FileOpenParams
 
 NUMBERS: Mapping[str, int] = {os.strerror(errno.ENOENT): errno.ENOENT, NOT_A_FILE: errno.EINVAL}
-"""Those of errors that a client has to know from others."""
+"""The `errno` by text of the errors that a client has to tell from others."""
 
 
 @asynccontextmanager

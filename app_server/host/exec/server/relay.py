@@ -30,14 +30,14 @@ from protocol.exec.processes import ProcessCreditParams, ProcessExitedParams, St
 Child: TypeAlias = LocalProcess | CommandChild | ServedChild | TunnelChild
 
 EXIT_S = 0.1
-"""How long the end of a pipe waits for that of its process, to be told together with it."""
+"""Seconds that a pipe's EOF waits for the process to exit, to go out in one message with it."""
 
 DRAIN_S = 2.0
 """After the end of the process, for others that hold its pipes."""
 
 
 class _OutputStream:
-    """What may be sent of one output stream."""
+    """The send window of one output stream."""
 
     def __init__(self) -> None:
         self.credit = WINDOW_BYTES
@@ -74,7 +74,7 @@ class Relay:
         self._send = send
         self.killed = anyio.Event()
         self.child: Child | None = None
-        """Set before the client is told that the process runs."""
+        """The process; set before the client gets the answer to its start."""
         self._streams = {"stdout": _OutputStream(), "stderr": _OutputStream()}
         self._untaken = 0
         self._input = anyio.Event()

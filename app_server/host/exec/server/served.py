@@ -1,4 +1,4 @@
-"""What an exec server does by itself, in the shape of a child process without stderr.
+"""Work of the exec server itself, in the shape of a child process without stderr.
 
 Source: docs/environments.md, "The exec protocol".
 """
@@ -49,7 +49,7 @@ class ServedChild(asyncio.ReadTransport):
             self.stdout.feed_data(data[start : start + CHUNK_BYTES])
 
     def finish(self, code: int) -> None:
-        """Take note of the end."""
+        """End the work with an exit code."""
         self.returncode = code
         self.stdout.feed_eof()
         self.ended.set()

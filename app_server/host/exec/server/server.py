@@ -86,13 +86,13 @@ class ExecLimits:
 
 @dataclass(frozen=True, slots=True)
 class ExecSettings:
-    """What an exec server is started with."""
+    """The settings of an exec server."""
 
     host: str
     """An IP address."""
     port: int
     token: str | None = field(default=None, repr=False)
-    """What clients must show; None: nothing, if they are processes of this user."""
+    """The bearer token that clients must send; None: none, for processes of this user."""
     limits: ExecLimits = field(default_factory=ExecLimits)
 
 

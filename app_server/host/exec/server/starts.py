@@ -1,4 +1,4 @@
-"""What an exec server can start for a client: the parameters of each request, and what it runs.
+"""The requests by which a client starts work: the parameters of each, and its function.
 
 Source: docs/environments.md, "The exec protocol".
 """

@@ -22,14 +22,14 @@ SHARED_MEMORY_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileSystemView:
-    """What a sandbox shows of the file system, where that differs from place to place."""
+    """The mounts and links of a sandbox's file system."""
 
     mounts: Sequence[Mount]
     """In the order in which they are made; all places exist by now."""
     opened: Mapping[str, int] = field(default_factory=dict)
-    """Descriptors of those that are mounted by them, so that nothing else can take their place."""
+    """Descriptors of mounts by path; mounted by descriptor, so that nothing can replace them."""
     fleeting: Set[str] = frozenset()
-    """Those that may be gone again by then."""
+    """Paths that may be gone by the time of their mount."""
     links: Sequence[tuple[str, str]] = ()
     """Of an empty root: where each leads, and its path."""
 

@@ -1,4 +1,4 @@
-"""What a sandbox of Linux shows of the file system: one mount for each place that differs.
+"""The mounts of a Linux sandbox: one for each place whose access differs.
 
 Pure: what is there is asked of a function.
 Source: docs/tools.md, "Sandbox".
@@ -12,13 +12,13 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.paths import depth_of, ways_to
 
 Kind: TypeAlias = Literal["folder", "other", "missing"]
-"""What a path leads to."""
+"""The kind of file that a path leads to."""
 
 Show: TypeAlias = Literal["write", "read", "none", "empty"]
 """`empty`: a folder of its own for the sandbox, which can be written."""
 
 MAX_PLACES = 1024
-"""That one sandbox has; more than that Linux would take long to mount."""
+"""Mounts of one sandbox; Linux would take long to make more."""
 
 
 class TooManyPlaces(Exception):

@@ -29,10 +29,10 @@ TRIES = 100
 """To get hold of a folder that others remove and make meanwhile."""
 
 LOCKED_S = 0.01
-"""Between two of them while it is locked: whoever removes one locks it for a moment."""
+"""Seconds between two tries while it is locked: its removal locks it for a moment."""
 
 MAX_RECORDS = 64
-"""That are looked at in one go."""
+"""Records that are read in one go."""
 
 MAX_RECORD_BYTES = 1 << 20
 
@@ -58,7 +58,7 @@ class Placeholder:
 
     @property
     def identity(self) -> Identity:
-        """What was made."""
+        """The device and inode numbers of the folder."""
         found = os.fstat(self.fd)
         return found.st_dev, found.st_ino
 
@@ -86,7 +86,7 @@ class Placeholder:
         raise OSError(reason)
 
     def release(self) -> None:
-        """Give the claim up, and remove the folder if it is empty and nobody else has one."""
+        """Give the claim up, and remove the folder if it is empty and without another claim."""
         if not self._is_released:
             self._is_released = True
             remove_placeholder(self.fd, self.name)
@@ -175,7 +175,7 @@ def _remove_left_of(record: Path) -> None:
 
 
 def _remove_left_at(path: str, identity: Identity | None) -> None:
-    """Remove a placeholder that nobody holds.
+    """Remove a placeholder that no process holds.
 
     Without an identity, as its server died right then, its mode has to do.
 

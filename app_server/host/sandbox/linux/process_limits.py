@@ -1,4 +1,4 @@
-"""How many processes confined commands may have.
+"""Limits on the processes of confined commands.
 
 `RLIMIT_NPROC` bounds each sandbox by itself: since Linux 5.14 every user namespace is counted for
 itself. It does not hold for the root of a machine, in any namespace. For root all commands of a
@@ -107,7 +107,7 @@ class ServerGroup:
 
 
 def _made_in(parent: Path) -> Path | None:
-    """Make a cgroup in another one; None if that cannot be done, or nobody can enter it."""
+    """Create a cgroup in `parent`; None if it cannot be created, or no process can enter it."""
     _remove_old(parent)
     path = parent / f"app-server.{os.getpid()}.{next(_numbers)}"
     try:

@@ -40,7 +40,7 @@ from app_server.permissions.placeholder import is_placeholder
 from app_server.runtime.files.reaching import FOLDER
 
 PROGRAM = Path(__file__).with_name("inside.py")
-"""What is started before bubblewrap where something is to be done in the sandbox first."""
+"""The program that starts bubblewrap and prepares the sandbox before the command starts in it."""
 NOT_WANTED = "-"
 
 MAX_OPEN = 200
@@ -149,7 +149,7 @@ def _links() -> Sequence[tuple[str, str]]:
 
 
 class _Places:
-    """What is mounted in one sandbox, by descriptors: nothing can take its place meanwhile."""
+    """The mounts of one sandbox, opened as descriptors: nothing can replace them meanwhile."""
 
     def __init__(self, seal: Sealed, fds: ExitStack, held: ExitStack) -> None:
         self.fds: dict[str, int] = {}

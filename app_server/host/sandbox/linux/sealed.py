@@ -24,7 +24,7 @@ class Sealed:
 
     confinement: Confinement
     entries: frozenset[str]
-    """What was in them: it may be gone by the time that it is mounted."""
+    """The paths in the hidden folders: they may be gone by the time of their mount."""
 
 
 def sealed(confinement: Confinement) -> Sealed:

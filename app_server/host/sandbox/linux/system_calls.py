@@ -96,7 +96,7 @@ _BEFORE = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Architecture:
-    """How one kind of processor calls the kernel."""
+    """The system call numbers of one processor architecture."""
 
     audit: int
     """`AUDIT_ARCH_…`."""
