@@ -1,4 +1,4 @@
-"""What a turn may do to this machine: what confines it, and when the user is asked.
+"""Permissions of a turn on this machine: its confinement, and the approvals of the user.
 
 Knows settings, rules and what a command line says. Does not know: processes, clients, turns. No I/O
 but for the files of rules.

@@ -29,7 +29,7 @@ CANNOT_ASK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandFacts:
-    """What a model wants to run, and how."""
+    """A model's request to run a command, with its sandbox permissions."""
 
     script: Script
     sandbox_permissions: SandboxPermissions = "use_default"

@@ -19,7 +19,7 @@ CORE = frozenset(
         *("TMPDIR", "USER", "USERNAME"),
     )
 )
-"""What `core` inherits."""
+"""Names of the variables that `core` inherits."""
 
 SECRETIVE = ("*KEY*", "*SECRET*", "*TOKEN*")
 """Names of variables that are left out unless `ignore_default_excludes` asks for them."""
@@ -45,7 +45,7 @@ PLAIN_OUTPUT: Mapping[str, str] = {
     "GIT_OPTIONAL_LOCKS": "0",
     "CODEX_CI": "1",
 }
-"""What makes programs print for a model: no colors, UTF-8, no pager that waits for a key; and what
+"""Variables for plain output: no colors, UTF-8, no pager that waits for a key; and the one that
 keeps `git status` from writing to the index.
 """
 
@@ -102,7 +102,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSettings:
-    """What config.toml says of the commands of a thread."""
+    """Settings of a thread's commands, from config.toml."""
 
     environment: EnvironmentPolicy = field(default_factory=EnvironmentPolicy)
     allow_login_shell: bool = True

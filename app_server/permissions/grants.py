@@ -1,4 +1,4 @@
-"""What a user granted beyond the sandbox, and what of it is within what was asked for. No I/O.
+"""Permissions that a user granted beyond the sandbox, within those asked for. No I/O.
 
 Source: docs/tools.md, "Permissions".
 """

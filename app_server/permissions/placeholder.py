@@ -10,8 +10,8 @@ import stat
 from pathlib import Path
 
 MODE = stat.S_ISVTX | 0o755
-"""Nobody else makes a folder for one user that has the sticky bit. Its user can use it, should a
-server that was killed have left it behind."""
+"""Mode of a placeholder: no other program gives a folder for one user the sticky bit. Its user can
+use it, should a server that was killed have left it behind."""
 
 
 def is_placeholder(found: os.stat_result) -> bool:

@@ -31,7 +31,7 @@ from protocol.turns.policy import (
 
 ACCESS = ("read", "write", "deny")
 MAX_ENTRIES = 512
-"""Of a profile with those that it extends."""
+"""Entries of a profile and of all profiles that it extends."""
 MAX_EXTENDED = 16
 """Profiles that one builds on."""
 
@@ -51,7 +51,7 @@ BUILT_IN: Mapping[str, Sequence[FileSystemSandboxEntry]] = {
         _special(TmpdirFileSystemSpecialPath(), "write"),
     ),
 }
-"""Those that others can build on."""
+"""Entries of the built-in profiles, which others can extend."""
 
 
 def profile_names(config: Config) -> Sequence[str]:
@@ -70,7 +70,7 @@ def profile_names(config: Config) -> Sequence[str]:
 
 
 def read_profile(config: Config, name: str, user_home: str) -> StoredProfile:
-    """Read a profile of the configuration, with those that it builds on.
+    """Read a profile of the configuration, with the profiles that it extends.
 
     Raises:
         ConfigError: there is no such profile, or something in it makes no sense.
@@ -102,7 +102,7 @@ def read_profile(config: Config, name: str, user_home: str) -> StoredProfile:
 
 
 def _chain(config: Config, name: str) -> Sequence[str]:
-    """Return a profile and those that it builds on, nearest first."""
+    """Return a profile and the profiles that it extends, nearest first."""
     chain = [name]
     known = profile_names(config)
     while chain[-1] not in BUILT_IN:

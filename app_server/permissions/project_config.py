@@ -62,7 +62,7 @@ class ProjectLayer:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the user should know of it."""
+        """Warnings for the user about its keys."""
         if self.disabled_reason is not None:
             return ()
         not_of_projects = (
@@ -75,7 +75,7 @@ class ProjectLayer:
 
 
 def with_projects(config: Config, layers: Sequence[ProjectLayer]) -> Config:
-    """Put those that count between the user's file and what overrides it; the last one wins."""
+    """Put enabled layers between the user's file and what overrides it; the last one wins."""
     counting = [layer.document for layer in layers if layer.disabled_reason is None]
     return config.with_projects(counting)
 

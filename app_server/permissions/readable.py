@@ -46,7 +46,7 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """The rules of one profile. Of those that a path lies below the one with most parts counts.
+    """The rules of one profile. Of the rules above a path the one with most parts counts.
 
     Of two for the same place the prohibition counts. A pattern forbids whatever rules allow.
     """

@@ -1,4 +1,4 @@
-"""What a command comes down to: programs that run others, and shells that get a script. No I/O.
+"""Commands inside of wrappers: programs that run others, and shells that get a script. No I/O.
 
 Source: docs/tools.md, "Approvals and rules"; the manuals of the programs.
 """
@@ -48,7 +48,7 @@ _WRAPPERS: dict[str, frozenset[str]] = {
 """By name, with the options whose value is the next word."""
 
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}
-"""What stands between a wrapper's options and the command."""
+"""Number of operands between a wrapper's options and the command, by wrapper."""
 
 
 def base_name(program: str) -> str:

@@ -1,1 +1,1 @@
-"""What a thread is confined to: from its settings to the value that sandboxes and tools go by."""
+"""Confinement of a thread: from its settings to the value that sandboxes and tools go by."""

@@ -1,4 +1,4 @@
-"""Confining to some folders, with all that is kept from whoever is confined.
+"""Confinement to some folders, with all that is kept from every confined process.
 
 Source: docs/tools.md, "Sandbox".
 """
@@ -19,7 +19,7 @@ a later session reads as its settings."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAccess:
-    """What settings say about folders, as absolute paths."""
+    """Access to folders that settings give, as absolute paths."""
 
     writable: Sequence[str] = ()
     temporary: Sequence[str] = ()
@@ -32,7 +32,7 @@ class FileAccess:
     denied_patterns: Sequence[str] = ()
     """As those of `Confinement`."""
     cwd: str | None = None
-    """Where the work is done; it may lie below a writable folder."""
+    """Working folder; it may lie below a writable folder."""
 
 
 def confined_to(

@@ -1,4 +1,4 @@
-"""What a process may reach, or a tool that touches files for the model: one value for all of them.
+"""Confinement of a process, or of a tool that touches files for the model: one value for all.
 
 Source: docs/tools.md, "Sandbox".
 """
@@ -14,7 +14,7 @@ from app_server.permissions.confinement.place import Identity
 from app_server.permissions.network.policy import NetworkPolicy
 
 Access: TypeAlias = Literal["write", "read", "none"]
-"""What may be done with a place: `write` includes reading, `none` not even that."""
+"""Access to a place: `write` includes reading, `none` is neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Confinement:
     denied: tuple[str, ...] = ()
     """Neither readable nor writable."""
     denied_patterns: tuple[str, ...] = ()
-    """What they match, and what is in it, is denied as well, whatever lies deeper; `*`, `**` and
-    `?` as in globs.py, from the root."""
+    """Globs of denied places and all that is in them, whatever lies deeper; `*`, `**` and `?` as
+    in globs.py, from the root."""
     scratch: tuple[str, ...] = ()
     """Folders that a process gets empty and to itself; what it writes there ends with it."""
     network: bool = True
@@ -43,7 +43,7 @@ class Confinement:
     proxy: NetworkPolicy | None = None
     """Without `network`: the hosts that are reached through the server's proxy; None: none."""
     held: HeldPlaces = field(default_factory=HeldPlaces, compare=False, repr=False)
-    """What its folders were when they were named."""
+    """Places of its folders, held as they were when they were named."""
     identities: Mapping[str, Identity] = field(default_factory=dict, compare=False, repr=False)
     """Of a resolved one: what its folders are, by path."""
 
@@ -58,7 +58,7 @@ class Confinement:
 
 
 UNCONFINED = Confinement()
-"""Whatever the user of the server may do."""
+"""Confinement to nothing: all that the user of the server may do."""
 
 
 class Ruling:

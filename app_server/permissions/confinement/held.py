@@ -1,4 +1,4 @@
-"""Places that policies name, held by what they were: whoever is confined must not swap one.
+"""Places that policies name, held by identity: no confined process may swap one.
 
 Source: docs/tools.md, "Places are held".
 """
@@ -40,7 +40,7 @@ class HeldPlaces:
         self._held: dict[str, HeldPlace] = {}
         """By the path as it was given, the one used last at the end."""
         self._looked_at: dict[str, HeldPlace] = {}
-        """Those that no policy has named so far. A model may name any number of paths, which must
+        """Places that no policy has named so far. A model may name any number of paths, which must
         not have a place forgotten that a policy has."""
         self._checked: dict[str, None] = {}
         """The paths of `checked`, the one used last at the end."""
@@ -71,7 +71,7 @@ class HeldPlaces:
             self._store(changed)
 
     def look_at(self, paths: Iterable[str]) -> list[str]:
-        """Return where paths lead, whoever names them, and hold what is there as it is now.
+        """Return the real paths, and hold each place as it is now unless it is held already.
 
         What is found is remembered by its real path, apart until a policy has it, as many as of
         those.
@@ -170,7 +170,7 @@ class HeldPlaces:
         return [] if before == held else [(path, held)]
 
     def _bound_reach(self) -> None:
-        """Forget folders in others, then those that are gone; too many count as all folders."""
+        """Bound the reach to MAX_HELD: drop nested folders, then missing ones, or else take `/`."""
         if len(self._reach) > MAX_HELD:
             self._reach -= {one for one in self._reach if not self._reach.isdisjoint(ways_to(one))}
         if len(self._reach) > MAX_HELD:

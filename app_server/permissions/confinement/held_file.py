@@ -26,7 +26,7 @@ LOCK_S = 5.0
 """For other servers of the home, which write for milliseconds."""
 
 MAX_BYTES = 32 << 20
-"""That are read; what a file has beyond is not known."""
+"""Bytes read of a file; what it has beyond is not known."""
 
 FULL_BYTES = 8 << 20
 """Of a file that is written anew, as it says much twice."""

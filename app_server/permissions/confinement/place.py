@@ -1,4 +1,4 @@
-"""Where a path leads, link by link, and what is there. It blocks.
+"""Resolution of a path, link by link, and the identity of what is there. It blocks.
 
 Source: docs/tools.md, "Places are held".
 """
@@ -13,7 +13,7 @@ Identity: TypeAlias = tuple[int, int]
 """Device and inode of a folder."""
 
 NOT_A_FOLDER: Identity = (0, 0)
-"""What stands for anything else but a link: whoever saves a file puts another in its place."""
+"""Identity of anything but a folder or a link: saving a file often replaces its inode."""
 
 MAX_LINKS = 40
 """On the way to one place, as Linux has it."""
@@ -21,7 +21,7 @@ MAX_LINKS = 40
 
 @dataclass(frozen=True, slots=True)
 class HeldPlace:
-    """What a path led to."""
+    """Result of resolving a path."""
 
     real: str
     identity: Identity | None
@@ -30,7 +30,7 @@ class HeldPlace:
     """The folders in which the parts of the path were looked up, those of links included; the
     folders that these are in were passed too."""
     links: tuple[str, ...] = field(default=(), compare=False)
-    """Those of them in which there was a link on the way."""
+    """Folders of `through` in which a part of the path was a link."""
     is_stored: bool = field(default=False, compare=False)
     """Whether it was read from a file, and not seen since."""
 

@@ -50,7 +50,7 @@ SERVICE_SOCKETS = (
     "/var/lib/lxd/unix.socket",
     "/var/snap/lxd/common/lxd/unix.socket",
 )
-"""Services that start programs for whoever reaches them, outside of every sandbox of ours."""
+"""Sockets, or their folders, of services that start programs outside of our sandboxes."""
 
 RUNTIME_NAMES = (
     "at-spi",
@@ -80,7 +80,7 @@ SERVER_FOLDERS = (
     "skills",
     "threads",
 )
-"""What a server keeps in its home; no root in one of them is ever writable."""
+"""Folders that a server keeps in its home; no root in one of them is ever writable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class Places:
     """Of this server."""
     user_home: str
     tmpdir: str | None = None
-    """What `TMPDIR` names."""
+    """Folder that `TMPDIR` names."""
     secrets: tuple[str, ...] = ()
-    """What nobody who is confined may read; not all of it has to be there."""
+    """Paths that no confined process may read; not all of them have to exist."""
     held: HeldPlaces = field(default_factory=HeldPlaces, compare=False, repr=False)
-    """Those that policies have named so far."""
+    """Places that policies have named so far."""
 
 
 HIDDEN_KEY = "sandbox_hidden_paths"

@@ -1,4 +1,4 @@
-"""What a permission profile lets be reached: from its entries to a confinement; pure.
+"""Confinement of a permission profile, from its entries; pure.
 
 Source: docs/config.md, "Permission profiles".
 """
@@ -30,7 +30,7 @@ MINIMAL = (
     *("/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"),
     *("/nix/store", "/run/current-system", "/run/systemd/resolve", "/System", "/Library"),
 )
-"""What programs need to run: `:minimal`."""
+"""Folders of `:minimal`, which programs need to run."""
 
 
 def read_only(profile: StoredProfile, *, network: bool) -> StoredProfile:

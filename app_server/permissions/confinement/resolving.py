@@ -1,4 +1,4 @@
-"""What a confinement means on the disks of this machine: where links lead, where Git keeps what.
+"""Resolution of a confinement on this machine's disks: symbolic links, and the folders of Git.
 
 Everything here blocks: call it in a worker thread, right before what it is for.
 Source: docs/tools.md, "Sandbox".
@@ -73,7 +73,7 @@ def resolved(confinement: Confinement) -> Confinement:
 
 
 class _Links:
-    """Where absolute paths lead that have folders in common: each is looked at once."""
+    """Resolver of links in absolute paths; a folder that several share is looked at once."""
 
     def __init__(self) -> None:
         self._known = {"/": "/"}

@@ -14,7 +14,7 @@ from protocol.log.rollout import StoredNetwork
 Verdict: TypeAlias = Literal[
     "allow", "ask", "denied", "not_allowed", "not_allowed_local", "method_not_allowed"
 ]
-"""What becomes of a connection: `ask` where nothing says anything of the host. The last four
+"""Verdict on a connection: `ask` where nothing says anything of the host. The last four
 refuse it: by a denied domain or rule, because nobody allowed it, as it is local, by `limited`."""
 
 READING = ("GET", "HEAD", "OPTIONS")
@@ -23,7 +23,7 @@ READING = ("GET", "HEAD", "OPTIONS")
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """What settings say of the hosts that commands reach through the proxy."""
+    """Network policy of commands: the hosts that they reach through the proxy."""
 
     allowed: tuple[str, ...] = ()
     """Patterns of domains (domains.py)."""
@@ -35,7 +35,7 @@ class NetworkPolicy:
     """Whether this machine and private networks count as other hosts do."""
     has_socks: bool = True
     is_closed: bool = False
-    """Whether nothing else allows hosts: no rule, and nobody who could be asked."""
+    """Whether `allowed` alone allows hosts: no rule does, and no user is asked."""
 
     def may_be_local(self, host: str) -> bool:
         """Whether a host may lead to a local address: if all may, or if it is allowed by name.
@@ -47,7 +47,7 @@ class NetworkPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NetworkRule:
-    """What becomes of connections to one host: `network_rule` of a file of rules."""
+    """Decision on connections to one host: `network_rule` of a file of rules."""
 
     host: str
     """As `plain_host` returns it."""

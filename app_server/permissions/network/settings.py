@@ -1,4 +1,4 @@
-"""What config.toml says of the network of commands.
+"""Network settings of commands, from config.toml.
 
 `[permissions.NAME.network]` and `[features.network_proxy]` are tables of the same keys.
 Source: docs/config.md, "Network of commands".
@@ -32,7 +32,7 @@ WITHOUT_EFFECT = (
 """Booleans about a proxy with a port of its own, and about what this one does not do."""
 
 ADDRESSES = ("proxy_url", "socks_url")
-"""Where a proxy listens: each command has its own, in a network of its own."""
+"""Keys of listening addresses of the proxy: each command has its own, in a network of its own."""
 
 _KEYS = frozenset(
     (
@@ -45,7 +45,7 @@ _KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTable:
-    """What one table says, or several put over one another; None says nothing."""
+    """Network settings of one table, or of several put over one another; None: not set."""
 
     enabled: bool | None = None
     domains: Mapping[str, DomainPermission] = field(default_factory=dict)

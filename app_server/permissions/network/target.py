@@ -1,4 +1,4 @@
-"""What a command wants to connect to, in one spelling for each host.
+"""Target of a command's connection, in one spelling for each host.
 
 Source: docs/tools.md, "Network through a proxy".
 """
@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Literal, TypeAlias
 
 TargetProtocol: TypeAlias = Literal["http", "https", "socks5Tcp"]
-"""How the proxy was asked: with a whole URL, with CONNECT, or with SOCKS5."""
+"""Protocol of a request to the proxy: HTTP with a whole URL, CONNECT, or SOCKS5."""
 
 MAX_HOST_CHARS = 253
 """Of a name, as DNS has it."""

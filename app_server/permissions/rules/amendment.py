@@ -61,7 +61,7 @@ def _is_narrow(words: Sequence[str]) -> bool:
 
 
 def _names_its_code(arguments: Sequence[str]) -> bool:
-    """Whether an interpreter is told a file or a module, and nothing that may be code before."""
+    """Whether the first argument of an interpreter is a file, or `-m` before a module."""
     match arguments:
         case ["-m", module, *_]:
             return bool(module)

@@ -48,7 +48,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
-    """What a statement says; text alone says nothing."""
+    """Rule that a statement declares, with its examples; None for text alone."""
 
     rule: PrefixRule | NetworkRule | HostExecutable | None
     examples: Sequence[Example] = ()

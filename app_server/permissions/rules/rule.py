@@ -21,7 +21,7 @@ _SYSTEM_FOLDERS = ("/bin", "/usr/bin")
 
 @dataclass(frozen=True, slots=True)
 class PrefixRule:
-    """What becomes of commands that begin with certain words."""
+    """Decision on commands that begin with certain words."""
 
     pattern: tuple[tuple[str, ...], ...]
     """For each word the texts that it may have; neither is empty."""
@@ -42,7 +42,7 @@ class PrefixRule:
 
 @dataclass(frozen=True, slots=True)
 class HostExecutable:
-    """Where a program that rules know by its name may be."""
+    """Paths at which a program counts as the one that rules name."""
 
     name: str
     paths: tuple[str, ...]
@@ -77,7 +77,7 @@ class Rules:
 
     @property
     def count(self) -> int:
-        """How many there are, of all kinds."""
+        """Number of rules, of all kinds."""
         return len(self.prefixes) + len(self.networks) + len(self.executables)
 
     def _matches(self, rule: PrefixRule, words: Sequence[str]) -> bool:

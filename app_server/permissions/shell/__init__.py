@@ -1,4 +1,4 @@
-"""What a shell script says, as far as a grammar can tell: its commands, and what they read.
+"""Shell scripts, as far as a grammar can parse them: their commands, and what these read.
 
 Does not know: what is allowed, who runs it.
 """

@@ -1,4 +1,4 @@
-"""What the commands of a script read, for clients to show. No I/O.
+"""Actions of the commands of a script (read, list, search), for clients to show. No I/O.
 
 Source: docs/tools.md, "Approvals and rules".
 """

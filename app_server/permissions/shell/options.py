@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 from app_server.permissions.shell.script import Word
 
 _Kind: TypeAlias = Literal["", "=", "?", "+"]
-"""What follows an option: nothing; a value, in the same word or the next; a value that may be left
-out, in the same word; a value, in the next word."""
+"""Value after an option: none; in the same word or the next; in the same word, and may be left
+out; in the next word."""
 
 _KINDS: Mapping[str, _Kind] = {"=": "=", "?": "?", "+": "+"}
 _NUMBER = re.compile(r"-\d+")
@@ -21,7 +21,7 @@ class Arguments:
     """The arguments of a program, sorted out."""
 
     operands: tuple[str, ...]
-    """What is no option, in its order."""
+    """Arguments that are no options, in their order."""
     options: tuple[tuple[str, str | None], ...]
     """Each option with its value; None where it has none, or has it in the next word which this
     table does not know of.

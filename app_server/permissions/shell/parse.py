@@ -32,7 +32,7 @@ MAX_INLINE_BYTES = 512
 """Longer scripts are read in a worker thread."""
 
 CHUNK_BYTES = 1_024
-"""What the parser is given at a time."""
+"""Bytes that the parser gets at a time."""
 
 MAX_DEPTH = 50
 """Of the tree; a script that is nested deeper is not read."""

@@ -1,4 +1,4 @@
-"""What single commands read, by the programs that are known. No I/O.
+"""Reads, listings and searches of single commands, by the programs that are known. No I/O.
 
 Source: docs/tools.md, "Approvals and rules"; the manuals of the programs.
 """
@@ -14,7 +14,7 @@ from app_server.permissions.shell.options import option_names, sort_out
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a command reads."""
+    """Read, listing or search that a command does."""
 
     kind: Literal["read", "listFiles", "search"]
     path: str | None = None

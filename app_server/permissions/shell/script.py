@@ -81,11 +81,11 @@ class Script:
     control flow, jobs in the background; or a mistake.
     """
     mentioned: tuple[Pipeline, ...] = ()
-    """Whatever is a pipeline or a command, also inside of others and of what was not understood; a
+    """Every pipeline and command, also inside of others and of what was not understood; a
     pipeline with all commands that are anywhere in it.
     """
     writes: tuple[str, ...] = ()
-    """What output is redirected to."""
+    """Targets of output redirections."""
     forks: bool = False
     """Whether a function begins itself again beside itself, without an end."""
     is_read: bool = True

@@ -27,7 +27,7 @@ class _Reader:
         self._at = 0
         self._text: list[str] = []
         self._unquoted: list[str] = []
-        """What the shell looks at for braces; quoted parts are left out of it."""
+        """Text in which the shell expands braces; quoted parts are left out of it."""
         self._is_literal = True
         self._is_pattern = False
         self._is_zsh_pattern = False
