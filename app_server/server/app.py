@@ -66,7 +66,7 @@ class AppServer:
 
     @property
     def services(self) -> "Services | None":
-        """What the handlers work with; None before it is loaded."""
+        """Services that the handlers use; None before they are loaded."""
         return None if self._core is None else self._core.services
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from app_server.accounts.credentials import AuthState, Credentials
 logger = logging.getLogger(__name__)
 
 PAUSE_S = 60.0
-"""How long a token that came for a refused one is not replaced when it is refused as well."""
+"""Seconds for which a renewed token is not renewed again when it is refused as well."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def _older_interface() -> "type[OlderInterface]":
 
 
 class Conversations:
-    """Those that are held now."""
+    """The open JSON-RPC conversations with clients."""
 
     def __init__(self, hub: Hub, limits: ConnectionLimits) -> None:
         self._hub = hub

@@ -1,4 +1,4 @@
-"""What serves requests, between the listeners and the services: loaded once clients can connect.
+"""Dispatch of requests, between listeners and services: loaded once clients can connect.
 
 Source: docs/architecture.md, "Life of a process".
 """
@@ -52,7 +52,7 @@ FIRST_METHODS = (
     "turn/start",
     "mcpServerStatus/list",
 )
-"""What clients call first: loaded soon after the start, with the rest of their areas."""
+"""Methods that clients call first: loaded soon after the start, with the rest of their areas."""
 
 
 class Core:

@@ -1,4 +1,4 @@
-"""What plugins and apps add to a server, and the skills that its threads have."""
+"""Extensions of a server by plugins and apps, and the skills of its threads."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from protocol.integrations.skills import SkillsChangedNotification
 
 APPROVALS_OF_APPS = "apps"
-"""Where registrations of apps say that their lasting approvals belong."""
+"""Target of lasting approvals in the registrations of apps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extensions:
-    """What is added to a server."""
+    """Plugins, apps and registry of a server."""
 
     plugins: Plugins
     registry: ExtensionRegistry
     apps: "AppsPort | None"
     lazy_apps: LazyApps | None
-    """The same where they are the real ones; None: nobody serves apps in this process."""
+    """The same apps where they are the real ones; None: this process serves no apps."""
 
 
 def join_extensions(

@@ -1,4 +1,4 @@
-"""When the garbage collector of Python runs: in small steps, and in whole while there is no work.
+"""Schedule of the garbage collector: in small steps, and in whole while there is no work.
 
 A collection stops every thread. One of young objects is short, as they are few; one of all objects
 takes 50 ms and more once lists of thousands of tools are loaded. Most of what the server lets go of
@@ -15,7 +15,7 @@ YOUNG = 1_000
 """New objects before the youngest are looked at: less than 1 ms."""
 
 MIDDLE = 10
-"""Such looks before those that survived them are looked at: less than 5 ms."""
+"""Collections of the youngest before one of the middle generation: less than 5 ms."""
 
 NEVER = 2**31 - 1
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOT_ACCEPTED = "socket.accept() out of system resource"
-"""What asyncio says up to a hundred times a second, each time with a traceback."""
+"""Message of asyncio up to a hundred times a second, each time with a traceback."""
 TRIED_TOO_LATE = "Exception in callback BaseSelectorEventLoop._start_serving("
-"""How asyncio begins to say, a second later, that the listener has no descriptor: it is closed."""
+"""Start of asyncio's message, a second later, that the listener has no descriptor: it is closed."""
 LOGGED_AGAIN_S = 10.0
 
 
@@ -73,7 +73,7 @@ Listener = OpenListener | StdioListener
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """What opens one address after another."""
+    """Opener of listeners, one address after another."""
 
     conversation: Conversation
     on_stdio: Callable[[], Coroutine[Any, Any, None]]

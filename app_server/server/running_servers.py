@@ -34,7 +34,7 @@ MAX_TRIES = 10
 """Of writing the file of a server, where others that start take its draft for one of the dead."""
 
 EVERY_ADDRESS = {"ws://0.0.0.0:": "ws://127.0.0.1:", "ws://[::]:": "ws://[::1]:"}
-"""What a server listens on that other machines reach too, and where it is on this one."""
+"""Loopback address for each wildcard address, as URL prefixes."""
 
 ENTRIES = re.compile(r".+\.json")
 DRAFTS = re.compile(r"[0-9a-f]{16}\.draft")
@@ -43,20 +43,20 @@ DRAFTS = re.compile(r"[0-9a-f]{16}\.draft")
 
 @dataclass(frozen=True, slots=True)
 class ServerEntry:
-    """What a server says of itself."""
+    """Entry of a running server: its process, version, addresses and token file."""
 
     pid: int
     version: str
     started_at: int
     """Unix seconds of the start of the process."""
     addresses: Sequence[str]
-    """Where clients connect; none for a server that is part of another program."""
+    """URLs for clients; none for a server that is part of another program."""
     token_file: str | None = None
     """Has the token that clients of `ws://` addresses need."""
 
     @property
     def for_clients(self) -> tuple[str, str | None] | None:
-        """Where clients on this machine connect, a Unix socket first, and the token file for it.
+        """The address for clients on this machine, a Unix socket first, and its token file.
 
         None for a server without an address; no file where none is wanted, or another made it.
         """
@@ -143,7 +143,7 @@ def _make_locked(draft: Path) -> int:
 
 
 def servers_of(home: Path) -> list[FoundServer]:
-    """Return the servers of a home, those that run first, then by their start.
+    """Return the servers of a home, running ones first, then by their start.
 
     Raises:
         OSError: the folder is there and cannot be read.

@@ -63,7 +63,7 @@ class Built:
     services: Services
     lazy_model: LazyModel
     lazy_apps: LazyApps | None
-    """None: nobody serves apps in this process."""
+    """Apps that are loaded late; None: this process serves no apps."""
 
 
 async def build_services(

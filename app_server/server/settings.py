@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""Settings that a server is started with."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ DRAIN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a server is started with."""
+    """Settings of one server, fixed at its start."""
 
     home: Path
     listen: Sequence[Address]
@@ -34,26 +34,26 @@ class Settings:
     is_strict: bool = False
     """Whether a key of the configuration that nothing reads is an error."""
     requirements: Path = SYSTEM_REQUIREMENTS
-    """What an administrator demands; only tests have another one."""
+    """File with the requirements of an administrator; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)
     user_home: Path = field(default_factory=partial(expand_user, "~"))
     """The home folder of the user; only tests have another one."""
     drain_s: float = DRAIN_S
-    """How long running turns may go on after the first signal to stop."""
+    """Seconds for which running turns may go on after the first signal to stop."""
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     websocket: WebSocketLimits = field(default_factory=WebSocketLimits)
     guards: ListenerGuards = field(default_factory=ListenerGuards)
-    """What clients of `ws://` addresses must show."""
+    """Requirements for clients of `ws://` addresses."""
 
     @property
     def sources(self) -> ConfigSources:
-        """What the configuration is made of."""
+        """Sources of the configuration."""
         return ConfigSources(self.home, self.cwd, self.requirements, self.overrides, self.profile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Substitutes:
-    """What tests put in the place of services; None leaves the real one."""
+    """Substitutes of tests for services; None leaves the real one."""
 
     extensions: "ExtensionRegistry | None" = None
     """With it there are no apps and no plugins of the real ones."""

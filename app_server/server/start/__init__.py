@@ -1,1 +1,1 @@
-"""What is read, checked and loaded once, when a server starts."""
+"""Start of a server: reads, checks and loads that happen once."""

@@ -1,4 +1,4 @@
-"""What a server reads of its configuration once."""
+"""Settings that a server reads from its configuration once."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ UNLOAD_DELAY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FirstSettings:
-    """What holds until the server ends."""
+    """Settings that hold until the server ends."""
 
     unload_delay_s: float = UNLOAD_DELAY_S
     """After which a quiet thread is unloaded."""

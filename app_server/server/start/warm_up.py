@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 async def warm_up(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
-    """Load the parts in their order, now that nobody waits for them.
+    """Load the parts in their order, in the background.
 
     What fails is tried again, after RETRY_FIRST_S and then twice as long each time up to
     RETRY_MOST_S; whoever needs it sooner has it tried at once.
