@@ -1,1 +1,1 @@
-"""What the process itself needs: clock, lazy imports, event loop, the limit of open files."""
+"""Parts of the process itself: clock, lazy imports, event loop, the limit of open files."""

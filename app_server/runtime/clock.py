@@ -7,7 +7,7 @@ import uuid_utils
 
 
 class Clock(Protocol):
-    """Where times and ids come from."""
+    """Source of times and ids."""
 
     def now_ms(self) -> int:
         """Return Unix milliseconds."""

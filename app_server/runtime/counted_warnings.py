@@ -15,7 +15,7 @@ AGAIN_S = 60.0
 
 @dataclass(slots=True)
 class _Counted:
-    """What has been counted since the last line, and what the next one says."""
+    """Count since the last log line, and the arguments of the next one."""
 
     count: int = 0
     arguments: tuple[object, ...] = ()

@@ -1,4 +1,4 @@
-"""What it takes to start a process: a value that one package hands to another."""
+"""Launch of a process: a value that one package hands to another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is imported late, and what is made of it: one thread imports, and a failure is not final.
+"""Late imports, and the values made of them: one thread imports, and a failure is not final.
 
 Two threads that import modules which import each other can find each other waiting, and Python ends
 that with a `_DeadlockError` in one of them. So nothing is imported on any other thread once the
@@ -37,7 +37,7 @@ END_S = 10.0
 
 RETRY_FIRST_S = 1.0
 RETRY_MOST_S = 60.0
-"""Between two attempts that nobody asked for; the first is doubled up to the last."""
+"""Most seconds between two background attempts; RETRY_FIRST_S is doubled up to it."""
 
 
 class LoadFailed(Exception):
@@ -77,7 +77,7 @@ class Importer:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their turn."""
+        """Number of queued requests."""
         return self._waiting.qsize()
 
     def is_here(self) -> bool:
@@ -206,7 +206,7 @@ class Lazy(Generic[T]):
         return await asyncio.shield(self._attempt)
 
     async def get_at_last(self) -> T:
-        """Try until the value is there, for work that nobody asked for.
+        """Retry until the value is there, for work in the background.
 
         Waits RETRY_FIRST_S after the first failure, then twice as long each time up to
         RETRY_MOST_S. An attempt of somebody else ends a wait.

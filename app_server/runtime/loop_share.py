@@ -1,4 +1,4 @@
-"""How much of the event loop streams may take, and those who free many values. No I/O.
+"""Share of the event loop for streams, and for tasks that free many values. No I/O.
 
 A read from a socket can hold hundreds of events or lines, and the next read may be ready at once: a
 task that works them off without a pause, or a hundred of them in a row, keep everybody else
@@ -14,7 +14,7 @@ from collections.abc import Callable
 import anyio.lowlevel
 
 SLICE_S = 0.0005
-"""Seconds of each round of the event loop that streams may take, all those that share it."""
+"""Seconds of each round of the event loop that all streams of one share may take together."""
 
 PIECE = 256
 """Values that are freed at once, each with what it alone holds: less than 1 ms."""
@@ -30,11 +30,11 @@ class LoopShare:
         self._slice_s = slice_s
         self._now = now
         self._until: float | None = None
-        """When the share of this round is used up; None while nobody has used it."""
+        """Time at which the share of this round is used up; None before its first use."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Wait until there is something left of the share; at once if nobody needs it.
+        """Wait until there is something left of the share; return at once if there is.
 
         To be called before each piece of work, which should take far less than the share.
         """

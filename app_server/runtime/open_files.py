@@ -1,4 +1,4 @@
-"""How many files and sockets a process may have open.
+"""Number of open files and sockets of a process, and its limit.
 
 Source: getrlimit(2), RLIMIT_NOFILE.
 """

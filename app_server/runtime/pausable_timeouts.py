@@ -7,7 +7,7 @@ import anyio
 
 
 class PausableTimeouts:
-    """The timeouts of one owner; they run while nobody has paused them."""
+    """The timeouts of one owner; they run unless they are paused."""
 
     def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
         """`now` gives seconds of the event loop's clock."""
@@ -18,7 +18,7 @@ class PausableTimeouts:
 
     @property
     def paused(self) -> int:
-        """How many timeouts are paused now."""
+        """Number of timeouts that are paused now."""
         return len(self._left) if self._pauses else 0
 
     def pause(self) -> None:

@@ -19,12 +19,12 @@ WATCHDOG_PID_VARIABLE = "WATCHDOG_PID"
 
 @dataclass(frozen=True, slots=True)
 class ServiceManager:
-    """The program that has started the server, and wants to be told how it is."""
+    """Service manager that has started the server, and gets notifications of its state."""
 
     address: str
     """Of its datagram socket; `@` stands for the NUL of an abstract one."""
     watchdog_s: float | None = None
-    """How long it waits for a sign of life before it kills the server; None: without limit."""
+    """Seconds without a watchdog notification before it kills the server; None: no limit."""
 
     @classmethod
     def take(cls, environ: MutableMapping[str, str]) -> "ServiceManager | None":

@@ -1,4 +1,4 @@
-"""Stdout and stderr of a program: closed, on a full disk, or a pipe that nobody reads any more.
+"""Stdout and stderr of a program: closed, on a full disk, or a pipe without a reader.
 
 Source: stdio(3); the documentation of Python, signal, "Note on SIGPIPE".
 """

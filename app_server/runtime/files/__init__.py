@@ -1,4 +1,4 @@
-"""What more than one folder does with files: reads of bounds, durable writes, locks, databases.
+"""File operations of several folders: bounded reads, durable writes, locks, databases.
 
 All of it blocks but what is `async`.
 """

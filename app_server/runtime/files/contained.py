@@ -11,7 +11,7 @@ MAX_FILE_BYTES = 256 * 1024
 
 
 class BrokenFiles(Exception):
-    """What is on disk cannot be used; the text says why, and clients may read it."""
+    """Files on disk that cannot be used; the text says why, and clients may read it."""
 
 
 def inside(root: Path, relative: PurePosixPath | str) -> Path:

@@ -15,7 +15,7 @@ from typing import BinaryIO
 LOCK_POLL_S = 0.01
 
 FULL_OR_READ_ONLY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Failures of a disk that are no mistake of the program: where it met them tells nothing."""
+"""Error numbers of a full or read-only disk: no fault of the program, so no traceback helps."""
 
 
 def sync_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which files of SQLite this process has open: whoever closes one lets go of the locks on it.
+"""SQLite files that this process has open: closing any descriptor of one drops its locks.
 
 The locks of a process on a file go with any descriptor of it that the process closes. Other
 processes then take it for nobody's, and remove the log with what was committed. This module imports
@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 COMPANIONS = ("", "-wal", "-shm")
-"""What SQLite appends to the name of a file for its own files beside it."""
+"""Suffixes of a database file itself and of the files that SQLite keeps beside it."""
 
 _databases: set[Path] = set()
-"""That were opened since the process began: a handful."""
+"""Databases opened since the process began: a handful."""
 
 
 def note_open(database: Path) -> None:

@@ -22,7 +22,7 @@ MAX_PARTS = 4096
 """Of one path, those of links included."""
 
 MAX_FOLDERS = 128
-"""That a file may lie below; each is open meanwhile."""
+"""Folders that a file may lie below; each is open meanwhile."""
 
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """To open a folder in a folder, for going on from there."""
@@ -41,7 +41,7 @@ class NotReached(Exception):
 
 
 class PathDenied(NotReached):
-    """It leads to where nothing may be done; nobody learns what is there."""
+    """Path to a place without access; the text does not say what is there."""
 
     def __init__(self) -> None:
         super().__init__("not allowed by the sandbox")
@@ -49,7 +49,7 @@ class PathDenied(NotReached):
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where a path leads; to be used while the context lasts, by descriptor and name."""
+    """Place that a path leads to, as descriptor and name; valid while the context lasts."""
 
     folder: int
     """Descriptor of the folder, good for `dir_fd` alone."""
@@ -58,9 +58,9 @@ class Reached:
     path: str
     """The real path."""
     found: os.stat_result | None
-    """What is there, not following a link; None where nothing is."""
+    """Status of what is there, as of `lstat`; None where nothing is."""
     below: tuple[str, ...] = ()
-    """Where `name` is a folder that is missing: what is to be in it."""
+    """Parts of the path below `name`, if that is a missing folder."""
 
 
 @contextmanager
@@ -151,7 +151,7 @@ class _Walk:
     follows: bool
     may_be_missing: bool
     here: str = "/"
-    """Where the walk is, or was when it failed."""
+    """Path that the walk is at, or was at when it failed."""
     _ahead: deque[str] = field(default_factory=deque)
     _behind: list[str] = field(default_factory=list)
     _folders: list[int] = field(default_factory=list)

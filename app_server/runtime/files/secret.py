@@ -100,7 +100,7 @@ async def lock_awaited(path: Path) -> AsyncIterator[None]:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[int]:
-    """Give the open file of a lock; whoever has locked it holds it until this ends.
+    """Yield the descriptor of a lock file; a lock taken on it is held until the context ends.
 
     Raises:
         StoreFailed: it cannot be made.

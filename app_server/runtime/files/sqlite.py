@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from app_server.runtime.files.open_databases import COMPANIONS, note_open
 
 BUSY_S = 10.0
-"""How long a statement waits for the transaction of another process."""
+"""Seconds that a statement waits for the transaction of another process."""
 
 MAX_SET_ASIDE = 100
 """Damaged files of one name that are kept under other names."""
@@ -41,7 +41,7 @@ _DAMAGE = {
 
 
 Failure: TypeAlias = sqlite3.Error | UnicodeDecodeError
-"""What a file of SQLite may raise: Python reads names in a damaged schema as UTF-8 too."""
+"""Exceptions of a SQLite file: Python reads names in a damaged schema as UTF-8 too."""
 
 
 def is_damage(error: Failure, path: Path) -> bool:

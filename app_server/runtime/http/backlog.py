@@ -1,4 +1,4 @@
-"""How many connections wait at a listener, and how many are accepted at once.
+"""Backlog of a listener, and the number of connections accepted at once.
 
 asyncio tries to accept as many connections at each look as the backlog is long. Where no descriptor
 is left it goes on trying, logs each failure, and plans a new look for each: a hundred now, and a
@@ -16,7 +16,7 @@ from typing import Protocol
 HOST = "127.0.0.1"
 
 ASKED_BACKLOG = 1
-"""What listeners are opened with."""
+"""Backlog that listeners are opened with."""
 
 BACKLOG = 128
 """Connections that wait until they are accepted."""

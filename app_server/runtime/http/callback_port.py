@@ -46,13 +46,13 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the browser shows."""
+    """Page or redirect for the browser."""
 
     status: HTTPStatus
     title: str
     """Plain text without `<` and `&`."""
     location: str | None = None
-    """Where the browser goes on to."""
+    """URL that the browser is redirected to."""
     then: Callable[[], None] | None = None
     """Called when the page has been sent, or could not be."""
 

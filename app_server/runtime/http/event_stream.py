@@ -31,7 +31,7 @@ class EventParser:
     last_id: bytes
     """The last event's id; empty without one. An id alone, without data, counts too."""
     retry_ms: int | None
-    """How long to wait before the stream is asked for again, where the server said so."""
+    """Milliseconds to wait before reconnecting, from `retry`; None without one."""
 
     def __init__(self, limit_bytes: int) -> None:
         """Bound one event, its field names included, to `limit_bytes`."""

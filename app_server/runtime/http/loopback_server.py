@@ -28,8 +28,7 @@ SHUTDOWN_S = 1
 """For requests that still run when serving ends."""
 
 PEER = "peer"
-"""Where a request has the look at the other end of its connection, on its way to the application.
-"""
+"""Key, in the ASGI state, of the task that checks a connection's peer."""
 
 STRANGER_S = 1.0
 """For the request of another user, who is refused then."""

@@ -77,12 +77,12 @@ ESTABLISHED_STATE = b"01"
 """In a table."""
 
 SocketAddress: TypeAlias = Sequence[Any]
-"""What `getsockname` gives: host and port, and for IPv6 two more."""
+"""Address from `getsockname`: host and port, and for IPv6 two more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Where the system shows its connections."""
+    """Connection tables of the system."""
 
     folder: Path = Path("/proc/net")
 
