@@ -44,7 +44,7 @@ OWN = PACKAGE.name
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What is logged, and how."""
+    """Levels and format of the log."""
 
     level: str = "warning"
     folders: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is used, counted on this machine alone: turns, items, tokens, questions. Nothing is sent.
+"""Counts of use, on this machine alone: turns, items, tokens, questions. Nothing is sent.
 
 Knows: types of events. Does not know: who emits them, clients, what anything was about.
 """

@@ -203,7 +203,7 @@ class Exporting:
 
 
 class _Work:
-    """What is said of a span while it lasts."""
+    """Attributes and failure of a span while it lasts."""
 
     def __init__(
         self, common: Mapping[str, str], attributes: Mapping[str, Attribute | None]

@@ -1,4 +1,4 @@
-"""What one server has done since its start, in numbers: answers, turns, failures.
+"""Metrics of one server since its start: answers, turns, failures.
 
 Nothing here says what requests or turns were about. A failure is known by a word of ours; texts of
 errors, which may repeat what somebody sent, are not kept.
@@ -115,7 +115,7 @@ class ServerMetrics:
         self.methods: dict[str, MethodMetrics] = {}
         """By the name of a method that exists and was called."""
         self.turns: Counter[str] = Counter()
-        """How many turns have ended, by how."""
+        """Number of ended turns, by status."""
         self._failures: OrderedDict[tuple[Source, str], FailureMetrics] = OrderedDict()
 
     @property

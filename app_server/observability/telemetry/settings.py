@@ -14,7 +14,7 @@ MAX_ATTRIBUTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """Where something is sent: OTLP over HTTP, as protobuf."""
+    """Collector of telemetry: OTLP over HTTP, as protobuf."""
 
     endpoint: str
     """The whole URL, such as `http://127.0.0.1:4318/v1/traces`."""
@@ -23,7 +23,7 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """What is sent where; None sends nothing."""
+    """Collectors and attributes of traces and metrics; None sends nothing."""
 
     traces: Collector | None = None
     metrics: Collector | None = None

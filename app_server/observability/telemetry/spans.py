@@ -25,7 +25,7 @@ class Span(Protocol):
 
 
 class _NoSpan:
-    """A span that nobody takes."""
+    """Span that is not exported."""
 
     def set(self, **attributes: "Attribute | None") -> None:
         """Do nothing."""
@@ -48,7 +48,7 @@ class _NoSpan:
 _NO_SPAN = _NoSpan()
 
 _telemetry: "Exporting | None" = None
-"""That of the process: where a span is made nobody has been handed a server."""
+"""Exporting of the process, as code that makes spans has no server at hand."""
 
 
 def span(
