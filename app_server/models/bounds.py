@@ -1,4 +1,4 @@
-"""How much one response of a model may be, and what each of its events counts. No I/O.
+"""Bounds of one response of a model, and the size of each of its events. No I/O.
 
 What clients are sent of an item, in pieces or as a whole, has to fit into one of their messages,
 which is likely to be 1 MiB at most; the rest keeps a model that never ends from filling memory.
@@ -30,7 +30,7 @@ MAX_ITEM_BYTES = 900_000
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 """Of the pieces and the finished items of one response; an item that begins counts BEGUN_BYTES."""
 MAX_STREAM_BYTES = 256 * 1024 * 1024
-"""Of the body of one response, with all that nobody needs."""
+"""Bytes of the body of one response, with all that is not used."""
 MAX_PARTS = 1024
 """Of a summary or the raw reasoning of one item."""
 MAX_DELTA_CHARS = 64 * 1024

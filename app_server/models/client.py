@@ -50,7 +50,7 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_LIST_BYTES = 4 * 1024 * 1024
 """Of a provider's list of models."""
 MAX_RENEWALS = 2
-"""How often one call tries another token: one that somebody else renewed, and one of its own."""
+"""Other tokens that one call tries: one renewed elsewhere, and one that it renews itself."""
 
 ACCEPTED = {"POST": "text/event-stream", "GET": "application/json"}
 
@@ -283,7 +283,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 PIECE_BYTES = 64 * 1024
-"""What is written at once, and then as much as is left of an element of a list: about 0.3 ms."""
+"""Bytes to encode before a checkpoint, at the end of an element of a list: about 0.3 ms."""
 
 
 async def encode(body: JsonObject, piece_bytes: int = PIECE_BYTES) -> bytes:

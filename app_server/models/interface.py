@@ -1,4 +1,4 @@
-"""What a turn asks of a model and what comes back; who answers is somebody else's matter."""
+"""Requests to a model and the events of its response, for any implementation of models."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -155,7 +155,7 @@ EventBatches: TypeAlias = AsyncIterator[Sequence[ModelEvent]]
 
 
 class Model(Protocol):
-    """Who answers model calls."""
+    """Interface for calls to a model."""
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[EventBatches]:
         """Make one call and give its events, in batches as they arrive; the last is completion.

@@ -15,7 +15,7 @@ WIRE_APIS: Sequence[WireApi] = ("responses", "chat")
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """How to reach the models of one provider."""
+    """Provider of models: its address, API, credentials and retries."""
 
     id: str
     name: str
@@ -37,6 +37,6 @@ class Provider:
     requires_openai_auth: bool = False
     """Requests are made as the account that is signed in."""
     chatgpt_url: str | None = None
-    """Where requests of ChatGPT accounts go; None: where all go."""
+    """Base URL for requests of ChatGPT accounts; None: `base_url`."""
     spare_env_key: str | None = None
-    """Environment variable with the bearer token for when nobody is signed in."""
+    """Environment variable with the bearer token for use without a sign-in."""

@@ -52,7 +52,7 @@ class _Reader:
 
 
 def parse_event(sse: SseEvent) -> ModelEvent | None:
-    """Read one event of the Responses API; None for kinds that nobody needs.
+    """Read one event of the Responses API; None for kinds that are not used.
 
     Raises:
         ModelFailure: the event reports one, or is not JSON.

@@ -1,4 +1,4 @@
-"""What the configuration says of web search.
+"""Settings of web search, from the configuration.
 
 Source: docs/config.md, "Models".
 """
@@ -18,7 +18,7 @@ PLACES = ("country", "region", "city", "timezone")
 
 @dataclass(frozen=True, slots=True)
 class WebSearchSettings:
-    """How the search is declared."""
+    """Mode and members of the declaration of the search."""
 
     mode: WebSearchMode | None = None
     """None leaves it to the model and its provider."""

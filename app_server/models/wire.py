@@ -1,4 +1,4 @@
-"""What tells one API of models from another: what is sent, and how the stream is read."""
+"""Wire of one API of models: the body of requests, and the reader of the event stream."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -19,7 +19,7 @@ class EventReader(Protocol):
         """
 
     def end(self) -> Sequence[ModelEvent]:
-        """Take note that the body has ended, and return what completes the response.
+        """End reading with the body, and return the events that complete the response.
 
         Raises:
             ModelFailure: the response is not complete.
@@ -31,7 +31,7 @@ class Wire(Protocol):
 
     @property
     def path(self) -> str:
-        """Where requests go, behind the base URL of a provider."""
+        """Path of requests, behind the base URL of a provider."""
 
     def begin(self, body: JsonObject) -> tuple[JsonObject, EventReader]:
         """Translate a body of the Responses API; gives what is sent, and who reads the answer."""

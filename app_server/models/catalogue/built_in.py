@@ -42,7 +42,7 @@ class CatalogueEntry:
     default_service_tier: str | None = None
 
     def features(self, name: str) -> ModelFeatures:
-        """Return what a model of this name can do, whoever serves it."""
+        """Return the features of a model of this name, with any provider."""
         return ModelFeatures(
             name=name,
             is_known=True,

@@ -1,4 +1,4 @@
-"""What a model can do, and what is assumed of one of which nothing is known. No I/O.
+"""Features of a model, and those assumed of an unknown one. No I/O.
 
 Source: docs/config.md, "Models".
 """
@@ -18,7 +18,7 @@ TEXT, IMAGE = "text", "image"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFeatures:
-    """What one model can be sent and offered by the provider that serves it."""
+    """Features of one model with the provider that serves it."""
 
     name: str = ""
     is_known: bool = False
@@ -28,9 +28,9 @@ class ModelFeatures:
     efforts: tuple[str, ...] = ()
     """Reasoning efforts that the model can be asked for; none: it is not known which."""
     default_effort: str | None = None
-    """Asked for when nobody names one; None: the request names none."""
+    """Effort of requests for which none is set; None: the request names none."""
     verbosity: str | None = None
-    """Of its answers, when nobody asks for another; None: the request says nothing of it."""
+    """Verbosity of requests for which none is set; None: the request names none."""
     inputs: frozenset[str] = frozenset({TEXT, IMAGE})
     """Kinds of input: `text`, `image`, `audio`."""
     freeform_patch: bool = False

@@ -1,4 +1,4 @@
-"""What a provider says of its models: the answer to `GET BASE_URL/models`, in the forms in use.
+"""Model lists of providers: the answer to `GET BASE_URL/models`, in the forms in use.
 
 The field that they share is a name; the size of the context has another name with each server.
 Source: the public API references of OpenAI ("List models"), llama.cpp's server (`meta.n_ctx_train`,

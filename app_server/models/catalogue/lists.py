@@ -51,7 +51,7 @@ class _Answer:
 
 
 class ModelLists:
-    """What providers say of their models."""
+    """Cache of the model lists of providers."""
 
     def __init__(
         self,

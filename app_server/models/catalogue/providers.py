@@ -1,4 +1,4 @@
-"""Which providers there are: `[model_providers.<id>]` of config.toml, and those that are built in.
+"""Providers of models: `[model_providers.<id>]` of config.toml, and the built-in ones.
 
 Source: docs/config.md, "Models".
 """
@@ -71,7 +71,7 @@ def chosen_provider(config: Config) -> Provider:
 
 
 def spare_key_is_set(provider: Provider) -> bool:
-    """Whether a provider can be used though nobody is signed in."""
+    """Whether the environment has the key with which a provider works without a sign-in."""
     return provider.spare_env_key is not None and bool(os.environ.get(provider.spare_env_key))
 
 

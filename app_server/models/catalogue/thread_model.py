@@ -21,7 +21,7 @@ WINDOW_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """What the configuration says of a thread's models."""
+    """Settings of a thread's models, from the configuration."""
 
     providers: Mapping[str, Provider] = field(default_factory=dict)
     context_window: int | None = None
@@ -63,7 +63,7 @@ class ThreadModel:
 
     @property
     def features(self) -> ModelFeatures:
-        """What the model in force can do."""
+        """Features of the model in force."""
         features = self.lists.features(self.thread.state.in_force.model, self.provider)
         verbosity = self.settings.verbosity
         return features if verbosity is None else replace(features, verbosity=verbosity)

@@ -27,7 +27,7 @@ class CalledTool:
 
     @property
     def identity(self) -> str:
-        """What the hash is made of."""
+        """Text that is hashed."""
         return f"{self.kind}\0{self.namespace or ''}\0{self.name}"
 
     @property

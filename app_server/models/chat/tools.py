@@ -21,7 +21,7 @@ NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 def chat_tools(
     declared: Sequence[JsonObject], history: Sequence[JsonObject]
 ) -> tuple[list[JsonObject], ToolNames]:
-    """Translate declarations, and those that searches in the history have found."""
+    """Translate declarations, and the ones that searches in the history have found."""
     by_tool: dict[CalledTool, JsonObject] = {}
     for tool, declaration in (*_flattened(declared), *_found(history)):
         by_tool.setdefault(tool, declaration)

@@ -1,1 +1,1 @@
-"""What a model is sent: the body of its request, and what users and the environment put into it."""
+"""Request to a model: its body, and the parts that come from users and the environment."""

@@ -1,4 +1,4 @@
-"""How much of a model's context a history takes, and what a compacted history is made of. No I/O.
+"""Tokens of a history in the context of a model, and the compacted history. No I/O.
 
 Tokens are counted by the model; between its answers they are estimated: four bytes are one token.
 Source: docs/compaction.md.
@@ -15,7 +15,7 @@ from protocol.model import Json, JsonObject
 
 BYTES_PER_TOKEN = 4
 MEDIA_TOKENS = 2_000
-"""What an image, a sound or a file counts as, however many bytes it has."""
+"""Estimated tokens of an image, a sound or a file, however many bytes it has."""
 KEPT_USER_TOKENS = 20_000
 """At most, of the user's own messages that a compaction keeps as they are, newest first."""
 KEPT_SHARE = 4

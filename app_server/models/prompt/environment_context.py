@@ -1,4 +1,4 @@
-"""What a model is shown of the place where it works: instructions of the project, rights, facts.
+"""Environment context for a model: instructions of the project, permissions, facts.
 
 Each kind is one message of the history, and begins with a tag of its own. It is shown again once it
 is another one. No I/O.
@@ -37,7 +37,7 @@ NO_LONGER = "The project instructions that were given before no longer apply."
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentContext:
-    """What there is to show of a thread's place."""
+    """Environment context of a thread."""
 
     settings: Settings
     instructions: str | None

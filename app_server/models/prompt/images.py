@@ -37,7 +37,7 @@ def image_url(content: bytes) -> str:
 
 
 def check_url(url: str) -> None:
-    """Check an image that stands in its URL; other URLs are for whoever serves the model.
+    """Check an image in a `data:` URL; other URLs are left to the provider.
 
     Takes 3 ms for each MiB: call it in a worker.
 

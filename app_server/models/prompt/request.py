@@ -1,4 +1,4 @@
-"""What a model is sent: instructions, history, tools, and the body of the call.
+"""Request to a model: instructions, history, tools, and the body of the call.
 
 Source: the public Responses API reference; docs/wire.md, "What the model is sent".
 """
@@ -29,7 +29,7 @@ STYLES = {
     "friendly": "Write in a warm and encouraging tone, as a colleague who likes to help.",
     "pragmatic": "Write plainly and to the point, without pleasantries.",
 }
-"""What the model is shown of a personality."""
+"""Instructions for each personality."""
 
 ORDINARY_TIER = "default"
 """The service tier that a request has when it names none."""

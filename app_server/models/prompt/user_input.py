@@ -32,7 +32,7 @@ MAX_SOUND_BYTES = 20 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TurnInput:
-    """What a user sent, as the wire and as the model have it."""
+    """Input of a user, as the wire and as the model have it."""
 
     content: Sequence[UserInput]
     items: Sequence[JsonObject]
