@@ -1,4 +1,4 @@
-"""What an extension adds to turns: texts for the model, facts for items, and what follows a call.
+"""Hooks of extensions in turns: texts for the model, facts for items, and work after a call.
 
 Nothing here waits. A hook that fails adds nothing, and that is logged.
 Source: docs/extensions.md, "Hooks".
@@ -33,7 +33,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """What the item of a call shows of where its tool belongs; fixed when the call begins."""
+    """App and user interface of a tool, for the item of its call; fixed when the call begins."""
 
     app_context: McpToolCallAppContext | None = None
     resource_uri: str | None = None

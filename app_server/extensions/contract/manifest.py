@@ -1,4 +1,4 @@
-"""What a server says of itself, given by whoever registers it: it need not be asked.
+"""Manifest of an MCP server: its answers, given at its registration in place of requests.
 
 Source: docs/extensions.md, "Manifests".
 """

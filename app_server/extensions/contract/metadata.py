@@ -1,4 +1,4 @@
-"""What a registration says of its server and its tools, beside how to reach it: a closed list.
+"""Metadata of a registered server and its tools, beside its transport: a closed list.
 
 Every field has one consumer that knows no extension. A new one needs a consumer, a bound, value
 equality, and a line in docs/extensions.md.
@@ -66,7 +66,7 @@ class _Closed(BaseModel):
 
 
 class ApprovalIdentity(_Closed):
-    """What a tool is called in approvals, however its server and its name change."""
+    """Identity of a tool in approvals, however its server and its name change."""
 
     server: str
     source: str
@@ -74,7 +74,7 @@ class ApprovalIdentity(_Closed):
 
     @property
     def key(self) -> tuple[tuple[bool, str], ...]:
-        """What is remembered: exact texts; one above 256 bytes as its hash, marked as such."""
+        """Key to remember: exact texts; one above 256 bytes as its hash, marked as such."""
         return tuple(_bounded_part(part) for part in (self.server, self.source, self.tool))
 
 
@@ -94,14 +94,14 @@ class ApprovalSource(_Closed):
 
 
 class ParameterLabel(_Closed):
-    """What one argument is called in a question."""
+    """Label of one argument in a question."""
 
     name: Text
     label: ShortText
 
 
 class ApprovalPresentation(_Closed):
-    """How a question for approval is put."""
+    """Question for approval, and the labels of its arguments."""
 
     question: Annotated[Text, StringConstraints(max_length=512), AfterValidator(_one_question_mark)]
     labels: Annotated[tuple[ParameterLabel, ...], Field(max_length=32)] = ()
@@ -109,7 +109,7 @@ class ApprovalPresentation(_Closed):
 
 
 class ApprovalPersistence(_Closed):
-    """Where a lasting approval is written down, by the extension that registered `target`."""
+    """Place of a lasting approval, which the extension that registered `target` writes."""
 
     target: Text
     path: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
@@ -136,7 +136,7 @@ class ToolMetadata(_Closed):
 
 
 class Telemetry(_Closed):
-    """How a server appears in measurements and lists."""
+    """Telemetry of a server: its origin, and whether its lists are measured."""
 
     origin: Annotated[Text, StringConstraints(max_length=256)]
     """Scheme, host and port of what stands behind it."""
@@ -165,7 +165,7 @@ class RuntimeMetadata(_Closed):
     sandbox_state_source: Literal["own", "primary"] = "own"
     """Which environment the sandbox state describes: the server's, or the thread's."""
     approvals_reviewer: Literal["user", "auto_review"] | None = None
-    """Who is asked; None: as the thread has it."""
+    """Reviewer of approvals; None: as the thread has it."""
     tools: SkipValidation[Mapping[str, ToolMetadata]] = {}
     """Taken as it is: a mapping may make what it has when it is asked for it."""
 

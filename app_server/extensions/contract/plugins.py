@@ -1,4 +1,4 @@
-"""What threads ask of whoever knows the plugins: which a user names, may install, or goes without.
+"""Interfaces of plugins for threads: mentions, switches, offers to install.
 
 Source: docs/plugins.md, "In turns", "Plugins of a thread", "Suggestions of the model".
 """
@@ -24,7 +24,7 @@ class NamedPlugin:
     id: str
     display_name: str
     skills_prefix: str | None
-    """What the names of its skills begin with, before a colon; None: it has none that is on."""
+    """Prefix of the names of its skills, before a colon; None: no skill of it is on."""
 
 
 class PluginMentions(Protocol):
@@ -54,7 +54,7 @@ class PluginOffers(Protocol):
         """Whether these settings name plugins to suggest; never waits, and reads nothing."""
 
     async def offered(self, config: Mapping[str, Any]) -> "Sequence[SuggestedPlugin]":
-        """Return those that are not installed and that a marketplace has, by name."""
+        """Return the plugins to suggest, by name: in a marketplace, and not installed."""
 
     async def is_complete(self, plugin: "SuggestedPlugin", context: ContributionContext) -> bool:
         """Whether a plugin is installed, with all that others must have for it."""

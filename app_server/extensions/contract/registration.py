@@ -20,7 +20,7 @@ Mode: TypeAlias = Literal["current", "discover"]
 
 
 class Tier(IntEnum):
-    """Where a server comes from; the higher one wins a name."""
+    """Tier of a server by its origin; the higher one wins a name."""
 
     PLUGIN = 0
     SELECTED_PLUGIN = 1
@@ -37,7 +37,7 @@ class Lease(Protocol):
 
 
 class Owner(ABC):
-    """What serves a registration, as a token: two of one id are equal."""
+    """Owner of a registration, as a token: two of one id are equal."""
 
     def __init__(self, id_: str) -> None:
         self.id = id_
@@ -70,7 +70,7 @@ class Registration:
     metadata: RuntimeMetadata = NO_METADATA
     tier: Tier = Tier.RUNTIME
     manifest: Manifest | None = None
-    """What the server says of itself; with it it is connected to when it is first used."""
+    """Manifest of the server; with one the connection is made at the first use."""
 
     def __hash__(self) -> int:
         return hash((self.name, self.tier, self.owner))
@@ -106,15 +106,15 @@ class ContributionContext:
     thread_id: str | None = None
     """None: for a question that no thread asks."""
     requirements: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What an administrator demands, as requirements.toml has it; not to be changed."""
+    """Requirements of an administrator, as in requirements.toml; not to be changed."""
 
 
 class Contributor(Protocol):
-    """Whoever registers servers. Nothing here may block or wait, but for `refresh`."""
+    """Contributor of servers. Nothing here may block or wait, but for `refresh`."""
 
     @property
     def id(self) -> str:
-        """What it is called; no other contributor is."""
+        """Id that no other contributor has."""
 
     def revision(self) -> int:
         """Return a number that grows whenever `contribute` would say something else."""

@@ -34,12 +34,12 @@ PersistApproval: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
 
 
 class UnknownTarget(Exception):
-    """Nobody writes down approvals there."""
+    """No extension has registered the target of an approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """What all contributors said, and of which revisions."""
+    """Registrations of all contributors, with the revisions that they are of."""
 
     revisions: tuple[int, ...]
     registrations: Sequence[Registration]
@@ -47,7 +47,7 @@ class Contributions:
 
 
 class ExtensionRegistry:
-    """What extensions have registered, in their order: contributors, hooks, checks of installs.
+    """Registry of extensions, in their order: contributors, hooks, checks of installs.
 
     Who writes down lasting approvals is known by target.
     """
@@ -66,7 +66,7 @@ class ExtensionRegistry:
         self._persisters = dict(persisters)
         self._install_checks = tuple(install_checks)
         self.hooks = Hooks(hooks)
-        """What extensions add to turns."""
+        """Hooks of extensions in turns."""
 
     def revisions(self) -> tuple[int, ...]:
         """Return the revision of each contributor."""
@@ -98,7 +98,7 @@ class ExtensionRegistry:
                 tasks.start_soon(_discovered, contributor, context)
 
     def looking_since(self, context: ContributionContext) -> float | None:
-        """Return when the last look began of those that contributors make now; None: of nobody."""
+        """Return the start, in loop seconds, of the newest look that still runs; None: no look."""
         began = (_looking_since(contributor, context) for contributor in self._contributors)
         return max((since for since in began if since is not None), default=None)
 
@@ -112,7 +112,7 @@ class ExtensionRegistry:
             logger.warning("contributors did not look anew within %g s", REFRESH_S)
 
     async def verify_install(self, app_ids: Sequence[str], context: ContributionContext) -> bool:
-        """Whether nobody misses one of the apps that a plugin declares.
+        """Whether no check misses an app that a plugin declares.
 
         A check that fails counts as one that misses something.
         """

@@ -21,7 +21,7 @@ Event: TypeAlias = Literal[
     "UserPromptSubmit",
     "Stop",
 ]
-"""What runs hooks, in the order in which hooks are listed."""
+"""Events that run hooks, in the order in which hooks are listed."""
 
 EVENTS: Sequence[Event] = get_args(Event)
 
@@ -55,13 +55,13 @@ class Hook:
     """Which of all hooks of a thread, from 0."""
     is_enabled: bool = True
     trusted_hash: str | None = None
-    """What the user trusted; None: nothing."""
+    """Hash that the user trusted; None: none."""
     origin: Origin | None = None
-    """Where in which plugin it was declared, if a plugin brought it."""
+    """Plugin and place that declare it, if a plugin brought it."""
 
     @property
     def key(self) -> str:
-        """What settings name it by."""
+        """Key of the hook in settings."""
         place = self.file if self.origin is None else f"{self.origin.plugin_id}:{self.origin.name}"
         return f"{place}:{SNAKE[self.event]}:{self.group}:{self.number}"
 

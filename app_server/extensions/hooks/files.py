@@ -1,4 +1,4 @@
-"""Where hooks are declared: `hooks.json`, and `[hooks]` of config.toml.
+"""Files that declare hooks: `hooks.json`, and `[hooks]` of config.toml.
 
 Reading blocks: call it in a worker thread.
 Source: docs/hooks.md, "Declaring hooks".

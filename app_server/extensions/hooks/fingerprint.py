@@ -32,7 +32,7 @@ class NoFingerprint(Exception):
 
 
 _KNOWN: OrderedDict[Path, tuple[object, str]] = OrderedDict()
-"""What folders were when they were read last, and their fingerprints."""
+"""States of folders when they were read last, and their fingerprints."""
 
 
 def fingerprint(root: Path) -> str:

@@ -1,4 +1,4 @@
-"""What the output of a hook means. No I/O.
+"""Outcome of a hook, read from its output. No I/O.
 
 Source: docs/hooks.md, "What a hook answers".
 """
@@ -26,11 +26,11 @@ TAKES_PLAIN_TEXT = frozenset({"SessionStart", "UserPromptSubmit"})
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one hook, or of all hooks of one event together."""
+    """Outcome of one hook, or of all hooks of one event together."""
 
     status: Status
     entries: Sequence[HookOutputEntry] = ()
-    """What clients are shown."""
+    """Entries for clients to show."""
     blocked: str | None = None
     """Why what was about to happen must not; or, after the event, what the model reads instead."""
     stops: bool = False

@@ -1,4 +1,4 @@
-"""What hooks of plugins need to be known by: who brought them, and what is trusted with them.
+"""Origins of the hooks of plugins, and the variables that these hooks get.
 
 Source: docs/hooks.md, "Hooks of plugins".
 """
@@ -48,7 +48,7 @@ class Origin:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What a hook finds in its environment besides."""
+        """Variables added to the environment of a hook."""
         root, data = str(self.root), str(self.data)
         return {
             "PLUGIN_ROOT": root,

@@ -1,4 +1,4 @@
-"""Where the hooks of a folder are declared, and when they are read again.
+"""Reads of the hooks that hold in a folder, with a bound of time.
 
 Source: docs/hooks.md, "Declaring hooks".
 """

@@ -39,7 +39,7 @@ _ADJUSTABLE = (
     "default_tools_approval_mode",
     "tools",
 )
-"""What `[plugins."ID".mcp_servers.NAME]` may change of a server."""
+"""Keys of a server that `[plugins."ID".mcp_servers.NAME]` may change."""
 
 
 @dataclass(frozen=True, slots=True)

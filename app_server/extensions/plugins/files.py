@@ -1,4 +1,4 @@
-"""What files of plugins and marketplaces say: names, relative paths, JSON objects.
+"""Members of files of plugins and marketplaces: names, relative paths, JSON objects.
 
 Everything here blocks: call it in a worker thread.
 Source: docs/plugins.md, "Bounds".

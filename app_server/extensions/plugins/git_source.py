@@ -1,4 +1,4 @@
-"""Where a repository with plugins is: what users, settings and marketplaces write of it. No I/O.
+"""Git repositories with plugins, as users, settings and marketplaces write them. No I/O.
 
 Source: docs/plugins.md, "Repositories".
 """

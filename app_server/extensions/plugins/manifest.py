@@ -29,7 +29,7 @@ MAX_PROMPT_CHARS = 512
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a folder brings. Equal by value."""
+    """Plugin in a folder. Equal by value."""
 
     root: Path
     name: str
@@ -43,11 +43,11 @@ class Plugin:
     """Each once, in their order; what they stand for is not known here."""
     skills: Sequence[Skill] = ()
     problems: Sequence[str] = ()
-    """What of it cannot be used."""
+    """Descriptions of its unusable parts."""
 
     @property
     def display_name(self) -> str:
-        """What users call it."""
+        """Name for users to read."""
         named = self.interface.display_name if self.interface is not None else None
         return (named or self.name)[:MAX_NAME_CHARS]
 

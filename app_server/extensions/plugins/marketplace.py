@@ -45,7 +45,7 @@ class Marketplace:
     name: str
     file: Path
     root: Path
-    """What the paths of its plugins are relative to."""
+    """Folder that the paths of its plugins are relative to."""
     display_name: str | None
     entries: Sequence[Entry]
 

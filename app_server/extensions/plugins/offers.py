@@ -1,4 +1,4 @@
-"""Which plugins the model may suggest: those that the settings name. Light: reads nothing itself.
+"""Plugins that settings allow the model to suggest. Light: reads nothing itself.
 
 Source: docs/plugins.md, "Suggestions of the model".
 """

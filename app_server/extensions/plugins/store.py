@@ -1,4 +1,4 @@
-"""What is installed: a folder for each plugin and version below the home folder.
+"""Store of installed plugins: a folder for each plugin and version below the home folder.
 
 Everything here blocks: call it in a worker thread.
 Source: docs/plugins.md, "Installing".
@@ -75,7 +75,7 @@ class PluginStore:
         return found
 
     def install(self, source: Path, plugin: PluginId, version: str | None) -> Path:
-        """Copy a plugin; whoever looks sees the old folder or the new one, whole.
+        """Copy a plugin; readers see the old folder or the new one, whole.
 
         Raises:
             BrokenFiles: it has links or special files, or is too large, or its version is no name.

@@ -5,4 +5,4 @@ threads, clients.
 """
 
 FILE = "SKILL.md"
-"""What makes a folder a skill."""
+"""File that makes a folder a skill."""

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 Key: TypeAlias = Literal["command", "url"]
 
 _KEYS: dict[str, Key] = {"stdio": "command", "streamable_http": "url"}
-"""What a server is configured with, by its transport."""
+"""Key of config.toml that configures a server, by its transport."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class NeededServer:
 
     @property
     def table(self) -> dict[str, str]:
-        """What `[mcp_servers.NAME]` would have."""
+        """Table for `[mcp_servers.NAME]`."""
         return {self.key: self.value}
 
 

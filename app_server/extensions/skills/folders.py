@@ -1,4 +1,4 @@
-"""Where skills are, and those that are there.
+"""Roots of skills, and the skills below them.
 
 Everything here blocks: call it in a worker thread. What reads skills is imported with the first.
 Source: docs/skills.md, "Where skills are".
@@ -23,14 +23,14 @@ MAX_SKILLS = 128
 """Of one root; those behind them are left out."""
 
 MAX_FOLDERS = 2_000
-"""That are looked into below one root."""
+"""Folders that are looked into below one root."""
 
 MAX_DEPTH = 6
 """Of folders below a root."""
 
 PROJECT_ROOTS = (Path(".agents", "skills"), Path(".codex", "skills"))
 SYSTEM = ".system"
-"""A folder below the user's skills, with those that a version of Codex brought."""
+"""Folder below the user's skills, with the skills that a version of Codex brought."""
 
 ADMIN = Path("/etc/codex/skills")
 

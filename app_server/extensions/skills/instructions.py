@@ -1,4 +1,4 @@
-"""What a model is shown of skills, and which of them a text names. No I/O.
+"""Instructions about skills for a model, and the skills that a text names. No I/O.
 
 Source: docs/skills.md, "In turns".
 """
@@ -31,7 +31,7 @@ _LINK = re.compile(r"\[\$[^\[\]\n]{1,256}\]\(([^()\n]{1,4096})\)")
 
 @dataclass(frozen=True, slots=True)
 class SkillNames:
-    """What a text says of skills, each once, in its order."""
+    """Mentions of skills in a text, each once, in its order."""
 
     plain: Sequence[str] = ()
     """As in `$name`."""

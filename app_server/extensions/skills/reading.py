@@ -17,11 +17,11 @@ from protocol.integrations.skills import SkillDependencies, SkillInterface, Skil
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 1024
 MAX_TOOLS = 32
-"""That one skill may depend on; those behind them are left out."""
+"""Tools that one skill may depend on; further ones are left out."""
 
 METADATA = PurePosixPath("agents", "openai.yaml")
 ASSETS = PurePosixPath("assets")
-"""Where icons are."""
+"""Folder of icons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from app_server.runtime.loader import LoadFailed, load
 logger = logging.getLogger(__name__)
 
 MAX_ROOTS = 256
-"""Folders that are watched; of more, those that somebody asked about last."""
+"""Folders that are watched; of more, the ones last asked about."""
 
 QUIET_MS = 200
 """Changes that follow each other within this time are one."""
@@ -113,6 +113,6 @@ async def _wait_for(watchfiles: ModuleType, roots: set[Path], restart: anyio.Eve
 
 
 def _places(roots: Sequence[Path]) -> tuple[set[Path], set[Path]]:
-    """Part roots in those that are there and those that are not."""
+    """Split roots into existing and missing ones."""
     there = {root for root in roots if root.is_dir()}
     return there, {root for root in roots if root not in there}
