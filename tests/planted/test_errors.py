@@ -78,19 +78,19 @@ def test_what_no_test_should_find_is_left_out(source: str) -> None:
 @pytest.mark.process
 def test_errors_of_a_room_are_met_by_its_tests(tmp_path: Path) -> None:
     """With real tests: both errors are caught, and one in a line that no test runs lives."""
-    room, tests = "http/loopback_address", "tests/runtime/http/test_loopback_address.py"
+    room, tests = "runtime/http/loopback_address", "tests/runtime/http/test_loopback_address.py"
     command = [sys.executable, "-m", "tests.planted", room, "--tests", tests]
     ran = run([*command, "--count", "2"])
     assert ran.returncode == 0, ran.stderr
     assert f"{room}: 2 of 2 errors caught (100.0 %), 0 of them as a test hung; seed 1" in ran.stdout
     again = tmp_path / "lived"
     again.write_text(LIVED)
-    ran = run([*command[:3], "http/bounded_body", "--tests", tests, "--again", str(again)])
+    ran = run([*command[:3], "runtime/http/bounded_body", "--tests", tests, "--again", str(again)])
     assert ran.returncode == 1
     lines = [line for line in ran.stdout.splitlines() if "->" in line or "caught" in line]
     assert lines == [
         LIVED,
-        "http/bounded_body: 0 of 1 errors caught (0.0 %), 0 of them as a test hung; seed 1",
+        "runtime/http/bounded_body: 0 of 1 errors caught (0.0 %), 0 of them as a test hung; seed 1",
     ]
 
 
