@@ -1,6 +1,6 @@
 """Model calls over HTTP: requests, retries and accounts; what is sent and read is the wire's.
 
-Importing this module imports httpx, which takes a while: server.py does it when a model is needed.
+Importing this module imports httpx, which takes a while: lazy.py does it when a model is needed.
 Source: docs/config.md, "Models".
 """
 

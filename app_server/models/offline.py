@@ -5,7 +5,7 @@ outside since it spoke last; `/tool SERVER.TOOL {json}`, `/exec LINE`, `/outside
 TEXT` make it call a tool and repeat what came back. Asked for a review of an approval it denies, as
 it cannot judge; asked to sum a conversation up it lists the end of it. Knows the Responses API, the
 marks of these two requests and nothing else of ours, so turns reach it through the same client as
-any model. Importing this module imports starlette and uvicorn: server.py does it when the model is
+any model. Importing this module imports starlette and uvicorn: the server does it when the model is
 needed.
 Source: docs/config.md, "The offline model".
 """

@@ -210,7 +210,7 @@ class RpcConnection:
             await self._stream.aclose(self._close_code, self._close_reason)
 
     async def _read_then_finish(self) -> None:
-        # asyncio's task group, not anyio's: starting a task costs a third (docs/changelog.md).
+        # asyncio's task group, not anyio's: starting a task costs a third (docs/decisions.md).
         try:
             with anyio.CancelScope() as scope:
                 async with asyncio.TaskGroup() as tasks:

@@ -75,7 +75,7 @@ class Dispatcher:
         self._find_handler = find_handler
         self._metrics = metrics or ServerMetrics()
         self._methods: dict[str, _Method] = {}
-        self._turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self._loading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         """By area. Held while a method of it is loaded: its requests begin in their order."""
 
     async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
@@ -138,7 +138,7 @@ class Dispatcher:
         try:
             method = self._methods.get(name)
             # What comes when it is loaded goes behind those that still wait for their turn.
-            if method is None or method.turn.locked():
+            if method is None or method.loading.locked():
                 method = await self.load(name)
             try:
                 request = method.spec.parse_params(params, method.adapter)
@@ -169,13 +169,13 @@ class Dispatcher:
             RpcError: no handler serves the method.
         """
         spec = METHODS[name]
-        turn = self._turns[spec.area]
-        async with turn:
+        loading = self._loading[spec.area]
+        async with loading:
             if name not in self._methods:
                 handler = await load(partial(self._find, name))
                 if handler is None:
                     raise _not_built(name)
-                self._methods[name] = _Method(spec, handler, type_adapter(spec.params), turn)
+                self._methods[name] = _Method(spec, handler, type_adapter(spec.params), loading)
             return self._methods[name]
 
     def _find(self, name: str) -> Handler | None:
@@ -191,7 +191,7 @@ class _Method:
     handler: Handler
     adapter: TypeAdapter[Any]
     """Of the type of its params."""
-    turn: anyio.Lock
+    loading: anyio.Lock
     """Held while a method of its area is loaded."""
 
 

@@ -34,7 +34,7 @@ class Conversations:
         """Return how much waits on each connection."""
         return [connection.load for connection in self._connections]
 
-    async def hold(self, stream: MessageStream, requests: Dispatcher) -> None:
+    async def converse(self, stream: MessageStream, requests: Dispatcher) -> None:
         """Hold the conversation with one client, until it or `finish` ends it."""
         older_interface = await load(_older_interface)
         client = older_interface(stream)

@@ -128,7 +128,7 @@ class Core:
 
     async def converse(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
-        await self._conversations.hold(stream, self._requests)
+        await self._conversations.converse(stream, self._requests)
 
     async def serve(
         self, listeners: Sequence[Listener], stopping: anyio.Event, hurrying: anyio.Event

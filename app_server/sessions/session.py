@@ -1,7 +1,8 @@
 """A loaded thread at work: what a client can ask of it.
 
 Invariants: at most one turn at a time; whatever is accepted is in the log before it is answered;
-every turn that began ends with one `turn/completed`, and that end is in the log first.
+every turn that began ends with one `turn/completed`, and that end is in the log first, unless the
+disk refuses it.
 Source: docs/wire.md, "Turns".
 """
 
@@ -104,11 +105,11 @@ class ThreadSession:
         """Notify a client that has come of the queue, and begin what waits."""
         if self.queue.state.entries:
             self.publisher.queue_changed()
-        self.wake()
+        self.run_next_soon()
 
-    def wake(self) -> None:
+    def run_next_soon(self) -> None:
         """Begin what waits, if the thread is idle; never waits itself."""
-        self.turns.wake()
+        self.turns.run_next_soon()
 
     # Changes.
 

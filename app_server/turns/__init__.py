@@ -1,4 +1,4 @@
-"""Threads at work: turns from input to exactly one completion.
+"""Parts of a turn: requests to its model, calls, approvals, items; the slot of its thread.
 
 Knows: threads, models, MCP tools, approvals.
 Does not know: connections, JSON-RPC, who listens; it speaks to clients through `ThreadClients`.

@@ -61,7 +61,7 @@ async def set_goal(context: RequestContext, params: ThreadGoalSetParams) -> Thre
     session = context.services.sessions.find(params.thread_id)
     if session is not None:
         session.goals.user_changed()
-        context.after_answer(session.wake)
+        context.after_answer(session.run_next_soon)
     return ThreadGoalSetResponse(goal=record.goal)
 
 

@@ -163,7 +163,7 @@ async def _change(context: RequestContext, thread_id: str, plan: Plan[Result]) -
     session = context.services.sessions.find(thread_id)
     if changed and session is not None:
         context.after_answer(session.publisher.queue_changed)
-        context.after_answer(session.wake)
+        context.after_answer(session.run_next_soon)
     return result
 
 

@@ -177,7 +177,7 @@ class McpServer:
         except LoadFailed as exc:
             self.failed(StartupFailed(f"the client cannot be loaded: {exc}", transient=True))
         except Exception:
-            # The SDK's tasks may raise anything; it must not reach other servers or the thread.
+            # A connection may raise anything; it must not reach other servers or the thread.
             logger.exception("MCP server %s: its connection broke", self.config.name)
             if not self.settled.is_set():
                 self.failed(StartupFailed("the connection broke"))

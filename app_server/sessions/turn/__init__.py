@@ -1,1 +1,1 @@
-"""The life of a turn in its thread: its slot, its beginning, its run, its end, its status."""
+"""The life of a turn in its thread: its beginning, its run, its end."""

@@ -236,7 +236,7 @@ class ThreadTurns:
         if slot.turn is turn:
             turn.scope.cancel()
         else:
-            self.wake()
+            self.run_next_soon()
 
     async def start_review(self, target: ReviewTarget) -> "Turn":
         """Begin a review of code; `Turn.run_soon` lets it run.
@@ -283,7 +283,7 @@ class ThreadTurns:
 
     # What waits for an idle thread.
 
-    def wake(self) -> None:
+    def run_next_soon(self) -> None:
         """Begin what waits, if the thread is idle; never waits itself."""
         self.context.tasks.start_soon(self.run_next)
 
@@ -374,7 +374,10 @@ class Turn(RunningTurn):
         self._context.tasks.start_soon(self.run)
 
     async def run(self) -> None:
-        """Run to the end; when this returns the end is in the log and was published."""
+        """Run to the end; when this returns the end was published.
+
+        It is in the log first, unless the disk refuses it: then the next append has it.
+        """
         thread_id = self._context.log.id
         THREAD.set(thread_id)
         TURN.set(self.id)

@@ -1,1 +1,1 @@
-"""Whether a tool may run, and what MCP servers ask the user."""
+"""Approvals of commands, patches, tools and hosts; questions of MCP servers to the user."""

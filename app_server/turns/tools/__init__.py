@@ -1,1 +1,1 @@
-"""Calls that a model makes: routing, scheduling, metadata."""
+"""Calls that a model makes: their declarations, and the table that finds the tool of each."""
