@@ -71,7 +71,7 @@ class Flow(Protocol):
         """Wait for the user and sign in; raises AccountError."""
 
     async def aclose(self) -> None:
-        """Let go of ports and connections."""
+        """Close ports and connections."""
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ class LoginAttempts:
         return True
 
     async def start(self, open_flow: Callable[[], Awaitable[Flow]]) -> Attempt:
-        """Let a sign-in wait in the place of an older one.
+        """Start a sign-in in the place of an older one, and wait for it in a task.
 
         How it ends is announced once `answered` is set. Raises what `open_flow` does.
         """

@@ -32,8 +32,8 @@ def _folded(line: str) -> str:
 
 
 LOOSENESS: Sequence[Callable[[str], str]] = (_same, str.rstrip, str.strip, _folded)
-"""What is compared, the strictest first: the line, without white space at its end, without any
-around it, and with typographic quotes, dashes and blanks as plain ones."""
+"""Forms of a line that are compared, the strictest first: as it is, without white space at its end,
+without any around it, and with typographic quotes, dashes and blanks as plain ones."""
 LOOSEST = len(LOOSENESS) - 1
 
 

@@ -45,12 +45,12 @@ class Schedule:
         self._changed = anyio.Event()
 
     def add(self, thread_id: str, at_s: float = AT_ONCE) -> None:
-        """Let a thread be due at a time, or earlier if that was planned; never waits."""
+        """Schedule a thread for a time, or leave it at an earlier one; never waits."""
         self._times[thread_id] = min(at_s, self._times.get(thread_id, at_s))
         self._changed.set()
 
     def add_after(self, thread_id: str, delay_s: float) -> None:
-        """Let a thread be due after a while, or earlier if that was planned; never waits."""
+        """Schedule a thread after a delay, or leave it at an earlier time; never waits."""
         self.add(thread_id, self._now_s() + max(delay_s, 0.0))
 
     def add_retry(self, thread_id: str) -> float:
@@ -61,7 +61,7 @@ class Schedule:
         return delay_s
 
     def note_success(self, thread_id: str) -> None:
-        """Let the next failure of a thread count as its first."""
+        """Reset the backoff of a thread."""
         self._failures.pop(thread_id, None)
 
     async def due(self) -> set[str]:

@@ -96,7 +96,7 @@ class Backing:
             raise PeerError(INTERNAL_ERROR, OUTDATED)
 
     async def settle(self) -> None:
-        """Do the same, right before something is sent: other processes may sign out as well.
+        """Check once more right before a request is sent: other processes may sign out as well.
 
         Raises:
             PeerError: see `check`.

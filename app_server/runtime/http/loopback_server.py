@@ -130,7 +130,7 @@ async def serve_on_loopback(app: ASGIApp) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
-    """Do the same on a port that is open."""
+    """Serve an application on an open port while the context lasts."""
     server = _Server(app)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_serve, server, listener)

@@ -141,7 +141,7 @@ def _scan(
 def _end_after_turn(
     database: sqlite3.Connection, progress: Progress, ended: EndAfterTurn, file: int
 ) -> None:
-    """Let the item of a turn be in the line that completed it; a turn that was dropped has none."""
+    """Point the item of a turn at the line that completed it; a dropped turn has none."""
     turn = progress.outliner.find(ended.turn_id) or find_turn(database, progress.key, ended.turn_id)
     if turn is None:
         return

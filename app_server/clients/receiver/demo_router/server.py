@@ -95,7 +95,7 @@ class RouterStore:
             ).fetchall()
 
     def acknowledge(self, session: str, cursor: str) -> None:
-        """Let go of everything up to a cursor; one of another store means nothing."""
+        """Delete everything up to a cursor; one of another store deletes nothing."""
         place = self._place(cursor)
         if place is None:
             return
