@@ -61,8 +61,12 @@ class UserShell:
         self._machine = context.machine
         self._terminals = context.terminals
 
-    async def begin(self, command: UserCommand, recorder: TurnRecorder) -> CommandRun:
-        """Announce the item of a command, and start it; what cannot be started is complete then.
+    async def announce(
+        self, command: UserCommand, recorder: TurnRecorder
+    ) -> tuple[CommandRun, ShellLine | None]:
+        """Announce the item of a command, and give what is to be started.
+
+        None if its environment is out of reach: the item is complete then.
 
         Raises:
             NoEnvironment: the thread has none; nothing was announced.
@@ -86,21 +90,35 @@ class UserShell:
         await self._terminals.make_room(recorder)
         run = self._terminals.open(item, command.line, recorder)
         recorder.started(item)
+        if shell is None:
+            reason = f"environment `{folder.environment_id}` is out of reach"
+            await run.complete(NOT_STARTED, reason)
+            return run, None
+        line = ShellLine(
+            environment_id=folder.environment_id,
+            cwd=folder.cwd,
+            shell=shell,
+            login=login,
+            policy=UNCONFINED_WORK,
+        )
+        return run, line
+
+    async def start(self, run: CommandRun, line: ShellLine, turn: RunningTurn) -> None:
+        """Start an announced command; what cannot be started is complete then.
+
+        Cancelling completes its item too: it may have printed before its start was known.
+
+        Raises:
+            OSError: the log cannot be written.
+        """
         try:
-            if shell is None:
-                raise OSError(f"environment `{folder.environment_id}` is out of reach")
-            line = ShellLine(
-                environment_id=folder.environment_id,
-                cwd=folder.cwd,
-                shell=shell,
-                login=login,
-                policy=UNCONFINED_WORK,
-            )
             await self._terminals.start(run, line)
         except OSError as exc:
             place_or_program = f"{exc.filename}: " if exc.filename else ""
             await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
-        return run
+        except BaseException:
+            await _end(run, turn)
+            raise
 
     async def finish(self, command: UserCommand, run: CommandRun, turn: RunningTurn) -> JsonObject:
         """Wait for the end of a command, and give what the model is to know of it.
@@ -116,7 +134,7 @@ class UserShell:
                 await _ended(run)
             code = TIMED_OUT if limit.cancelled_caught else None
         finally:
-            await (run.abort() if turn.is_interrupted else run.stop(code))
+            await _end(run, turn, code)
             self._terminals.forget(run)
         return self.message(command, run)
 
@@ -146,6 +164,11 @@ async def _shell_of(machine: ThreadMachine, folder: WorkingFolder) -> str | None
     except (OSError, UnknownEnvironment):
         return None
     return shell.path
+
+
+async def _end(run: CommandRun, turn: RunningTurn, exit_code: int | None = None) -> None:
+    """End a command, and complete its item; it says so if the user interrupted its turn."""
+    await (run.abort() if turn.is_interrupted else run.stop(exit_code))
 
 
 async def _ended(run: CommandRun) -> None:
@@ -194,11 +217,13 @@ class UserCommands:
         """
         recorder = self.context.recorder(turn.id)
         try:
-            running = await self.shell.begin(command, recorder)
+            running, line = await self.shell.announce(command, recorder)
         except NoEnvironment as exc:
             self._refuse(turn.id, exc)
             raise ModelFailure(str(exc), None) from exc
         try:
+            if line is not None:
+                await self.shell.start(running, line, turn)
             await self.shell.finish(command, running, turn)
         finally:
             # No model answers meanwhile, so it needs no queue; one that was cut off is shown too.
@@ -208,7 +233,10 @@ class UserCommands:
     async def _beside(self, command: UserCommand, turn: RunningTurn) -> None:
         """Run a command in a turn that may end first; it is interrupted with the turn."""
         try:
-            running = await self.shell.begin(command, self.context.recorder(turn.id))
+            recorder = self.context.recorder(turn.id)
+            running, line = await self.shell.announce(command, recorder)
+            if line is not None:
+                await self.shell.start(running, line, turn)
             await running.leave_running()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_if_interrupted, turn, running)
@@ -244,4 +272,4 @@ class UserCommands:
         if turn.scope.cancel_called:
             # Whoever waits for it gets the error if its end cannot be written.
             with suppress(OSError):
-                await (running.abort() if turn.is_interrupted else running.stop())
+                await _end(running, turn)

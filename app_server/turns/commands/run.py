@@ -117,6 +117,8 @@ class CommandRun:
         self.output_s = time.monotonic()
         """Monotonic time in seconds of the last output, or of the start."""
         self.process: RunningCommand | RemoteCommand | None = None
+        self.is_ordered = False
+        """Its start was ordered: it may run, and print, before `process` is known."""
         self._notes: list[str] = []
         self._recorder = recorder
         self._output = KeptOutput()
@@ -158,7 +160,7 @@ class CommandRun:
 
     def again(self) -> None:
         """Forget what was printed, as it is started once more; clients have it."""
-        self.process = None
+        self.process, self.is_ordered = None, False
         self._deltas.send(is_last=True)
         self._output, self.unread = KeptOutput(), KeptOutput()
 
@@ -274,10 +276,11 @@ class CommandRun:
         if self.completed.is_set():
             return
         with anyio.CancelScope(shield=True):
-            if self.process is None:
+            if self.process is None and not self.is_ordered:
                 await self.decline()
                 return
-            await self.process.stop()
+            if self.process is not None:
+                await self.process.stop()
             code = self.exit_code if exit_code is None else exit_code
             await self.complete(KILLED if code is None else code)
 

@@ -121,6 +121,7 @@ class Terminals:
             raise OSError(0, "the thread is being closed")
         machine = self.machine
         given = _given(run.thread_id, run.item.id)
+        run.is_ordered = True
         if line.environment_id == LOCAL:
             launch = CommandLaunch(
                 shell_command(line.shell, run.line, login=line.login),

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from app_server.host.commands.command import RunningCommand
+from app_server.host.commands.machine import MachineCommands
 from tests.support.harness import claim
 from tests.support.host.elsewhere import add, desk_there
 from tests.support.host.exec_conversations import listening
@@ -125,6 +128,44 @@ async def test_an_interrupt_ends_it_and_its_item_and_the_model_are_told(
         [text] = texts_of_commands(at)
         assert "\nExit code: -1\n" in text
         assert f"\nOutput:\n{shown}\n</result>" in text
+
+
+@claim("commands:of-user")
+@pytest.mark.parametrize("of_user", [True, False])
+async def test_an_interrupt_before_its_start_is_known_completes_its_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_user: bool
+) -> None:
+    start = MachineCommands.start
+
+    async def start_that_ends_late(*args: Any, **more: Any) -> RunningCommand:
+        running = await start(*args, **more)
+        try:
+            await anyio.sleep_forever()
+            return running
+        finally:
+            await running.stop()
+
+    monkeypatch.setattr(MachineCommands, "start", start_that_ends_late)
+    async with desk(tmp_path) as at:
+        if of_user:
+            await shell(at, "echo up; sleep 1000")
+        else:
+            await at.start(command("echo up; sleep 1000"))
+        delta = await at.client.wait_for("item/commandExecution/outputDelta")
+        turn_id, item_id = delta["params"]["turnId"], delta["params"]["itemId"]
+        await at.client.call("turn/interrupt", {"threadId": at.thread_id, "turnId": turn_id})
+        ended = await at.client.wait_for("item/completed", lambda p: p["item"]["id"] == item_id)
+        item = ended["params"]["item"]
+        shown = (
+            ("failed", -1, "up\ncommand aborted by user") if of_user else ("failed", 137, "up\n")
+        )
+        assert (item["status"], item["exitCode"], item["aggregatedOutput"]) == shown
+        assert item in await at.stored()
+        await at.client.wait_for("turn/completed")
+        if of_user:
+            await at.client.turn(at.thread_id, "hi")
+            [text] = texts_of_commands(at)
+            assert f"\nOutput:\n{shown[2]}\n</result>" in text
 
 
 @claim("commands:of-user")
