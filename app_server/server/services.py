@@ -240,4 +240,4 @@ def _environment_changed(
 ) -> None:
     plugins.environment_changed()
     for session in sessions:
-        session.mcp.environment_changed(environment_id, connected)
+        session.servers.environment_changed(environment_id, connected)

@@ -50,15 +50,15 @@ class Sessions(LoadedThreads):
         session = self.find(thread_id)
         if session is not None and not session.slot.closed:
             with suppress(LogClosed):
-                added = await session.thread.change(decide)
-                return session.thread.state, added
+                added = await session.log.change(decide)
+                return session.log.state, added
         # Nobody loads the thread, or puts it away, meanwhile.
         async with self.lock(thread_id):
             session = self.find(thread_id)
             if session is None:
                 return await self._server.store.change(thread_id, decide)
-            added = await session.thread.change(decide)
-            return session.thread.state, added
+            added = await session.log.change(decide)
+            return session.log.state, added
 
     async def change_queue(self, thread_id: str, plan: Plan[Result]) -> tuple[Result, bool]:
         """Change the queue of a thread, loaded or not; see ThreadQueue.change.
@@ -110,7 +110,7 @@ class Sessions(LoadedThreads):
             return [record]
 
         session = self.find(thread_id)
-        if session is not None and session.thread.ephemeral:
+        if session is not None and session.log.ephemeral:
             raise ThreadNotFound(thread_id)
         # Before the lock: a start holds it, and may wait for servers that this stops.
         is_written = session is not None and await session.close(record)
@@ -143,7 +143,7 @@ class Sessions(LoadedThreads):
         context = ContributionContext("discover", base.document, None, demanded)
         await self._server.extensions.refresh(context)
         for session in list(self):
-            await session.mcp.prepare_reload()
+            await session.servers.prepare_reload()
 
     def reload_servers(self, base: Config) -> None:
         """Reconcile the MCP servers of every thread with a configuration; never waits.
@@ -153,12 +153,12 @@ class Sessions(LoadedThreads):
         """
         self.base = base
         for session in self:
-            session.mcp.reload_later(base)
+            session.servers.reload_later(base)
         self._tasks.start_soon(self._catch_up)
 
     async def _catch_up(self) -> None:
         for session in self:
-            session.mcp.catch_up()
+            session.servers.catch_up()
             await anyio.lowlevel.checkpoint()
 
     async def drain(self) -> None:
@@ -172,7 +172,7 @@ class Sessions(LoadedThreads):
         self._accept_no_more()
         async with anyio.create_task_group() as tasks:
             for session in self:
-                tasks.start_soon(self.unload, session.thread.id)
+                tasks.start_soon(self.unload, session.log.id)
 
     def _accept_no_more(self) -> None:
         self.draining = True

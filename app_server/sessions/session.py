@@ -12,7 +12,6 @@ import anyio.abc
 
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
-from app_server.mcp.servers.server_set import ServerSet
 from app_server.sessions.environment_context.instructions import ThreadInstructions
 from app_server.sessions.environment_context.messages import EnvironmentMessages
 from app_server.sessions.environment_context.skills import ThreadSkills
@@ -47,8 +46,8 @@ class ThreadSession:
         """Serve a thread that has just been loaded; see `thread_context`."""
         context = thread_context(log, config, mcp, settings, server, tasks)
         self.context = context
-        self.thread, self.slot, self.publisher = context.log, context.slot, context.clients
-        self.mcp, self.goals, self.terminals = context.servers, context.goals, context.terminals
+        self.log, self.slot, self.clients = context.log, context.slot, context.clients
+        self.servers, self.goals, self.terminals = context.servers, context.goals, context.terminals
         self.unload_delay_s: float | None = None
         """Seconds of quiet before it is unloaded; None means those of the server."""
         self.quiet_since_s: float | None = None
@@ -78,16 +77,6 @@ class ThreadSession:
         return self.context.status.current
 
     @property
-    def servers(self) -> ServerSet:
-        """The connections to the thread's MCP servers."""
-        return self.context.servers.set
-
-    @property
-    def config(self) -> Config:
-        """The settings in force, as of the start of the thread or the last reload."""
-        return self.context.servers.config
-
-    @property
     def output_limit_bytes(self) -> int:
         """Bytes of an output that the model reads."""
         return self.context.settings.output_limit_bytes
@@ -97,14 +86,14 @@ class ThreadSession:
         """Whether anything goes on behind the turns: a command, or a request to an MCP server."""
         if next(self.terminals.background(), None) is not None:
             return True
-        return self.servers.is_in_use
+        return self.servers.live().is_in_use
 
     # Going on.
 
     def resumed(self) -> None:
         """Notify a client that has come of the queue, and begin what waits."""
         if self.queue.state.entries:
-            self.publisher.queue_changed()
+            self.clients.queue_changed()
         self.run_next_soon()
 
     def run_next_soon(self) -> None:
@@ -117,7 +106,7 @@ class ThreadSession:
         """Change the settings of the running turn alone; False if it is another, or none."""
         if turn_id != self.slot.active_turn_id:
             return False
-        self.thread.state.turn_settings = change(self.thread.state.in_force)
+        self.log.state.turn_settings = change(self.log.state.in_force)
         return True
 
     async def revert(self, before_turn_id: str) -> None:
@@ -131,7 +120,7 @@ class ThreadSession:
         """
         async with self.slot.emptied():
             at_ms = self.context.clock.now_ms()
-            await self.thread.revert(TurnsReverted(at_ms=at_ms, before_turn_id=before_turn_id))
+            await self.log.revert(TurnsReverted(at_ms=at_ms, before_turn_id=before_turn_id))
 
     async def close(self, *last: Record) -> bool:
         """Accept nothing more, stop the running turn and the servers, and wait for their ends.
@@ -145,11 +134,11 @@ class ThreadSession:
         async with self.slot.exclusive():
             was_open = not self.slot.closed
             if was_open and last:
-                await self.thread.append(*last)
+                await self.log.append(*last)
             self.slot.closed = True
         self.slot.cancel()
         await self.slot.idle.wait()
         await self.terminals.aclose()
-        self.servers.stop()
-        self.context.server.plugin_switches.switch_off(self.thread.id, ())
+        self.servers.live().stop()
+        self.context.server.plugin_switches.switch_off(self.log.id, ())
         return was_open

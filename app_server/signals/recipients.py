@@ -74,7 +74,7 @@ class Recipients:
 
     async def _by_cwd(self, cwd: str) -> Recipient:
         cwd = str(PurePath(cwd))
-        threads = [session.thread for session in self._sessions]
+        threads = [session.log for session in self._sessions]
         at_work = [thread for thread in threads if thread.state.settings.cwd == cwd]
         if at_work:
             newest = max(at_work, key=lambda thread: thread.state.recency_at_ms)

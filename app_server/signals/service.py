@@ -207,7 +207,7 @@ class Signals:
         session = self._ports.sessions.find(thread_id)
         if name is None or session is None:
             return False
-        return any(tool.raw.tool == name for tool in session.servers.tools().tools)
+        return any(tool.raw.tool == name for tool in session.servers.live().tools().tools)
 
     async def _require_room(self, thread_id: str) -> None:
         if self._entries.open.unseen(thread_id) >= MAX_WAITING_SIGNALS:

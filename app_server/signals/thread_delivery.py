@@ -172,7 +172,7 @@ class ThreadDelivery:
             messages = [_inbox_message(entry) for entry in waiting]
             reception = await session.inbox.receive(messages)
             effects.append(reception.begin)
-            await self._entries.follow(session.thread.state, effects)
+            await self._entries.follow(session.log.state, effects)
         return False
 
     async def load(self, thread_id: str, lock: anyio.Lock) -> None:
@@ -220,9 +220,9 @@ class ThreadDelivery:
     async def _load(self, thread_id: str) -> None:
         async with self._places.place(thread_id):
             session = await self._ports.sessions.loading.load(thread_id, self._configure)
-        if not session.publisher.began:
-            session.publisher.status(session.status)
-            session.publisher.begin()
+        if not session.clients.began:
+            session.clients.status(session.status)
+            session.clients.begin()
 
     async def _configure(self, state: ThreadState) -> tuple[Config, Settings]:
         if state.archived:
@@ -237,7 +237,7 @@ class ThreadDelivery:
         """
         session = self._ports.sessions.find(thread_id)
         if session is not None:
-            await self._entries.follow(session.thread.state, effects)
+            await self._entries.follow(session.log.state, effects)
 
     async def reconcile(self, thread_id: str) -> None:
         """Bring the entries of a process that has died up to what the log says, after a start.

@@ -29,7 +29,7 @@ from app_server.turns.tools.table import ToolTable, TurnTool
 
 def tool_table(context: ThreadContext, turn: RunningTurn) -> ToolTable:
     """Make the table of one turn."""
-    settings, servers = context.settings, context.servers.set
+    settings, servers = context.settings, context.servers.live()
     environments = TurnEnvironments(context, turn)
     patches = ApplyPatch(context, turn, environments)
     of_clients = DynamicTools(context.log.state.created.dynamic_tools or ())

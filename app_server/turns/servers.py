@@ -72,9 +72,8 @@ class ThreadServers:
         """The configuration of a reload that has not been done yet."""
         self._set = ServerSet(self._resolved(), cwd, server.processes, self._step, self)
 
-    @property
-    def set(self) -> ServerSet:
-        """The live servers, after every reload so far."""
+    def live(self) -> ServerSet:
+        """Return the servers as they are now; a reload that waits is done first."""
         self.catch_up()
         return self._set
 
@@ -90,7 +89,7 @@ class ThreadServers:
 
     def credential_variables(self) -> frozenset[str]:
         """Return the names of variables with tokens of servers, configured or registered."""
-        registered = self.set.settings.servers
+        registered = self.live().settings.servers
         return credential_variables([*self._mcp.servers.values(), *registered.values()])
 
     async def start(self, tasks: anyio.abc.TaskGroup) -> None:
@@ -100,12 +99,12 @@ class ThreadServers:
             RequiredServersFailed: some did not.
         """
         start_apart(tasks, self._run, thread_id=self._log.id)
-        await wait_for_required(self.set)
+        await wait_for_required(self.live())
 
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._discover)
-            await self.set.run()
+            await self.live().run()
             tasks.cancel_scope.cancel()
 
     async def _discover(self) -> None:
@@ -116,7 +115,7 @@ class ThreadServers:
             return
         await self._catalog.prepare(self.config)
         if not self._has_asked:
-            self.set.update(self._resolved())
+            self.live().update(self._resolved())
 
     async def _look(self) -> None:
         with anyio.move_on_after(DISCOVERY_S):
@@ -129,19 +128,19 @@ class ThreadServers:
         somebody else's server hangs, threads do not wait one after the other.
         """
         began = self._catalog.looking_since(self.config)
-        grace_s = self.set.settings.startup_grace_s
+        grace_s = self.live().settings.startup_grace_s
         bound_s = DISCOVERY_S if grace_s is None else grace_s
         return (anyio.current_time() if began is None else began) + bound_s
 
     async def _declare(self) -> None:
-        before = self.set.table
-        table = await self.set.prepare_tools()
+        before = self.live().table
+        table = await self.live().prepare_tools()
         if before is not None and before is not table:
             parts = [*before.tools, *declared_functions(before)]
             del before
             await free_in_pieces(parts)
         is_small = len(table.tools) <= SMALL_TABLE
-        if self.set.surface == "direct" and not is_small and not is_declared(table):
+        if self.live().surface == "direct" and not is_small and not is_declared(table):
             await anyio.to_thread.run_sync(declare, table)
 
     async def prepare_reload(self) -> None:
@@ -181,7 +180,7 @@ class ThreadServers:
         together, and for servers that are wanted until they have started or failed. Without a limit
         of the grace a look is waited for until it has taken DISCOVERY_S.
         """
-        ends_at = grace_ends_at(self.set)
+        ends_at = grace_ends_at(self.live())
         with anyio.CancelScope(deadline=self._look_ends_at()):
             if not self._has_asked:
                 await self._discovered.wait()
@@ -190,11 +189,11 @@ class ThreadServers:
         self._has_asked = True
         if not self._catalog.is_current:
             await self._catalog.prepare(self.config)
-            self.set.update(self._resolved())
-        self.set.revive()
-        await wait_for_grace(self.set, ends_at)
-        await wait_for_wanted(self.set, is_wanted)
-        await refresh_lists(self.set)
+            self.live().update(self._resolved())
+        self.live().revive()
+        await wait_for_grace(self.live(), ends_at)
+        await wait_for_wanted(self.live(), is_wanted)
+        await refresh_lists(self.live())
         await self._declare()
         self._warn_of_left_out()
 
@@ -208,7 +207,7 @@ class ThreadServers:
 
     def metadata_of(self, name: str) -> RuntimeMetadata:
         """Return the metadata with which a server was registered; empty for an unknown one."""
-        server = self.set.servers.get(name)
+        server = self.live().servers.get(name)
         return NO_METADATA if server is None else server.config.metadata
 
     def environment_changed(self, environment_id: str, connected: bool) -> None:
@@ -216,12 +215,12 @@ class ThreadServers:
         settings = self._log.state.in_force
         if settings.working_folder(environment_id) is not None or any(
             server.config.environment_id == environment_id and server.config.enabled
-            for server in self.set.servers.values()
+            for server in self.live().servers.values()
         ):
             self._clients.environment(environment_id, connected=connected)
 
     def _warn_of_left_out(self) -> None:
-        before, self._left_out = self._left_out, self.set.tools().left_out
+        before, self._left_out = self._left_out, self.live().tools().left_out
         if news := sorted(self._left_out - before):
             names = ", ".join(f"`{name}`" for name in news[:MAX_NAMED])
             more = f" and {len(news) - MAX_NAMED} more" if len(news) > MAX_NAMED else ""

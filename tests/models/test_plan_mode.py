@@ -211,7 +211,7 @@ async def test_a_plan_that_breaks_off_is_shown_to_nobody_who_comes_later(tmp_pat
         served.model.scripts.append([*says("<proposed_plan>\nhalf\n")[:-2], BREAK])
         messages = await run(client, thread_id, **mode("plan"))
         assert messages[-1]["params"]["turn"]["status"] == "failed"
-        assert served.services.sessions.get(thread_id).thread.open_items.snapshot() == []
+        assert served.services.sessions.get(thread_id).log.open_items.snapshot() == []
 
 
 @claim("plan:default")
@@ -234,7 +234,7 @@ async def test_a_turn_in_plan_mode_is_read_only_and_the_model_is_instructed_so(
         assert "Sandbox: `read-only`" in sent_text(served, PERMISSIONS)
         assert "Network: on." in sent_text(served, PERMISSIONS)
         assert len(served.model.inputs()) == 1
-        state = served.services.sessions.get(thread_id).thread.state
+        state = served.services.sessions.get(thread_id).log.state
         assert state.settings.sandbox_policy.type == "dangerFullAccess", "the thread keeps its own"
         await client.turn(thread_id, "own", **mode("plan", "Plan as we do."))
         assert sent_text(served, MODE) == f"<{MODE}>Plan as we do.</{MODE}>"

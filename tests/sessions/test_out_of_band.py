@@ -82,7 +82,7 @@ async def test_the_clocks_of_mcp_servers_stop_too(tmp_path: Path) -> None:
     async with serve(tmp_path, config=config) as served, served.client() as client:
         thread = {"threadId": await client.start_thread()}
         session = served.services.sessions.get(thread["threadId"])
-        (server,) = session.servers.servers.values()
+        (server,) = session.servers.live().servers.values()
         with server.calls.run(None, 60.0) as call:
             await client.call("thread/increment_elicitation", thread)
             assert call.scope.deadline == float("inf")

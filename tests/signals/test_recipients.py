@@ -53,7 +53,7 @@ class Loaded:
     def __init__(self, *threads: tuple[str, str, int, str]) -> None:
         self._sessions = {
             thread_id: SimpleNamespace(
-                thread=SimpleNamespace(
+                log=SimpleNamespace(
                     id=thread_id,
                     state=SimpleNamespace(settings=SimpleNamespace(cwd=cwd), recency_at_ms=at_ms),
                 ),

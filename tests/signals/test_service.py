@@ -66,17 +66,19 @@ class Session:
 
     def __init__(self, thread_id: str, *, began: bool = True, tools: tuple[str, ...] = ()) -> None:
         state = begin(created(thread_id=thread_id))
-        self.thread = SimpleNamespace(id=thread_id, state=state)
+        self.log = SimpleNamespace(id=thread_id, state=state)
         self.slot = SimpleNamespace(closed=False, active_turn_id=None)
         self.inbox = self
-        self.publisher = SimpleNamespace(
+        self.clients = SimpleNamespace(
             began=began,
             status=lambda status: self.said.append(status),
             begin=lambda: self.said.append("begin"),
         )
         self.status = "idle"
         raws = [SimpleNamespace(raw=SimpleNamespace(tool=name)) for name in tools]
-        self.servers = SimpleNamespace(tools=lambda: SimpleNamespace(tools=raws))
+        self.servers = SimpleNamespace(
+            live=lambda: SimpleNamespace(tools=lambda: SimpleNamespace(tools=raws))
+        )
         self.said: list[str] = []
         self.received: list[Any] = []
         self.refusals: list[Exception] = []
@@ -90,17 +92,17 @@ class Session:
             raise self.refusals.pop()
         for message in messages:
             self.received.append(message)
-            self.log(message.mark)
+            self.append(message.mark)
         return SimpleNamespace(begin=lambda: self.said.append("turn"))
 
-    def log(self, *marks: SignalMark) -> None:
+    def append(self, *marks: SignalMark) -> None:
         items = [raw(mark.id) for mark in marks]
-        self.thread.state.apply(HistoryAppended(at_ms=1, items=items, signals=list(marks)))
+        self.log.state.apply(HistoryAppended(at_ms=1, items=items, signals=list(marks)))
 
     def let_a_model_see_all(self) -> None:
         """Put a turn into the log that has seen what came before."""
-        self.thread.state.apply(TurnStarted(at_ms=1, turn_id="1"))
-        self.thread.state.apply(HistoryAppended(at_ms=1, items=[{"role": "assistant"}]))
+        self.log.state.apply(TurnStarted(at_ms=1, turn_id="1"))
+        self.log.state.apply(HistoryAppended(at_ms=1, items=[{"role": "assistant"}]))
 
     async def withdraw(self, source: str, signal_id: str) -> bool:
         return self.can_withdraw
@@ -533,7 +535,7 @@ async def test_a_turn_begins_though_its_sender_has_gone_while_it_was_accepted(ho
         with pytest.raises(asyncio.CancelledError):
             await delivery
         assert session.said == ["turn"]
-        home.signals.log_grew(session.thread.state)
+        home.signals.log_grew(session.log.state)
         await home.until(("s1", "inHistory"))
 
 
@@ -643,7 +645,7 @@ async def test_a_signal_that_a_model_has_seen_meanwhile_is_not_recalled(home: Ho
         with pytest.raises(NotRecallable) as refused:
             await home.signals.recall("router", "s1")
         assert refused.value.stage == "seen"
-        session.thread.state.apply(TurnCompleted(at_ms=2, turn_id="1", status="completed"))
+        session.log.state.apply(TurnCompleted(at_ms=2, turn_id="1", status="completed"))
         with pytest.raises(NotRecallable) as refused:
             await home.signals.recall("router", "s1")
         assert refused.value.stage == "answered"
@@ -659,10 +661,10 @@ async def test_receipts_follow_the_log_of_threads_that_have_signals(home: Home) 
         session.let_a_model_see_all()
         await anyio.wait_all_tasks_blocked()
         assert stored(home) == [("s1", "inHistory", None)]
-        home.signals.log_grew(other.thread.state)
+        home.signals.log_grew(other.log.state)
         await anyio.wait_all_tasks_blocked()
         assert stored(home) == [("s1", "inHistory", None)]
-        home.signals.log_grew(session.thread.state)
+        home.signals.log_grew(session.log.state)
         await home.until(("s1", "seen"))
 
 
@@ -678,21 +680,21 @@ async def test_threads_without_signals_are_not_worked_on(
     session, other = home.session(), home.session("u")
     async with running(home):
         await home.deliver()
-        home.signals.log_grew(other.thread.state)
-        home.signals.log_grew(session.thread.state)
+        home.signals.log_grew(other.log.state)
+        home.signals.log_grew(session.log.state)
         await anyio.wait_all_tasks_blocked()
         assert worked == ["t"]
 
 
 async def test_entries_of_a_process_that_died_are_what_the_logs_say(home: Home) -> None:
     interrupted = Session("i")
-    interrupted.thread.state.apply(TurnStarted(at_ms=1, turn_id="1"))
-    interrupted.log(SignalMark(source="router", id="i", item_id="logged"))
-    interrupted.thread.state.apply(HistoryAppended(at_ms=1, items=[{"role": "assistant"}]))
+    interrupted.log.state.apply(TurnStarted(at_ms=1, turn_id="1"))
+    interrupted.append(SignalMark(source="router", id="i", item_id="logged"))
+    interrupted.log.state.apply(HistoryAppended(at_ms=1, items=[{"role": "assistant"}]))
     loaded = home.session("l")
-    loaded.log(SignalMark(source="router", id="l", item_id="logged"))
+    loaded.append(SignalMark(source="router", id="l", item_id="logged"))
     home.threads.stored = {
-        "i": interrupted.thread.state,
+        "i": interrupted.log.state,
         "g": ThreadNotFound("g"),
         "b": RuntimeError("a bug"),
         "h": RuntimeError("a bug"),

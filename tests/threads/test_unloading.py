@@ -364,12 +364,12 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
         sessions = sessions_of(tmp_path, store, tasks)
         first, _ = await sessions.loading.start_once(created(), Config({}))
         async with anyio.create_task_group() as at_once:
-            at_once.start_soon(sessions.unload, first.thread.id)
+            at_once.start_soon(sessions.unload, first.log.id)
             while not first.slot.closed:
                 await anyio.lowlevel.checkpoint()
-            second = await sessions.loading.load(first.thread.id, configure)
+            second = await sessions.loading.load(first.log.id, configure)
         assert second is not first
-        assert sessions.find(first.thread.id) is second
+        assert sessions.find(first.log.id) is second
         await second.input.inject([{"type": "message", "role": "developer", "content": []}])
         await sessions.aclose()
     await store.aclose()

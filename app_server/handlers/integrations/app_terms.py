@@ -64,7 +64,7 @@ async def read_terms(services: Services, apps: AppsPort, thread_id: str | None) 
 
 
 def _of_thread(services: Services, thread_id: str, config: Config) -> Config:
-    of_thread = loaded_thread(services.sessions, thread_id).config
+    of_thread = loaded_thread(services.sessions, thread_id).servers.config
     enabled = AppsSettings.read(of_thread.document).enabled
     return (
         config.with_projects(of_thread.projects)

@@ -93,8 +93,8 @@ async def list_server_status(
     resources = params.detail != "toolsAndAuthOnly"
     if params.thread_id is not None:
         session = loaded_thread(context.services.sessions, params.thread_id)
-        servers = session.servers
-        views = _views(_configs(servers), session.config)
+        servers = session.servers.live()
+        views = _views(_configs(servers), session.servers.config)
     else:
         config, settings = await _resolve(
             context.services, prepare=context.services.apps is not None
@@ -137,9 +137,9 @@ async def call_server_tool(
 ) -> McpServerToolCallResponse:
     """Call a tool over the thread's connection, without model, approval or item."""
     session = loaded_thread(context.services.sessions, params.thread_id)
-    servers, raw = session.servers, RawName(params.server, params.tool)
+    servers, raw = session.servers.live(), RawName(params.server, params.tool)
     if params.server == RESOURCES:
-        raw = _views(_configs(servers), session.config).tool(params.server, params.tool)
+        raw = _views(_configs(servers), session.servers.config).tool(params.server, params.tool)
     servers.revive(raw.server)
     doing = f"tool call failed for `{params.server}/{params.tool}`"
     meta = _request_meta(params.meta, doing)
@@ -168,9 +168,9 @@ async def read_server_resource(
     with mcp_failures(f"resource read failed for `{params.server}`"):
         if params.thread_id is not None:
             session = loaded_thread(context.services.sessions, params.thread_id)
-            server = _views(_configs(session.servers), session.config).reader(params)
-            session.servers.revive(server)
-            result = await read_resource(session.servers, server, params.uri, meta)
+            server = _views(_configs(session.servers.live()), session.servers.config).reader(params)
+            session.servers.live().revive(server)
+            result = await read_resource(session.servers.live(), server, params.uri, meta)
         else:
             config, settings = await _resolve(
                 context.services,
@@ -336,7 +336,7 @@ async def log_in_to_server(
 
 async def _server(services: Services, params: McpServerOauthLoginParams) -> ServerConfig:
     if params.thread_id is not None:
-        servers = loaded_thread(services.sessions, params.thread_id).servers.servers
+        servers = loaded_thread(services.sessions, params.thread_id).servers.live().servers
         config = servers[params.name].config if params.name in servers else None
     else:
         with config_failures():
@@ -411,7 +411,7 @@ async def _notify(services: Services, attempt: _Attempt, error: str | None) -> N
     )
     if error is None:
         for session in services.sessions:
-            session.servers.signed_in(attempt.params.name)
+            session.servers.live().signed_in(attempt.params.name)
 
 
 def _wishes(params: McpServerOauthLoginParams) -> LoginWishes:

@@ -151,7 +151,7 @@ async def list_hooks(context: RequestContext, params: HooksListParams) -> HooksL
             if params.cwds:
                 raise invalid_request("specify either threadId or cwds", "invalidParams")
             session = loaded_thread(context.services.sessions, params.thread_id)
-            config, folders = session.config, [session.thread.state.settings.cwd]
+            config, folders = session.servers.config, [session.log.state.settings.cwd]
     resolved = [Path(context.services.configuration.resolve(folder)) for folder in folders]
     home = context.services.home.absolute()
     plugins = hooked_plugins(context.services.plugins, home, config.document, params.thread_id)

@@ -60,7 +60,7 @@ async def summarize_conversation(
         thread_id = found[0]
     session = context.services.sessions.find(thread_id)
     if session is not None:
-        state = session.thread.state
+        state = session.log.state
     else:
         with thread_failures(thread_id, missing):
             state = await context.services.store.read(thread_id)

@@ -157,7 +157,7 @@ async def list_attachments(
 async def _attachments(services: Services, thread_id: str) -> Sequence[ThreadAttachment]:
     session = services.sessions.find(thread_id)
     if session is not None:
-        return session.thread.state.metadata.attachments
+        return session.log.state.metadata.attachments
     with thread_failures(thread_id):
         try:
             return (await services.store.read(thread_id)).metadata.attachments

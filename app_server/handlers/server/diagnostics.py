@@ -103,7 +103,7 @@ async def _measure(services: Services) -> dict[str, int]:
         "app.questions.open": services.hub.server_requests.count,
         "app.subscriptions": services.hub.subscribers.count,
         "core.turns.running": sum(s.slot.active_turn_id is not None for s in sessions),
-        "core.inputs.queued": sum(len(s.thread.state.queued) for s in sessions),
+        "core.inputs.queued": sum(len(s.log.state.queued) for s in sessions),
         "memory.budget_bytes": memory.budget,
         "memory.events_bytes": memory.streams,
         "memory.events": services.hub.streams.total_events,
@@ -165,7 +165,7 @@ def _threads(sessions: Sequence[ThreadSession], metrics: ServerMetrics) -> Serve
 
 
 def _mcp_servers(sessions: Sequence[ThreadSession]) -> list[ServerDiagnosticsMcpServers]:
-    found = [one for session in sessions for one in session.mcp.statuses()]
+    found = [one for session in sessions for one in session.servers.statuses()]
     counts = Counter(status for _, status in found)
     return [
         ServerDiagnosticsMcpServers(
@@ -212,7 +212,7 @@ def queue_fill(services: Services, files: int | None) -> list[ServerDiagnosticsQ
     outbox, streams = bounds.outbox, services.hub.streams
     fills = streams.fills()
     sessions = list(services.sessions)
-    queues = [session.thread.state.queue for session in sessions]
+    queues = [session.log.state.queue for session in sessions]
     asked = [session.out_of_band.count for session in sessions]
     workers = anyio.to_thread.current_default_thread_limiter()
     threads, waiting = int(workers.total_tokens), workers.statistics().tasks_waiting

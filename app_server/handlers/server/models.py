@@ -101,7 +101,7 @@ async def list_features(
         if params.thread_id is None:
             config = await context.services.configuration.read()
         else:
-            config = loaded_thread(context.services.sessions, params.thread_id).config
+            config = loaded_thread(context.services.sessions, params.thread_id).servers.config
         features = list(_shown_features(config.view().at("features")))
     data, next_cursor = page(features, params.cursor, params.limit, "feature flags")
     return ExperimentalFeatureListResponse(data=data, next_cursor=next_cursor)

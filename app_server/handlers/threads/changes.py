@@ -70,7 +70,7 @@ async def revert_thread(
     event = ThreadRevertedNotification(thread_id=thread_id)
     context.after_answer(context.services.hub.broadcast, event)
     return ThreadRevertResponse(
-        thread=shown_thread(context.services.store, session.thread.state, session),
+        thread=shown_thread(context.services.store, session.log.state, session),
         turns_backwards_cursor=places["turns_backwards_cursor"],
         items_backwards_cursor=places["items_backwards_cursor"],
     )
@@ -83,7 +83,7 @@ async def delete_thread(
     """Remove a thread for good; a loaded one is stopped and unloaded first."""
     thread_id = params.thread_id
     session = context.services.sessions.find(thread_id)
-    if session is not None and session.thread.ephemeral:
+    if session is not None and session.log.ephemeral:
         raise invalid_request(
             f"thread is not persisted and cannot be deleted: {thread_id}",
             "ephemeralThread",

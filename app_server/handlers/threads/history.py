@@ -181,7 +181,7 @@ async def _ask(
 def refuse_ephemeral(sessions: Sessions, thread_id: str, method: str) -> None:
     """Refuse a method that needs a log for a thread that has none."""
     session = sessions.find(thread_id)
-    if session is not None and session.thread.ephemeral:
+    if session is not None and session.log.ephemeral:
         raise invalid_request(
             f"ephemeral threads do not support {method}", "ephemeralThread", threadId=thread_id
         )

@@ -183,7 +183,7 @@ async def read_thread(context: RequestContext, params: ThreadReadParams) -> Thre
             state = await context.services.store.read(params.thread_id)
             state.give_up_open_turn(state.updated_at_ms)
     else:
-        state = session.thread.state
+        state = session.log.state
     if params.include_turns and state.created.ephemeral:
         raise invalid_request(
             "ephemeral threads do not support includeTurns",

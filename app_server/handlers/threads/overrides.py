@@ -107,7 +107,7 @@ def ignored_text(
 
     None: all of them are.
     """
-    settings, created = session.thread.state.settings, session.thread.state.created
+    settings, created = session.log.state.settings, session.log.state.created
     changed = with_overrides(settings, overrides, Config({}).view())
     differs = {
         "base_instructions": params.base_instructions
@@ -118,7 +118,8 @@ def ignored_text(
         "sandbox": changed.sandbox_policy.type != settings.sandbox_policy.type,
         "permissions": changed.sandbox_policy.type != settings.sandbox_policy.type
         or changed.profile_in_force != settings.profile_in_force,
-        "config": session.config.override(params.config or {}).document != session.config.document,
+        "config": session.servers.config.override(params.config or {}).document
+        != session.servers.config.document,
     }
     names = [*ThreadOverrides.model_fields, "personality"]
     ignored = ", ".join(

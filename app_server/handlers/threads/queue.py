@@ -162,14 +162,14 @@ async def _change(context: RequestContext, thread_id: str, plan: Plan[Result]) -
         result, changed = await context.services.sessions.change_queue(thread_id, plan)
     session = context.services.sessions.find(thread_id)
     if changed and session is not None:
-        context.after_answer(session.publisher.queue_changed)
+        context.after_answer(session.clients.queue_changed)
         context.after_answer(session.run_next_soon)
     return result
 
 
 def _loaded(services: Services, thread_id: str) -> ThreadSession | None:
     session = services.sessions.find(thread_id)
-    if session is not None and session.thread.ephemeral:
+    if session is not None and session.log.ephemeral:
         raise not_for_ephemeral("queued submissions", thread_id)
     return session
 

@@ -44,8 +44,8 @@ async def update_thread_settings(
                 return []
             return [SettingsChanged(at_ms=context.services.clock.now_ms(), settings=settings)]
 
-        added = await session.thread.change(decide)
-        await hold_places(context.services, overrides, session.thread.state.settings)
+        added = await session.log.change(decide)
+        await hold_places(context.services, overrides, session.log.state.settings)
     if added:
         announce_settings(context.services.hub, context, session, warnings)
     return ThreadSettingsUpdateResponse()

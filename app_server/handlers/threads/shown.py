@@ -44,7 +44,7 @@ def thread_response(
     kind: type[Response], session: ThreadSession, thread: Thread, **members: Any
 ) -> Response:
     """Answer with a thread and its settings, and with the further members of the answer."""
-    settings = session.thread.state.settings
+    settings = session.log.state.settings
     return settings_response(kind, settings, thread, session.instructions.sources, **members)
 
 
@@ -83,15 +83,15 @@ def warn_of_config(
     """Send configuration warnings to the client that loaded a thread, and to its subscribers."""
     for warning in warnings:
         hub.notify(client, ConfigWarningNotification(summary=warning))
-        session.publisher.warning(warning)
+        session.clients.warning(warning)
 
 
 def announce_settings(
     hub: Hub, context: RequestContext, session: ThreadSession, warnings: Sequence[str]
 ) -> None:
     """Notify clients, after the answer, of settings that a request has changed."""
-    thread_id, settings = session.thread.id, thread_settings(session.thread.state.settings)
+    thread_id, settings = session.log.id, thread_settings(session.log.state.settings)
     event = ThreadSettingsUpdatedNotification(thread_id=thread_id, thread_settings=settings)
     context.after_answer(hub.emit, thread_id, event)
     for warning in warnings:
-        context.after_answer(session.publisher.warning, warning)
+        context.after_answer(session.clients.warning, warning)

@@ -135,7 +135,7 @@ def join(
     Never waits: what is shown is the state at the position, to the event. `logged` are the turns
     that the log had a moment ago, where memory does not have them all, and `page` is some of them.
     """
-    stream = hub.streams.find(session.thread.id)
+    stream = hub.streams.find(session.log.id)
     assert stream is not None, "a loaded thread has a stream"
     if known is not None and stream.can_go_on(known):
         joining = Joining(known, [], resync_required=False, page=page)
@@ -149,7 +149,7 @@ def join(
         if page is not None:
             page = _page_now(session, page, running)
         joining = Joining(stream.position, turns, resync, page)
-    hub.hold(connection_id, session.thread.id, joining.position)
+    hub.hold(connection_id, session.log.id, joining.position)
     return joining
 
 
@@ -157,7 +157,7 @@ def _page_now(
     session: ThreadSession, page: TurnsPage, running: Mapping[str, ThreadItem]
 ) -> TurnsPage:
     """Put what is not in the log yet into a page of it: items that are not complete, and output."""
-    state, begun = session.thread.state, session.thread.open_items.snapshot()
+    state, begun = session.log.state, session.log.open_items.snapshot()
     data = []
     for turn in page.data:
         now = turn
@@ -170,7 +170,7 @@ def _page_now(
 
 def _shown_turns(session: ThreadSession, logged: Sequence[Turn]) -> list[Turn]:
     """Show the turns that were announced to clients, and what there is of the running one."""
-    turns = turns_of_state(session.thread.state, session.thread.open_items.snapshot())
+    turns = turns_of_state(session.log.state, session.log.open_items.snapshot())
     if logged:
         turns = turns_with_log(turns, logged)
     # A turn that was accepted a moment ago is published from its beginning.
@@ -260,7 +260,7 @@ async def start_thread(context: RequestContext, params: ThreadStartParams) -> Th
             config,
         )
     _keep_for(context.services, session, params.unload_after_secs)
-    thread = shown_thread(context.services.store, session.thread.state, session)
+    thread = shown_thread(context.services.store, session.log.state, session)
     joining = join(context.services.hub, context.connection_id, session, None, (), with_turns=False)
     context.after_answer(_announce_start, context, session, thread, outcome)
     warnings = (*of_project, *requirements.warnings, *replaced, *problems)
@@ -296,13 +296,13 @@ def _announce_start(
     started = ThreadStartedNotification(thread=thread)
     if outcome is Start.CREATED:
         context.services.hub.broadcast(started)
-        session.publisher.begin()
-    elif session.publisher.began:
+        session.clients.begin()
+    elif session.clients.began:
         context.services.hub.notify(context.connection_id, started)
     elif outcome is Start.LOADED:
         context.services.hub.notify(context.connection_id, started)
-        session.publisher.status(session.status)
-        session.publisher.begin()
+        session.clients.status(session.status)
+        session.clients.begin()
 
 
 @serves("thread/resume")
@@ -335,12 +335,12 @@ async def resume_thread(
         _check_path(context.services, params)
         async with context.services.sessions.loading.loaded(thread_id, configure) as session:
             if not is_loaded:
-                await hold_places(context.services, overrides, session.thread.state.settings)
+                await hold_places(context.services, overrides, session.log.state.settings)
             if is_loaded and (ignored := ignored_text(params, overrides, session)):
                 warning = WarningNotification(thread_id=thread_id, message=ignored)
                 context.after_answer(context.services.hub.notify, context.connection_id, warning)
             _keep_for(context.services, session, params.unload_after_secs)
-            state = session.thread.state
+            state = session.log.state
             logged: Sequence[Turn] = ()
             if known is not None or not params.exclude_turns:
                 logged = await logged_turns(context.services.store, state)
@@ -354,7 +354,7 @@ async def resume_thread(
                 with_turns=not params.exclude_turns,
                 page=history.get("initial_turns_page"),
             )
-    thread = shown_thread(context.services.store, session.thread.state, session, joining.turns)
+    thread = shown_thread(context.services.store, session.log.state, session, joining.turns)
     context.after_answer(_announce_resume, context, session, joining)
     context.after_answer(
         warn_of_config, context.services.hub, context.connection_id, session, warnings
@@ -395,8 +395,8 @@ def _check_running(services: Services, params: ThreadResumeParams) -> None:
 
 
 def _notify_of_loading(context: RequestContext, session: ThreadSession) -> None:
-    for text in (*session.thread.take_warnings(), *session.instructions.take_warnings()):
-        warning = WarningNotification(thread_id=session.thread.id, message=text)
+    for text in (*session.log.take_warnings(), *session.instructions.take_warnings()):
+        warning = WarningNotification(thread_id=session.log.id, message=text)
         context.services.hub.notify(context.connection_id, warning)
 
 
@@ -413,17 +413,17 @@ async def _history(
 
 def _keep_for(services: Services, session: ThreadSession, unload_after_s: int | None) -> None:
     if unload_after_s is not None:
-        services.sessions.unloading.set_delay(session.thread.id, unload_after_s)
+        services.sessions.unloading.set_delay(session.log.id, unload_after_s)
 
 
 def _announce_resume(context: RequestContext, session: ThreadSession, joining: Joining) -> None:
-    state = session.thread.state
+    state = session.log.state
     context.services.hub.release(context.connection_id, state.id)
-    if not session.publisher.began:
+    if not session.clients.began:
         context.services.hub.broadcast(
             ThreadStatusChangedNotification(thread_id=state.id, status=session.status)
         )
-        session.publisher.begin()
+        session.clients.begin()
     if not joining.is_replay:
         notify_of_usage(context.services.hub, context.connection_id, state)
     session.resumed()
@@ -484,11 +484,11 @@ async def fork_thread(context: RequestContext, params: ThreadForkParams) -> Thre
                 "turnInProgress",
                 turnId=str(exc),
             ) from exc
-    thread = shown_thread(context.services.store, session.thread.state, session)
+    thread = shown_thread(context.services.store, session.log.state, session)
     shown = thread
     if not params.exclude_turns:
         with thread_failures(thread_id, no_rollout(thread_id)):
-            turns = await shown_turns(context.services.store, session.thread.state, loaded=True)
+            turns = await shown_turns(context.services.store, session.log.state, loaded=True)
         shown = thread.model_copy(update={"turns": turns})
     context.after_answer(_announce_fork, context, session, thread)
     context.after_answer(
@@ -502,21 +502,21 @@ async def _source(services: Services, source_id: str) -> tuple[ThreadState, int 
     session = services.sessions.find(source_id)
     if session is None:
         state, end = await services.store.read(source_id), None
-    elif session.thread.ephemeral:
+    elif session.log.ephemeral:
         raise invalid_request(no_rollout(source_id), "ephemeralThread", threadId=source_id)
     else:
-        state, end = session.thread.state, await session.thread.log_length()
+        state, end = session.log.state, await session.log.log_length()
     if state.archived:
         raise ThreadArchived(source_id)
     return state, end
 
 
 def _announce_fork(context: RequestContext, session: ThreadSession, thread: Thread) -> None:
-    state = session.thread.state
+    state = session.log.state
     context.services.hub.subscribe(context.connection_id, state.id)
     notify_of_usage(context.services.hub, context.connection_id, state)
     context.services.hub.broadcast(ThreadStartedNotification(thread=thread))
-    session.publisher.begin()
+    session.clients.begin()
 
 
 def _refuse_two_ends(params: ThreadForkParams) -> None:

@@ -47,7 +47,7 @@ async def stored_state(
     """
     session = services.sessions.find(thread_id)
     if session is not None:
-        return session.thread.state
+        return session.log.state
     with thread_failures(thread_id, missing):
         return await services.store.read(thread_id)
 

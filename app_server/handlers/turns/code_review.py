@@ -43,7 +43,7 @@ async def start_review(context: RequestContext, params: ReviewStartParams) -> Re
         id=running.id, content=[TextUserInput(text=hint(params.target), text_elements=[])]
     )
     turn = started_turn(running.id).model_copy(update={"items": [asked]})
-    return ReviewStartResponse(turn=turn, review_thread_id=session.thread.id)
+    return ReviewStartResponse(turn=turn, review_thread_id=session.log.id)
 
 
 def _check(target: ReviewTarget) -> None:

@@ -76,7 +76,7 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
         requirements = await context.services.configuration.requirements()
         overrides = await turn_overrides(context.services, params)
         session = await context.services.sessions.writable(params.thread_id)
-        before = session.thread.state.settings
+        before = session.log.state.settings
         settings, replaced = allowed_settings(before, overrides, requirements, without_tier=False)
         await hold_places(context.services, overrides, settings)
         turn_id, begin = await session.input.start(
@@ -91,14 +91,14 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
                 parent_turn_id=params.parent_turn_id,
             ),
         )
-    if session.thread.state.settings != before:
+    if session.log.state.settings != before:
         announce_settings(context.services.hub, context, session, replaced)
     context.after_answer(begin)
     return TurnStartResponse(turn=_taken(session, params, turn_id))
 
 
 def _taken(session: ThreadSession, params: TurnStartParams, turn_id: str) -> Turn:
-    accepted = session.thread.state.accepted.find(params.client_user_message_id)
+    accepted = session.log.state.accepted.find(params.client_user_message_id)
     turn = started_turn(turn_id)
     return turn if accepted is None else turn.model_copy(update={"status": accepted.status})
 
@@ -132,7 +132,7 @@ async def interrupt_turn(
     with thread_failures(params.thread_id):
         session = await context.services.sessions.writable(params.thread_id)
     if params.turn_id == "" and session.slot.active_turn_id is None:
-        context.after_answer(session.servers.cancel_starting)
+        context.after_answer(session.servers.live().cancel_starting)
         return TurnInterruptResponse()
     with turn_failures("interrupt"):
         session.slot.require_active(params.turn_id)
@@ -192,7 +192,7 @@ async def _turn_input(
 ) -> TurnInput:
     context = params.additional_context or {}
     check_length(params.input, context)
-    state = session.thread.state
+    state = session.log.state
     waiting = [item for entry in state.queued for item in entry.items]
     added = context_items(context, [*state.history, *waiting])
     said = await user_message(params.input)

@@ -113,7 +113,7 @@ class ThreadLoading:
         if session is None:
             before = (await self._server.store.read(created.thread_id)).created
         else:
-            before = session.thread.state.created
+            before = session.log.state.created
         if created.request_digest is None or created.request_digest != before.request_digest:
             raise ThreadIdTaken(created.thread_id)
 
@@ -268,10 +268,10 @@ class ThreadLoading:
         self._loaded.add(session)
         if self._loaded.base is not None and self._loaded.base is not base:
             # There was a reload after the thread's configuration had been read.
-            session.mcp.reload(self._loaded.base)
+            session.servers.reload(self._loaded.base)
         try:
-            await session.instructions.read(session.thread.state.settings)
-            await session.mcp.start(self._tasks)
+            await session.instructions.read(session.log.state.settings)
+            await session.servers.start(self._tasks)
         except BaseException:
             await self._loaded.release(session)
             raise

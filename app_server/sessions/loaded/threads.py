@@ -65,8 +65,8 @@ class LoadedThreads:
 
     def add(self, session: "ThreadSession") -> None:
         """Make a thread known that has just been loaded."""
-        self._sessions[session.thread.id] = session
-        self._server.clients.open_stream(session.thread.id)
+        self._sessions[session.log.id] = session
+        self._server.clients.open_stream(session.log.id)
 
     async def unload(self, thread_id: str) -> bool:
         """Stop a thread's turn and servers and release it; False if somebody else did, or had."""
@@ -83,7 +83,7 @@ class LoadedThreads:
 
     async def release(self, session: "ThreadSession") -> None:
         """Close a thread and release its log; to be called under its `lock`."""
-        thread = session.thread
+        thread = session.log
         with anyio.CancelScope(shield=True):
             await session.close()
             self._sessions.pop(thread.id)

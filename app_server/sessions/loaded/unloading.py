@@ -46,7 +46,7 @@ class QuietUnloading:
             # A turn may have come and gone since the last sweep.
             since_s = max(session.quiet_since_s, session.slot.emptied_s)
             if now_s - since_s >= self._delay_of(session):
-                await self.unload_quiet(session.thread.id)
+                await self.unload_quiet(session.log.id)
 
     async def last_left(self, thread_id: str) -> None:
         """Unload a thread that a client has just left, if its delay is zero."""
@@ -57,7 +57,7 @@ class QuietUnloading:
     def _delay_of(self, session: "ThreadSession") -> float:
         if session.unload_delay_s is not None:
             return session.unload_delay_s
-        return 0.0 if session.thread.ephemeral else self.delay_s
+        return 0.0 if session.log.ephemeral else self.delay_s
 
     def set_delay(self, thread_id: str, delay_s: float) -> None:
         """Give a loaded thread a delay of its own, for as long as it stays loaded."""
@@ -68,16 +68,16 @@ class QuietUnloading:
     def quiet(self) -> list[str]:
         """The threads that were quiet at the last sweep, the longest quiet ones first."""
         since = {
-            session.thread.id: session.quiet_since_s
+            session.log.id: session.quiet_since_s
             for session in self.loaded
             if session.quiet_since_s is not None
         }
         return sorted(since, key=since.__getitem__)
 
     def _is_quiet(self, session: "ThreadSession") -> bool:
-        if not session.slot.idle.is_set() or not session.publisher.began:
+        if not session.slot.idle.is_set() or not session.clients.began:
             return False
-        return not self.clients.has_subscribers(session.thread.id) and not session.works_on
+        return not self.clients.has_subscribers(session.log.id) and not session.works_on
 
     async def unload_quiet(self, thread_id: str) -> None:
         """Unload a thread if it is still quiet, and notify every client."""

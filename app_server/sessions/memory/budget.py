@@ -52,7 +52,7 @@ class MemoryBudget:
     async def measure(self) -> MemoryUse:
         """Look how much is taken."""
         async with self._measuring:
-            states = [session.thread.state for session in self.sessions]
+            states = [session.log.state for session in self.sessions]
             histories = await self._sizes.measure(states)
         return MemoryUse(self._budget, self._streams.total_bytes, histories)
 

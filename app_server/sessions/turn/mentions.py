@@ -98,7 +98,7 @@ class InputMentions:
 
         What cannot be read is left out, with a warning.
         """
-        servers, warn = self.context.servers.set, self.context.clients.warning
+        servers, warn = self.context.servers.live(), self.context.clients.warning
         server = server_skills.skill_server(servers)
         if server is None:
             return []
@@ -129,7 +129,7 @@ class InputMentions:
         return messages
 
     def _texts(self, plugins: Sequence[NamedPlugin]) -> list[str]:
-        servers = self.context.servers.set
+        servers = self.context.servers.live()
         metadata = {tool.visible.namespace: tool.config.metadata for tool in servers.tools().tools}
         texts = [
             plugin_text(

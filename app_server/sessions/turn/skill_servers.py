@@ -69,7 +69,7 @@ class SkillServers:
             self.context.clients.warning(f"MCP servers that skills need are not installed: {exc}")
 
     def _missing(self, needed: Sequence[NeededServer]) -> list[NeededServer]:
-        there = self.context.servers.set.servers
+        there = self.context.servers.live().servers
         known = {_identity(server.config.transport) for server in there.values()} | self._declined
         missing: dict[str, NeededServer] = {}
         for server in needed:

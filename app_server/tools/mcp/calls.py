@@ -60,7 +60,7 @@ class McpCalls(TurnTool):
     ) -> None:
         self._context = context
         self._turn = turn
-        self._servers = context.servers.set
+        self._servers = context.servers.live()
         self._approvals = context.approvals
         self._hooks = context.extensions.hooks
         self._environments = environments

@@ -28,7 +28,7 @@ class McpResources(TurnTool):
     def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
         self._context = context
         self._turn = turn
-        self._servers = context.servers.set
+        self._servers = context.servers.live()
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the functions, if there is a server."""

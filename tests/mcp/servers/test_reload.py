@@ -275,11 +275,11 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
     async with anyio.create_task_group() as tasks:
         sessions = sessions_of(tmp_path, store, tasks)
         first, _ = await sessions.loading.start_once(created(), Config({}))
-        await sessions.unload(first.thread.id)
-        second = await sessions.loading.load(first.thread.id, configure)
-        assert list(second.servers.servers) == ["new"]
+        await sessions.unload(first.log.id)
+        second = await sessions.loading.load(first.log.id, configure)
+        assert list(second.servers.live().servers) == ["new"]
         third, _ = await sessions.loading.start_once(created(), Config({}))
-        assert list(third.servers.servers) == []
+        assert list(third.servers.live().servers) == []
         await sessions.aclose()
     await store.aclose()
 
@@ -294,9 +294,9 @@ async def test_a_turn_begins_with_the_servers_of_the_last_reload(tmp_path: Path)
         session, _ = await sessions.loading.start_once(created(), Config({}))
         # What starts the servers asks for them too.
         await anyio.wait_all_tasks_blocked()
-        session.mcp.reload_later(after)
+        session.servers.reload_later(after)
         begin = await session.turns.start_compaction()
-        assert session.mcp.statuses() == [("new", "disabled")]
+        assert session.servers.statuses() == [("new", "disabled")]
         begin()
         await session.slot.idle.wait()
         await sessions.aclose()

@@ -269,7 +269,7 @@ async def test_a_compacted_thread_is_the_same_after_it_was_read_back(
             await compact(client, thread_id)
             await client.turn(thread_id, "three")
             (live,) = loaded
-            assert await stored(served, thread_id) == live.thread.state
+            assert await stored(served, thread_id) == live.log.state
         async with serve(tmp_path, model=model) as served, served.client() as client:
             await client.call("thread/resume", {"threadId": thread_id})
             await client.turn(thread_id, "four")

@@ -137,7 +137,7 @@ async def test_a_change_in_a_running_turn_is_in_its_next_request(tmp_path: Path)
         thread_id = await client.start_thread(ephemeral=False)
         await client.turn(thread_id, "1")
         session = served.services.sessions.get(thread_id)
-        state = session.thread.state
+        state = session.log.state
         before = len(kinds(served))
         state.turn_settings = state.settings.model_copy(update={"approval_policy": "never"})
         await session.environment.add_changes()

@@ -47,7 +47,7 @@ async def _nothing(turn: RunningTurn) -> None:
 
 
 def work_of(kind: str, session: ThreadSession) -> TurnWork:
-    settings = session.thread.state.settings
+    settings = session.log.state.settings
     match kind:
         case "input":
             return InputWork(TurnInput((), []), settings)
@@ -67,9 +67,9 @@ async def test_a_turn_that_the_disk_refuses_leaves_an_idle_thread(
         raise OSError(28, "No space left on device")
 
     async with loaded(tmp_path) as session:
-        turns, slot, state = session.queue.turns, session.slot, session.thread.state
+        turns, slot, state = session.queue.turns, session.slot, session.log.state
         with monkeypatch.context() as patch:
-            patch.setattr(session.thread, "append", refuse)
+            patch.setattr(session.log, "append", refuse)
             async with slot.reserve():
                 with pytest.raises(OSError, match="No space"):
                     await turns.begin(work_of(kind, session))
@@ -81,9 +81,7 @@ async def test_a_turn_that_the_disk_refuses_leaves_an_idle_thread(
         assert (slot.turn, slot.idle.is_set()) == (turn, False)
         turn.run_soon()
         await slot.idle.wait()
-        assert [(one.id, one.status) for one in session.thread.state.turns] == [
-            (turn.id, "completed")
-        ]
+        assert [(one.id, one.status) for one in session.log.state.turns] == [(turn.id, "completed")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,7 +90,7 @@ async def test_a_turn_has_its_settings_and_kind_from_its_beginning(
 ) -> None:
     async with loaded(tmp_path) as session:
         turns, slot = session.queue.turns, session.slot
-        settings = session.thread.state.settings
+        settings = session.log.state.settings
         options = TurnOptions(service_tier="fast") if kind == "input" else None
         async with slot.reserve():
             turn = await turns.begin(work_of(kind, session), options)
@@ -101,12 +99,12 @@ async def test_a_turn_has_its_settings_and_kind_from_its_beginning(
             "review": of_review(settings, "reviewer"),
         }
         kinds = {"compaction": "compact", "review": "review"}
-        assert session.thread.state.turn_settings == expected.get(kind, settings)
+        assert session.log.state.turn_settings == expected.get(kind, settings)
         assert (turn.kind, slot.unpublished_turn_id) == (kinds.get(kind), turn.id)
         # One that is interrupted before it runs ends so, with its end in the log.
         turn.interrupt()
         turn.run_soon()
         await slot.idle.wait()
-        state = session.thread.state
+        state = session.log.state
         assert [(one.id, one.status) for one in state.turns] == [(turn.id, "interrupted")]
         assert (state.turn_settings, state.queue.paused) == (None, True)

@@ -57,7 +57,7 @@ async def test_an_item_ends_in_its_own_turn_in_memory_in_pages_and_in_the_log(
         assert (await at.stored())[1:] == [completed]
         session = at.served.services.sessions.find(at.thread_id)
         assert session is not None
-        live = session.thread.state
+        live = session.log.state
         assert live.unfinished == {}
         [path] = at.served.home.glob(f"threads/**/*{at.thread_id}.jsonl")
         assert load_state(path) == live
@@ -74,7 +74,7 @@ async def test_an_end_outlives_a_revert_of_the_turn_it_came_in(tmp_path: Path) -
         await session.revert(turn["id"])
         assert (await at.stored())[1:] == [completed]
         assert (await paged(at.client, at.thread_id))[1:] == [(1, completed)]
-        assert session.thread.state.unfinished == {}
+        assert session.log.state.unfinished == {}
 
 
 @claim("commands:background")

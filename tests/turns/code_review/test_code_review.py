@@ -169,7 +169,7 @@ async def test_the_reviewer_runs_commands_and_reads_their_output(tmp_path: Path)
             "agentMessage",
         ]
         assert "the-diff" in served.model.items()[-1]["output"]
-        state = served.services.sessions.get(thread_id).thread.state
+        state = served.services.sessions.get(thread_id).log.state
         assert not any("call" in item["type"] for item in state.history)
 
 
@@ -308,4 +308,4 @@ async def test_another_model_may_review_and_the_context_stays_that_of_the_thread
 
 
 def usage(served: Served, thread_id: str) -> Any:
-    return served.services.sessions.get(thread_id).thread.state.usage
+    return served.services.sessions.get(thread_id).log.state.usage
