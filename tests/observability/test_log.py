@@ -252,3 +252,12 @@ def test_libraries_are_as_quiet_as_a_warning_or_quieter(level: str, libraries: s
     with set_up(level) as loggers:
         levels = [logging.getLevelName(one.level) for one in loggers]
     assert levels == [libraries, level.upper()]
+
+
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_what_a_test_sets_up_is_gone_for_the_next(turn: str) -> None:
+    ours = logging.getLogger("app_server")
+    handlers = list(ours.handlers)
+    assert (ours.level, handlers) == (logging.NOTSET, [])
+    set_up_logs(LogSettings("error"))
+    ours.addHandler(logging.NullHandler())
