@@ -40,6 +40,8 @@ DEFAULT_S = 3600.0
 NO_SHELL = "shell is unavailable in this session"
 """In the words of Codex."""
 
+NOT_RUN = "the command was not run: its turn was interrupted first"
+
 TIMED_OUT = 124
 """The exit code of what took too long, as timeout(1) has it."""
 
@@ -54,6 +56,17 @@ class UserCommand:
     """Bytes of its output that the model reads."""
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedCommand:
+    """A command of the user that has its place among the thread's, and was not announced yet."""
+
+    run: CommandRun
+    folder: WorkingFolder
+    shell: str | None
+    """Its path there; None if the environment is out of reach."""
+    login: bool
+
+
 class UserShell:
     """Runs command lines of the user in one loaded thread."""
 
@@ -61,15 +74,11 @@ class UserShell:
         self._machine = context.machine
         self._terminals = context.terminals
 
-    async def announce(
-        self, command: UserCommand, recorder: TurnRecorder
-    ) -> tuple[CommandRun, ShellLine | None]:
-        """Announce the item of a command, and give what is to be started.
-
-        None if its environment is out of reach: the item is complete then.
+    async def prepare(self, command: UserCommand, recorder: TurnRecorder) -> PreparedCommand:
+        """Make the item of a command, and room for it; nothing is announced or written.
 
         Raises:
-            NoEnvironment: the thread has none; nothing was announced.
+            NoEnvironment: the thread has none.
             OSError: the log cannot be written.
         """
         settings, machine = recorder.log.state.in_force, self._machine
@@ -87,23 +96,11 @@ class UserShell:
             status="inProgress",
             command_actions=command_actions(script, folder.cwd),
         )
-        await self._terminals.make_room(recorder)
+        await self._terminals.make_room()
         run = self._terminals.open(item, command.line, recorder)
-        recorder.started(item)
-        if shell is None:
-            reason = f"environment `{folder.environment_id}` is out of reach"
-            await run.complete(NOT_STARTED, reason)
-            return run, None
-        line = ShellLine(
-            environment_id=folder.environment_id,
-            cwd=folder.cwd,
-            shell=shell,
-            login=login,
-            policy=UNCONFINED_WORK,
-        )
-        return run, line
+        return PreparedCommand(run, folder, shell, login)
 
-    async def start(self, run: CommandRun, line: ShellLine, turn: RunningTurn) -> None:
+    async def start(self, prepared: PreparedCommand, turn: RunningTurn) -> None:
         """Start an announced command; what cannot be started is complete then.
 
         Cancelling completes its item too: it may have printed before its start was known.
@@ -111,14 +108,29 @@ class UserShell:
         Raises:
             OSError: the log cannot be written.
         """
+        run, folder, shell = prepared.run, prepared.folder, prepared.shell
         try:
+            if shell is None:
+                raise OSError(f"environment `{folder.environment_id}` is out of reach")
+            line = ShellLine(
+                environment_id=folder.environment_id,
+                cwd=folder.cwd,
+                shell=shell,
+                login=prepared.login,
+                policy=UNCONFINED_WORK,
+            )
             await self._terminals.start(run, line)
         except OSError as exc:
             place_or_program = f"{exc.filename}: " if exc.filename else ""
             await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
         except BaseException:
             await _end(run, turn)
+            self._terminals.forget(run)
             raise
+
+    def forget(self, run: CommandRun) -> None:
+        """Drop a command that was prepared and will not run."""
+        self._terminals.forget(run)
 
     async def finish(self, command: UserCommand, run: CommandRun, turn: RunningTurn) -> JsonObject:
         """Wait for the end of a command, and give what the model is to know of it.
@@ -217,13 +229,14 @@ class UserCommands:
         """
         recorder = self.context.recorder(turn.id)
         try:
-            running, line = await self.shell.announce(command, recorder)
+            prepared = await self.shell.prepare(command, recorder)
         except NoEnvironment as exc:
-            self._refuse(turn.id, exc)
+            self._refuse(turn.id, str(exc))
             raise ModelFailure(str(exc), None) from exc
+        running = prepared.run
+        recorder.started(running.item)
         try:
-            if line is not None:
-                await self.shell.start(running, line, turn)
+            await self.shell.start(prepared, turn)
             await self.shell.finish(command, running, turn)
         finally:
             # No model answers meanwhile, so it needs no queue; one that was cut off is shown too.
@@ -231,13 +244,22 @@ class UserCommands:
                 await recorder.remember(self.shell.message(command, running))
 
     async def _beside(self, command: UserCommand, turn: RunningTurn) -> None:
-        """Run a command in a turn that may end first; it is interrupted with the turn."""
+        """Run a command in a turn that may end first; it is interrupted with the turn.
+
+        A turn that has ended before the command could be announced takes nothing any more: the
+        command gets a turn of its own then, unless the user interrupted.
+        """
         try:
             recorder = self.context.recorder(turn.id)
-            running, line = await self.shell.announce(command, recorder)
-            if line is not None:
-                await self.shell.start(running, line, turn)
-            await running.leave_running()
+            prepared = await self.shell.prepare(command, recorder)
+            if not await self._announce_beside(prepared, recorder, turn):
+                if turn.is_interrupted:
+                    self._refuse(turn.id, NOT_RUN)
+                else:
+                    (await self.start(command))()
+                return
+            await self.shell.start(prepared, turn)
+            running = prepared.run
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_if_interrupted, turn, running)
                 output = await self._finished(command, running, turn)
@@ -245,15 +267,35 @@ class UserCommands:
             if output is not None:
                 await self.given.inject([output])
         except NoEnvironment as exc:
-            self._refuse(turn.id, exc)
+            self._refuse(turn.id, str(exc))
         except (OSError, SessionClosed, SessionUnloading) as exc:
             logger.warning(
                 "a command of the user in thread %s failed: %s", self.context.log.id, exc
             )
 
-    def _refuse(self, turn_id: str, reason: NoEnvironment) -> None:
+    async def _announce_beside(
+        self, prepared: PreparedCommand, recorder: TurnRecorder, turn: RunningTurn
+    ) -> bool:
+        """Announce and write an item that may outlive its turn; False if that has ended.
+
+        Raises:
+            OSError: the disk refused; the command must not be started.
+        """
+        run, announced = prepared.run, False
+        try:
+            async with self.context.slot.exclusive():
+                if self.context.slot.turn is turn:
+                    recorder.started(run.item)
+                    announced = await run.leave_running()
+        finally:
+            if not announced:
+                recorder.abandoned(run.item.id)
+                self.shell.forget(run)
+        return announced
+
+    def _refuse(self, turn_id: str, reason: str) -> None:
         recorder = self.context.recorder(turn_id)
-        error = TurnError(message=str(reason))
+        error = TurnError(message=reason)
         recorder.emit(ErrorNotification(**recorder.ids, error=error, will_retry=False))
 
     async def _finished(

@@ -254,8 +254,14 @@ class ApplyPatch(TurnTool):
             return verdict.text
         turn.recorder.started(item)
         if isinstance(verdict, Ask):
-            with self._approvals.questions.open(approvals.question(request)) as asked:
-                decision = await asked.decide()
+            try:
+                with self._approvals.questions.open(approvals.question(request)) as asked:
+                    decision = await asked.decide()
+            except BaseException:
+                # Interrupted, or refused by the disk: it is not done.
+                item.status = "declined"
+                await turn.recorder.completed(item)
+                raise
             if not decision.is_allowed:
                 item.status = "declined"
                 await turn.recorder.completed(item)

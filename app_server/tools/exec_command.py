@@ -111,7 +111,7 @@ class ExecCommand(TurnTool):
             command_actions=list(planned.request.actions),
         )
         recorder = self._turn.recorder
-        made_room = await self._terminals.make_room(recorder)
+        made_room = await self._terminals.make_room()
         run = self._terminals.open(item, planned.arguments.cmd, recorder)
         try:
             if isinstance(verdict, Ask):

@@ -198,9 +198,12 @@ class Goals:
         if self._turns_alone >= MAX_TURNS_ALONE:
             await self.set_status(None, "blocked")
             return None
+        return _continue_text(goal)
+
+    def turn_began_alone(self) -> None:
+        """Count a turn that the goal has begun, and no user."""
         self._turns_alone += 1
         self._began_alone = True
-        return _continue_text(goal)
 
 
 def within_budget(goal: ThreadGoal) -> ThreadGoal:

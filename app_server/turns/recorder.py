@@ -6,6 +6,8 @@ Source: docs/wire.md, "Turns"; docs/tools.md, "Reviews".
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import anyio
+
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.clients import ThreadClients
@@ -126,6 +128,8 @@ class TurnRecorder:
     async def completed(self, item: KnownThreadItem, history: Sequence[JsonObject] = ()) -> None:
         """Write an item and what the model is to remember of it, then announce it.
 
+        Cancelling waits for that: what has ended does not stay open for clients.
+
         Raises:
             OSError: the disk refused; nothing was announced.
         """
@@ -140,8 +144,9 @@ class TurnRecorder:
         ]
         if history:
             records.append(HistoryAppended(at_ms=item.completed_at_ms, items=list(history)))
-        # The end of the turn syncs what its items leave to the system's write-back.
-        await self.log.append(*records, sync=False)
+        with anyio.CancelScope(shield=True):
+            # The end of the turn syncs what its items leave to the system's write-back.
+            await self.log.append(*records, sync=False)
         self.announce_completed(item)
 
     async def left_running(self, item: CommandExecutionThreadItem) -> None:
@@ -162,9 +167,9 @@ class TurnRecorder:
             OSError: the disk refused; nothing was announced.
         """
         item.completed_at_ms = self.now_ms()
-        await self.log.append(
-            ItemEnded(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item), sync=False
-        )
+        record = ItemEnded(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item)
+        with anyio.CancelScope(shield=True):
+            await self.log.append(record, sync=False)
         self.announce_completed(item)
 
     def announce_completed(self, item: KnownThreadItem) -> None:

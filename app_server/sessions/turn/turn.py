@@ -310,8 +310,9 @@ class ThreadTurns:
         """Begin the first of what waits; to be called under `TurnSlot.reserve`, while idle."""
         context = self.context
         if context.slot.compaction_waits:
+            turn = await self.begin(CompactionWork())
             context.slot.compaction_waits = False
-            return await self.begin(CompactionWork())
+            return turn
         if (entry := context.log.state.queue.next) is not None:
             try:
                 turn = await self.begin_queued(entry)
@@ -327,7 +328,9 @@ class ThreadTurns:
             return None
         turn_input = TurnInput((), [message("developer", instruction)])
         settings, _ = await self.allowed_settings()
-        return await self.begin(InputWork(turn_input, settings))
+        turn = await self.begin(InputWork(turn_input, settings))
+        context.goals.turn_began_alone()
+        return turn
 
 
 class Turn(RunningTurn):

@@ -55,18 +55,17 @@ class CodeReview:
         """
         recorder = self.recorder
         entered = EnteredReviewModeThreadItem(id=recorder.new_id(), review=hint(self.target))
-        recorder.started(entered)
-        await recorder.completed(entered)
         used = recorder.log.state.usage
         last = None if used is None else used.last
+        recorder.started(entered)
         try:
+            await recorder.completed(entered)
             answer = await self._review()
         except ModelFailure as failure:
             await self._exit(FAILED.format(failure.message), last)
             raise
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._exit(STOPPED, last)
+            await self._exit(STOPPED, last)
             raise
         return await self._exit(shown_review(answer), last)
 
@@ -85,18 +84,20 @@ class CodeReview:
             )
 
     async def _exit(self, text: str, last: TokenUsageBreakdown | None) -> AgentMessageThreadItem:
+        """Leave the review mode, also where the turn is cut off meanwhile."""
         recorder = self.recorder
-        await self.reviewer.requests.recount(last)
-        exited = ExitedReviewModeThreadItem(id=recorder.new_id(), review=text)
-        recorder.started(exited)
-        outcome = message("user", review_for_model(text))
-        await recorder.completed(exited, [outcome])
-        said = AgentMessageThreadItem(id=f"msg_{recorder.new_id()}", text=text)
-        recorder.started(said)
-        answer: JsonObject = {
-            "type": "message",
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": text}],
-        }
-        await recorder.completed(said, [answer])
+        with anyio.CancelScope(shield=True):
+            await self.reviewer.requests.recount(last)
+            exited = ExitedReviewModeThreadItem(id=recorder.new_id(), review=text)
+            recorder.started(exited)
+            outcome = message("user", review_for_model(text))
+            await recorder.completed(exited, [outcome])
+            said = AgentMessageThreadItem(id=f"msg_{recorder.new_id()}", text=text)
+            recorder.started(said)
+            answer: JsonObject = {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": text}],
+            }
+            await recorder.completed(said, [answer])
         return said

@@ -207,18 +207,20 @@ class CommandRun:
         Raises:
             OSError: the disk refused; the item stays in progress, and the next load completes it.
         """
-        async with self._writing:
-            if self.completed.is_set():
-                return
-            self._deltas.send(is_last=True)
-            if self._is_aborted:
-                exit_code = ABORTED
-                self._say(ABORTED_TEXT)
-            item = self.so_far()
-            if output is not None:
-                item.aggregated_output = output
-            item.status = "completed" if exit_code == 0 else "failed"
-            await self._complete(item, exit_code)
+        # What has ended is written down, also where its turn is cut off meanwhile.
+        with anyio.CancelScope(shield=True):
+            async with self._writing:
+                if self.completed.is_set():
+                    return
+                self._deltas.send(is_last=True)
+                if self._is_aborted:
+                    exit_code = ABORTED
+                    self._say(ABORTED_TEXT)
+                item = self.so_far()
+                if output is not None:
+                    item.aggregated_output = output
+                item.status = "completed" if exit_code == 0 else "failed"
+                await self._complete(item, exit_code)
 
     def _say(self, text: str) -> None:
         """Put a line behind what was printed, for the item and for the model."""
@@ -232,12 +234,13 @@ class CommandRun:
         Raises:
             OSError: the disk refused.
         """
-        async with self._writing:
-            if self.completed.is_set():
-                return
-            item = self.so_far()
-            item.status = "declined"
-            await self._complete(item, None)
+        with anyio.CancelScope(shield=True):
+            async with self._writing:
+                if self.completed.is_set():
+                    return
+                item = self.so_far()
+                item.status = "declined"
+                await self._complete(item, None)
 
     async def _complete(self, item: CommandExecutionThreadItem, exit_code: int | None) -> None:
         item.exit_code = exit_code

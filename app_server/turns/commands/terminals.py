@@ -132,6 +132,7 @@ class Terminals:
                 TerminalSize() if line.tty else None,
             )
             run.process = await machine.commands.start(launch, confinement, run.take, gate)
+            await self._stop_if_closed(run)
             return
         order = CommandOrder(
             line=run.line,
@@ -143,6 +144,17 @@ class Terminals:
             variables=self._variables(given),
         )
         run.process = await machine.environments.start_command(line.environment_id, order, run.take)
+        await self._stop_if_closed(run)
+
+    async def _stop_if_closed(self, run: CommandRun) -> None:
+        """Stop what has started after its item was completed, as the thread is being closed.
+
+        Raises:
+            OSError: it was stopped.
+        """
+        if run.process is not None and (self._closed or run.completed.is_set()):
+            await run.process.stop()
+            raise OSError(0, "the thread is being closed")
 
     def _variables(self, given: dict[str, str]) -> CommandVariables:
         policy = self.machine.settings.environment
@@ -156,7 +168,7 @@ class Terminals:
             given=given,
         )
 
-    async def make_room(self, recorder: TurnRecorder) -> str | None:
+    async def make_room(self) -> str | None:
         """End the command that has been silent longest, if there are too many; says which.
 
         Raises:
@@ -172,8 +184,9 @@ class Terminals:
         if not running:
             return None
         silent = min(running, key=_silent_since)
-        await silent.stop()
+        # At once: calls beside this one are to end others.
         self.forget(silent)
+        await silent.stop()
         return (
             f"Session {silent.session_id} was ended to make room: a thread has at most "
             f"{MAX_COMMANDS} commands, and it had been silent longest"
@@ -182,7 +195,8 @@ class Terminals:
     def find(self, session_id: str) -> CommandRun | None:
         """Return a command that was left running, and was not read to its end."""
         run = self._runs.get(session_id)
-        return run if run is not None and run.is_background else None
+        is_left = run is not None and run.is_background and run.process is not None
+        return run if is_left else None
 
     def forget(self, run: CommandRun) -> None:
         """Let go of a command that has ended, and of which the model knows all."""

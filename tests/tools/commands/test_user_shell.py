@@ -8,7 +8,8 @@ import pytest
 
 from app_server.host.commands.command import RunningCommand
 from app_server.host.commands.machine import MachineCommands
-from tests.support.harness import claim
+from app_server.sessions.user_commands import NOT_RUN, UserShell
+from tests.support.harness import WAIT_S, claim
 from tests.support.host.elsewhere import add, desk_there
 from tests.support.host.exec_conversations import listening
 from tests.support.host.stopped import STOPPED
@@ -166,6 +167,77 @@ async def test_an_interrupt_before_its_start_is_known_completes_its_item(
             await at.client.turn(at.thread_id, "hi")
             [text] = texts_of_commands(at)
             assert f"\nOutput:\n{shown[2]}\n</result>" in text
+
+
+@claim("commands:of-user")
+@pytest.mark.parametrize("interrupted", [False, True])
+async def test_a_command_whose_turn_ends_before_it_is_announced_is_in_no_ended_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    prepare, prepared, go_on = UserShell.prepare, anyio.Event(), anyio.Event()
+
+    async def prepare_slowly(*args: Any) -> Any:
+        made = await prepare(*args)
+        prepared.set()
+        await go_on.wait()
+        return made
+
+    monkeypatch.setattr(UserShell, "prepare", prepare_slowly)
+    async with desk(tmp_path) as at:
+        gate = Gate()
+        at.served.model.scripts.append([gate, *says("done")])
+        turn_id = await start_turn(at.client, at.thread_id, "go")
+        await gate.wait_until_reached()
+        await shell(at, "echo beside")
+        await prepared.wait()
+        if interrupted:
+            params = {"threadId": at.thread_id, "turnId": turn_id}
+            await at.client.call("turn/interrupt", params)
+        gate.opened.set()
+        await at.client.wait_for("turn/completed")
+        go_on.set()
+        if interrupted:
+            error = await at.client.wait_for("error")
+            assert (error["params"]["turnId"], error["params"]["error"]["message"]) == (
+                turn_id,
+                NOT_RUN,
+            )
+            assert await at.stored() == []
+            return
+        ended = await at.client.wait_for("turn/completed")
+        assert ended["params"]["turn"]["id"] != turn_id
+        [item] = await at.stored()
+        assert (item["status"], item["aggregatedOutput"]) == ("completed", "beside\n")
+        read = await at.client.call("thread/read", {"threadId": at.thread_id, "includeTurns": True})
+        assert [[item["type"] for item in turn["items"]] for turn in read["thread"]["turns"]] == [
+            ["userMessage", "agentMessage"],
+            ["commandExecution"],
+        ]
+
+
+@claim("commands:of-user", "commands:cut-off")
+async def test_a_command_that_starts_while_its_thread_is_put_away_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, go_on, started = MachineCommands.start, anyio.Event(), list[RunningCommand]()
+
+    async def start_late(*args: Any, **more: Any) -> RunningCommand:
+        started.append(await start(*args, **more))
+        await go_on.wait()
+        return started[0]
+
+    async with desk(tmp_path) as at:
+        gate = Gate()
+        at.served.model.scripts.append([gate, *says("done")])
+        await start_turn(at.client, at.thread_id, "go")
+        await gate.wait_until_reached()
+        monkeypatch.setattr(MachineCommands, "start", start_late)
+        await shell(at, "echo up; sleep 1000")
+        await at.client.wait_for("item/commandExecution/outputDelta")
+        await at.client.call("thread/archive", {"threadId": at.thread_id})
+        go_on.set()
+        with anyio.fail_after(WAIT_S):
+            await started[0].gone.wait()
 
 
 @claim("commands:of-user")

@@ -216,7 +216,12 @@ async def test_an_interrupt_withdraws_the_question(tmp_path: Path) -> None:
         turn_id = await work.begin(ADD)
         await work.client.wait_for(QUESTION)
         await work.client.call("turn/interrupt", {"threadId": work.thread_id, "turnId": turn_id})
-        assert (await work.rest())[-1] == ("turn/completed", "interrupted")
+        (declined, shown), end = (await work.rest())[-2:]
+        assert (declined, shown[0], end) == (
+            "item/completed",
+            "declined",
+            ("turn/completed", "interrupted"),
+        )
         assert not (work.folder / "new.txt").exists()
         (decided,) = [r for r in work.log() if r["type"] == "approvalDecided"]
         assert (decided["decision"], decided["by"]) == ("cancel", "server")
