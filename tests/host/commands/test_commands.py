@@ -10,13 +10,16 @@ from pathlib import Path
 import anyio
 import pytest
 
+from app_server.host.commands import command as command_module
 from app_server.host.commands import spawning
 from app_server.host.commands.command import InputClosed
 from app_server.host.commands.launch import CommandLaunch, TerminalSize
 from app_server.host.commands.spawning import SpawnerGone
+from tests.support.files.fifos import write_fifo
 from tests.support.harness import WAIT_S
 from tests.support.host.commands import HOLD, Printed, commands, finished, sh
 from tests.support.host.exec_peer import Holders
+from tests.support.host.patient_spawner import PATIENT_SPAWNER
 from tests.support.host.quick_spawner import QUICK_SPAWNER
 
 
@@ -249,13 +252,23 @@ async def test_nothing_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
         await holders.ended()
 
 
-async def test_output_after_the_end_of_its_writers_parent_is_waited_for() -> None:
+async def test_output_after_the_end_of_its_writers_parent_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning, "SPAWNER", PATIENT_SPAWNER)
+    monkeypatch.setattr(command_module, "TRAILING_S", WAIT_S)
+    os.mkfifo(gate := tmp_path / "gate")
     async with commands() as local:
         printed = Printed()
-        line = "(sleep 0.02; echo late) & echo early"
-        command = await local.start(sh(line), printed.take)
+        line = "(read go < $GATE; echo late) & echo early"
+        command = await local.start(sh(line, {"GATE": str(gate)}), printed.take)
+        with anyio.fail_after(WAIT_S):
+            while command.returncode is None:
+                await anyio.sleep(0.01)
+        await write_fifo(gate, "go\n")
         assert await finished(command) == 0
         assert printed.of("stdout") == b"early\nlate\n"
+        assert command.has_all_output
 
 
 async def test_descriptors_are_inherited_under_their_numbers() -> None:

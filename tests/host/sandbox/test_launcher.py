@@ -29,6 +29,7 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
+from tests.support.host.patient_spawner import PATIENT_SPAWNER
 from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined, working_launcher
 
 
@@ -405,7 +406,8 @@ async def test_nothing_can_be_typed_into_the_terminal(victim: Victim) -> None:
 async def test_what_is_asked_to_end_has_time_for_its_last_output(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A busy machine may not read the last words sooner.
+    # A busy machine may not say the last words sooner, or not read them.
+    monkeypatch.setattr("app_server.host.commands.spawning.SPAWNER", PATIENT_SPAWNER)
     monkeypatch.setattr("app_server.host.commands.command.TRAILING_S", WAIT_S)
     script = 'trap "echo bye; exit 0" TERM; echo here; sleep 60 & wait'
     assert await at_terminal(victim, ("/bin/sh", "-c", script), [("here", b"")], tty=False) == (
