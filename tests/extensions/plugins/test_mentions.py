@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
 import pytest
 
 from app_server.extensions.contract.plugins import NamedPlugin
@@ -15,6 +14,7 @@ from app_server.extensions.plugins.store import PluginStore
 from app_server.extensions.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginHooks
 from app_server.sessions.turn.mentions import MAX_NAMESPACES, plugin_text
 from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
+from tests.support.files.fifos import write_fifo
 from tests.support.files.plugins import server, write, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve, stdio_server
 from tests.support.model import Gate, says
@@ -136,7 +136,7 @@ async def test_the_first_request_waits_for_servers_that_are_named_however_long_t
         thread_id = await client.start_thread()
         await client.call("turn/start", {"threadId": thread_id, "input": [part]})
         await client.wait_for("turn/started")
-        await anyio.to_thread.run_sync(gate.write_text, "go\n")
+        await write_fifo(gate, "go\n")
         await client.wait_for("turn/completed")
         names = [tool["name"] for tool in served.model.requests[0]["tools"]]
         assert "mcp__one" in names

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app_server.threads.log.loading import load_state
+from tests.support.files.fifos import write_fifo
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel, calls
 from tests.support.processes import running
@@ -22,7 +23,7 @@ async def left(at: Desk) -> dict[str, Any]:
 
 
 async def let_go(at: Desk, item_id: str) -> dict[str, Any]:
-    (at.folder / "go").write_text("gone\n")
+    await write_fifo(at.folder / "go", "gone\n")
     ended = await at.client.wait_for("item/completed", lambda p: p["item"]["id"] == item_id)
     item: dict[str, Any] = ended["params"]["item"]
     return item

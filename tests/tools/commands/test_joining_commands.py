@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app_server.turns.commands.terminals import SNAPSHOT_BYTES
+from tests.support.files.fifos import write_fifo
 from tests.support.harness import WireClient, claim
 from tests.support.turn_tools.turn_commands import DELTA, Desk, command, desk
 
@@ -70,7 +71,7 @@ async def test_what_was_printed_and_what_comes_are_the_whole_output(
             "caf",
         )
         for name in ("one", "two"):
-            (at.folder / name).write_text("\n")
+            await write_fifo(at.folder / name, "\n")
         heard, completed = await until_end(second, kept)
         assert shown["aggregatedOutput"] + heard == completed["aggregatedOutput"] == "café\nend\n"
 
@@ -90,5 +91,5 @@ async def test_what_is_shown_of_the_output_is_bounded(tmp_path: Path) -> None:
         assert (begin[:6], left_out != "", last[-6:]) == ("begin\n", True, "\nlast\n")
         assert len(begin) + len(last) <= SNAPSHOT_BYTES
         assert len(begin) + len(last) + int(count) == len("begin\nlast\n") + 3_000_008
-        (at.folder / "go").write_text("\n")
+        await write_fifo(at.folder / "go", "\n")
         await at.client.until("turn/completed")

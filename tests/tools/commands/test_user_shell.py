@@ -9,6 +9,7 @@ import pytest
 from app_server.host.commands.command import RunningCommand
 from app_server.host.commands.machine import MachineCommands
 from app_server.sessions.user_commands import NOT_RUN, UserShell
+from tests.support.files.fifos import write_fifo
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.elsewhere import add, desk_there
 from tests.support.host.exec_conversations import listening
@@ -86,7 +87,7 @@ async def test_in_a_running_turn_it_belongs_to_that_turn(tmp_path: Path) -> None
         ended = await at.client.wait_for("item/completed")
         assert ended["params"]["turnId"] == turn_id
         assert ended["params"]["item"]["source"] == "userShell"
-        (at.folder / "go").write_text("gone\n")
+        await write_fifo(at.folder / "go", "gone\n")
         at.messages = await at.client.until("turn/completed")
         # The request that answers the call tells of it.
         assert len(texts_of_commands(at)) == 1
