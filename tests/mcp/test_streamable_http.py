@@ -8,7 +8,6 @@ import pytest
 
 from app_server.mcp_wire.http import listener, remote
 from tests.support.harness import (
-    WAIT_S,
     claim,
     serve,
 )
@@ -21,15 +20,7 @@ from tests.support.mcp_peers.calls import (
 )
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a server to say whether it offers a sign-in, also on a busy machine."""
-    for name in ("CONNECTED_DISCOVERY_S", "DISCOVERY_S"):
-        monkeypatch.setattr(f"app_server.mcp.auth_status.{name}", WAIT_S)
-
-
 @claim("mcp:http")
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("json_response", [True, False], ids=["json", "events"])
 async def test_a_server_behind_a_url_is_called_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, json_response: bool
@@ -62,7 +53,6 @@ async def test_a_server_behind_a_url_is_called_like_any_other(
         assert requests[-1] == "DELETE"
 
 
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     ("status", "error", "auth"),
     [

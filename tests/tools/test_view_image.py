@@ -8,7 +8,7 @@ import pytest
 
 from app_server.models.prompt.images import MAX_IMAGE_BYTES
 from tests.support.files.images import PNG, PNG_URL
-from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
+from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.model import ScriptedModel, calls, says
 
 NO_IMAGE = "it is not a PNG, JPEG, GIF or WebP image"
@@ -120,12 +120,9 @@ async def test_wrong_arguments_are_named(
         assert output(served) == f"failed to parse function arguments: {problem}"
 
 
-async def test_a_model_without_images_gets_an_error(
-    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_without_images_gets_an_error(tmp_path: Path, work: Path) -> None:
     model = ScriptedModel()
     model.models = {"data": [{"id": "scripted", "input_modalities": ["text"]}]}
-    monkeypatch.setattr("app_server.models.catalogue.lists.FETCH_S", WAIT_S)
     async with serve(tmp_path, model=model) as served, served.client() as client:
         assert await turn(served, client, path="a.png") == []
         assert output(served) == "view_image is not available: this model takes no images"

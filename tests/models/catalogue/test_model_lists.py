@@ -20,15 +20,8 @@ from app_server.models.catalogue.lists import FAILED_S, KEPT_S, MAX_KEPT, ModelL
 from app_server.models.interface import ModelFailure
 from app_server.models.provider import Provider
 from app_server.runtime.loader import LoadFailed
-from tests.support.harness import WAIT_S, claim, serve
+from tests.support.harness import claim, serve
 from tests.support.model import ScriptedModel, calls, says
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a busy machine take its time."""
-    monkeypatch.setattr(lists, "FETCH_S", WAIT_S)
-
 
 LOCAL = Provider("local", "Local", "http://127.0.0.1/v1")
 

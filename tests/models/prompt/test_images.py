@@ -18,7 +18,7 @@ from app_server.models.prompt.images import (
     without_images,
 )
 from tests.support.files.images import GIF, JPEG, PNG, PNG_URL, WEBP
-from tests.support.harness import WAIT_S, claim, serve
+from tests.support.harness import claim, serve
 from tests.support.model import ScriptedModel
 
 NONE = "it is not a PNG, JPEG, GIF or WebP image"
@@ -118,16 +118,13 @@ def test_images_leave_a_note_behind() -> None:
 
 
 @claim("images:not-taken")
-async def test_a_model_that_takes_no_images_gets_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_that_takes_no_images_gets_none(tmp_path: Path) -> None:
     model = ScriptedModel()
     document = {
         "data": [{"id": "scripted"}],
         "models": [{"name": "scripted", "capabilities": ["completion"]}],
     }
     model.models = document
-    monkeypatch.setattr("app_server.models.catalogue.lists.FETCH_S", WAIT_S)
     async with serve(tmp_path, model=model) as served, served.client() as client:
         thread_id = await client.start_thread()
         said = [{"type": "text", "text": "look"}, {"type": "image", "url": PNG_URL}]

@@ -1,0 +1,73 @@
+"""The server waits for what it can do without for a minute, where tests run it.
+
+A user is not kept waiting for a disk, a list or a lock that hangs: the server goes on without it,
+or refuses. On a machine that is busy, a worker thread or a process may come late without hanging,
+and what a test compares would lack something. A test of such a bound sets it itself.
+"""
+
+import sys
+
+PATIENCE_S = 60.0
+
+WAITS = {
+    "app_server.accounts.accounts": ("ANSWER_S", "REFRESH_S", "REVOKE_S"),
+    "app_server.accounts.login": ("CANCEL_S",),
+    "app_server.accounts.store": ("LOCK_WAIT_S", "WRITE_WAIT_S"),
+    "app_server.accounts.web": ("REQUEST_S", "WHOLE_REQUEST_S"),
+    "app_server.apps.routes.generation": ("CLOSE_S",),
+    "app_server.apps.routes.session": ("CLOSE_S", "DELIVERY_S"),
+    "app_server.apps.service": ("END_S",),
+    "app_server.apps.upstream.backend": ("SETTING_S",),
+    "app_server.cli.checks.machine": ("CONNECT_S",),
+    "app_server.cli.checks.services": ("CLOSE_S",),
+    "app_server.clients.coder.session_server": ("PROBE_S", "SEARCH_S", "START_S"),
+    "app_server.clients.receiver.agent.surface": ("CONNECT_S",),
+    "app_server.config.editing.file": ("LOCK_S",),
+    "app_server.handlers.server.account": ("SUPPLY_S",),
+    "app_server.handlers.server.config": ("EDIT_S",),
+    "app_server.host.commands.command": ("GONE_S",),
+    "app_server.host.commands.commands": ("START_S",),
+    "app_server.host.commands.spawning": ("CLOSE_S", "SEND_S"),
+    "app_server.host.exec.client.client": ("END_S",),
+    "app_server.host.folder_reads": ("READ_S",),
+    "app_server.host.git_diff": ("TIMEOUT_S",),
+    "app_server.host.processes": ("KILL_S",),
+    "app_server.host.reaper": ("CLOSE_S",),
+    "app_server.host.sandbox.programs": ("PROBE_S",),
+    "app_server.mcp.auth_status": ("CONNECTED_DISCOVERY_S", "DISCOVERY_S"),
+    "app_server.mcp.oauth.credentials": ("LOCK_WAIT_S",),
+    "app_server.mcp.oauth.target": ("REQUEST_S",),
+    "app_server.mcp.oauth.tokens": ("ANSWER_S", "REFRESH_S"),
+    "app_server.mcp.oauth.web": ("REQUEST_S",),
+    "app_server.mcp.servers.skills": ("ANSWER_S",),
+    "app_server.mcp.servers.waits": ("REFRESH_S",),
+    "app_server.mcp.stdio": ("LAST_WORDS_S",),
+    "app_server.mcp_wire.dispatcher": ("GIVE_UP_S",),
+    "app_server.mcp_wire.http.loopback": ("CONNECT_S",),
+    "app_server.mcp_wire.http.transport": ("END_SESSION_S", "ONE_WAY_S"),
+    "app_server.models.catalogue.lists": ("FETCH_S",),
+    "app_server.models.client": ("CONNECT_S",),
+    "app_server.observability.log": ("FLUSH_S",),
+    "app_server.observability.telemetry.exporting": ("FLUSH_S",),
+    "app_server.permissions.confinement.held_file": ("LOCK_S",),
+    "app_server.permissions.rules.book": ("LOCK_S",),
+    "app_server.runtime.http.callback_port": ("HEAD_S",),
+    "app_server.runtime.http.peer_user": ("LOOK_S",),
+    "app_server.sessions.environment_context.messages": ("ASK_S",),
+    "app_server.threads.filing": ("LOCK_WAIT_S",),
+    "app_server.threads.log.file.locks": ("SHORT_S",),
+}
+"""Names of seconds by module. Left out is what tests reach unpatched, and what paces something."""
+
+
+def pytest_collection_finish() -> None:
+    """Raise the waits where tests run: with all tests, all that they need has been imported."""
+    be_patient()
+
+
+def be_patient() -> None:
+    """Raise the waits of what this process has imported."""
+    for module, names in WAITS.items():
+        if module in sys.modules:
+            waits = vars(sys.modules[module])
+            waits.update({name: max(waits[name], PATIENCE_S) for name in names})
