@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 from websockets.asyncio.client import connect, unix_connect
+from websockets.exceptions import ConcurrencyError, ConnectionClosed
 
 # Imported here so that no test waits for them, or has its event loop slowed by them.
 from app_server.config.editing.file import ConfigFile
@@ -221,6 +222,12 @@ class Served:
             connection = connect(target, proxy=None, **options)
         async with connection as socket:
             yield SocketPipe(socket)
+            # The answer to the close stands behind what the test has not read.
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(socket.close)
+                with suppress(ConnectionClosed, ConcurrencyError):
+                    while True:
+                        await socket.recv()
 
     @asynccontextmanager
     async def client(
