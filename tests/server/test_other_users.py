@@ -160,7 +160,7 @@ async def answers_to_another_user(
         requests = {
             "demo router": upgrade("/sessions/Texi/stream", f"Authorization: Bearer {KEY}"),
             "sign-in to the account": plain("/cancel"),
-            LOOPBACK: plain("/v1/responses"),
+            LOOPBACK: plain("/v1/responses", "Connection: close"),
         }
         requests["inspector"] = upgrade(
             "/wire",
