@@ -329,7 +329,6 @@ async def test_messages_that_a_server_does_not_take_have_a_bound(
 ) -> None:
     assert transport.MAX_ONE_WAY_WAITING == 1000
     monkeypatch.setattr(transport, "MAX_ONE_WAY_WAITING", 2)
-    monkeypatch.setattr(transport, "ONE_WAY_S", 2)
     peer = WebPeer(answers={"tools/call": [None], "answer": [None] * 3})
     async with opened(peer) as ends:
         await ends.begin("tools/call", 1)
