@@ -68,6 +68,6 @@ def test_the_longest_values_are_looked_for_where_there_are_too_many() -> None:
 )
 def test_no_text_takes_long(piece: str) -> None:
     text = piece * (32 * 1024 // len(piece))
-    began = time.process_time()
+    began = time.thread_time()
     Redactor({}).redact(text)
-    assert time.process_time() - began < 2
+    assert time.thread_time() - began < 2
