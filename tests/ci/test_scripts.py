@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.processes import START_S
 
 # Makes a virtual environment whose pip finds nothing.
 PYTHON_WITHOUT_INDEX = """#!/bin/sh
@@ -29,7 +30,7 @@ def test_a_check_without_its_tools_fails(tmp_path: Path, script: str) -> None:
         env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=START_S,
         check=False,
     )
 
@@ -45,7 +46,7 @@ def test_pages_without_a_browser_fail() -> None:
         env={**os.environ, "CHROMIUM": "/nonexistent"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=START_S,
         check=False,
     )
 
