@@ -24,7 +24,7 @@ from tests.conformance import sign_in
 from tests.support.mcp_peers.no_processes import NoProcesses
 
 SERVER = "conformance"
-TOTAL_S = 25.0
+TOTAL_S = 120.0
 """For one scenario."""
 
 ARGUMENTS: dict[str, JsonObject] = {"add_numbers": {"a": 5, "b": 3}}
