@@ -8,7 +8,6 @@ import argparse
 import logging
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from app_server.observability.log_context import add_ids
 from app_server.runtime.loader import load_from_worker
+from app_server.runtime.standard_streams import STDERR
 
 if TYPE_CHECKING:
     from app_server.observability.log_lines import LineFormatter
@@ -109,7 +109,10 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 def set_up_logs(settings: LogSettings) -> "LogHandler":
     """Log to stderr for as long as the process lasts."""
     # Now: some programs take their credentials out of the environment when they have read them.
-    handler = LogHandler(settings.format, dict(os.environ), sys.stderr)
+    # A stream of its own: a write that nobody reads holds the lock of sys.stderr, which the end of
+    # the program flushes.
+    stream = open(STDERR, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    handler = LogHandler(settings.format, dict(os.environ), stream)
     root = logging.getLogger()
     root.addHandler(handler)
     # Below a warning libraries log what they carry, frame by frame.
@@ -176,11 +179,13 @@ class LogHandler(QueueHandler):
 class _Listener(QueueListener):
     """Set `has_ended` at the end of the queue: `stop` waits for a thread without a bound."""
 
-    def __init__(
-        self, records: "queue.Queue[logging.LogRecord | None]", handler: logging.Handler
-    ) -> None:
-        super().__init__(records, handler)
+    def __init__(self, records: "queue.Queue[logging.LogRecord | None]", writer: "_Writer") -> None:
+        super().__init__(records)
         self.has_ended = threading.Event()
+        self._writer = writer
+
+    def handle(self, record: logging.LogRecord) -> None:
+        self._writer.write(record)
 
     def dequeue(self, block: bool) -> logging.LogRecord:
         record: logging.LogRecord | None = super().dequeue(block)
@@ -189,26 +194,30 @@ class _Listener(QueueListener):
         return record  # type: ignore[return-value]
 
 
-class _Writer(logging.Handler):
-    """Write lines to a stream, on the listener's thread; whatever fails, the thread goes on."""
+class _Writer:
+    """Write lines to a stream, on the listener's thread; whatever fails, the thread goes on.
+
+    No `logging.Handler`: `logging.shutdown` would wait for the lock of one whose stream is stuck.
+    """
 
     def __init__(
         self, log_format: Literal["text", "json"], environ: Mapping[str, str], stream: TextIO
     ) -> None:
-        super().__init__()
         self._format = log_format
         self._environ = environ
         self._stream = stream
+        self._formatter: LineFormatter | None = None
         self._counting = threading.Lock()
         self._dropped = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if self.formatter is None:
-            self.setFormatter(self._load_formatter())
+    def write(self, record: logging.LogRecord) -> None:
+        """Write the line of a record, behind one that counts what was dropped before it."""
+        if self._formatter is None:
+            self._formatter = self._load_formatter()
         try:
             if dropped := self._take_dropped():
-                self._write(_gap(dropped))
-            self._write(record)
+                self._write_line(self._formatter.format(_gap(dropped)))
+            self._write_line(self._formatter.format(record))
         except Exception:  # noqa: BLE001
             self.drop()
 
@@ -222,8 +231,8 @@ class _Writer(logging.Handler):
             dropped, self._dropped = self._dropped, 0
         return dropped
 
-    def _write(self, record: logging.LogRecord) -> None:
-        self._stream.write(f"{self.format(record)}\n")
+    def _write_line(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
         self._stream.flush()
 
     def _load_formatter(self) -> "LineFormatter":

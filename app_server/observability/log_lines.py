@@ -28,6 +28,9 @@ MAX_FAILURES = 64
 LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 """Names of levels in JSON, where they are other than ours."""
 
+_JSON_CONTROLS = {code: f"\\u{code:04x}" for code in CONTROLS if code >= 127}
+"""Control characters that JSON lets stand in a string, as escapes of JSON."""
+
 
 class LineFormatter(logging.Formatter):
     """Format records as lines; blocks, as a traceback shows lines of source files."""
@@ -59,7 +62,8 @@ class LineFormatter(logging.Formatter):
                 "fields": fields,
                 **ids,
             }
-            return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+            text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+            return text.translate(_JSON_CONTROLS)
         words = "".join(f" {name}={_word(value)}" for name, value in ids.items())
         text = f"{at} {record.levelname} {record.name}:{words} {message}"
         return _shown(text if failure is None else f"{text}\n{failure}")

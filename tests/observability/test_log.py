@@ -226,17 +226,15 @@ def set_up(level: str) -> Iterator[list[logging.Logger]]:
 
 @claim("log:content")
 def test_libraries_say_where_they_logged_and_nothing_below_a_warning(
-    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr("sys.stderr", stream)
     with set_up("debug"):
         library = logging.getLogger("some_library.wire")
         library.debug("planted %s", "planted")
         library.info("planted %s", "planted")
         library.warning("planted %s", "planted")
         logging.getLogger("app_server.tests").debug("said")
-    said = [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
+    said = [line.split(" ", 1)[1] for line in capfd.readouterr().err.splitlines()]
     place = "logged by test_log.test_libraries_say_where_they_logged_and_nothing_below_a_warning"
     assert [one.partition(", line")[0] for one in said] == [
         f"WARNING some_library.wire: {place}",

@@ -97,7 +97,9 @@ def test_terminals_obey_nothing_of_a_line() -> None:
     assert render("text", record("a\rb\tc\x1b[2J")) == (
         "2023-11-14T22:13:20.250000Z WARNING app_server.mcp.client: a\\x0db\tc\\x1b[2J"
     )
-    assert json.loads(render("json", record("a\rb")))["fields"] == {"message": "a\rb"}
+    line = render("json", record("a\rb\x7f\x9b2J"))
+    assert json.loads(line)["fields"] == {"message": "a\rb\x7f\x9b2J"}
+    assert line.isprintable()
 
 
 def failing(content: str) -> BaseException:

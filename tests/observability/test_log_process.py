@@ -1,6 +1,8 @@
 """The log of a real server: JSON lines that say which request, thread and turn they are about."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,25 @@ from tests.support.model import ScriptedModel, calls, says
 from tests.support.processes import Running, run_cli, running
 
 SECRET = "hunter2-Zx9_qwerty"
+
+LOGS_MUCH = """
+import logging
+import os
+import select
+from app_server.observability.log import LogSettings, set_up_logs
+from app_server.runtime.standard_streams import run_program
+
+def main():
+    set_up_logs(LogSettings())
+    for _ in range(300):
+        logging.getLogger("app_server").warning("x" * 1024)
+    while select.select([], [2], [], 0)[1]:
+        os.sched_yield()
+    return 7
+
+raise SystemExit(run_program("logs-much", main))
+"""
+"""A program that logs more than a pipe holds, and ends when the pipe is full."""
 
 
 async def lines_of(server: Running) -> list[dict[str, Any]]:
@@ -63,3 +84,12 @@ def test_a_wrong_level_ends_the_program_with_the_rule() -> None:
     assert result.stderr.endswith(
         "app-server: error: LOG_LEVEL: `loud` is none of debug, info, warning, error\n"
     )
+
+
+@pytest.mark.process
+def test_a_program_whose_stderr_is_not_read_ends() -> None:
+    with subprocess.Popen([sys.executable, "-c", LOGS_MUCH], stderr=subprocess.PIPE) as process:
+        try:
+            assert process.wait(60) == 7
+        finally:
+            process.kill()
