@@ -45,7 +45,7 @@ class Sessions(LoadedThreads):
         was added.
 
         Raises:
-            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError: see ThreadStore.change_by.
+            InvalidThreadId, ThreadNotFound, ThreadBusy, OSError: see ThreadStore.change.
         """
         session = self.find(thread_id)
         if session is not None and not session.slot.closed:

@@ -1,1 +1,1 @@
-"""Tests of app_server/tools/commands."""
+"""Tests of the tools of app_server/tools that run commands."""

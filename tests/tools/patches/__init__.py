@@ -1,1 +1,1 @@
-"""Tests of app_server/tools/patches."""
+"""Tests of app_server/tools/apply_patch.py."""

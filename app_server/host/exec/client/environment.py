@@ -1,7 +1,7 @@
 """One environment that is an exec server elsewhere, with at most one connection to it.
 
 It is connected to at once, and again whenever it is needed after the connection was lost. Importing
-this module brings the WebSocket client: app_server/handlers/server/environments.py does it.
+this module brings the WebSocket client: app_server/handlers/host/environments.py does it.
 Source: docs/environments.md.
 """
 
