@@ -1,4 +1,4 @@
-"""Model calls over HTTP: requests, retries and accounts; what is sent and read is the wire's.
+"""Model calls over HTTP: requests, retries and accounts; what is sent and read is the API's.
 
 Importing this module imports httpx, which takes a while: lazy.py does it when a model is needed.
 Source: docs/config.md, "Models".
@@ -20,8 +20,7 @@ from app_server.accounts.account_errors import OTHER_ACCOUNT, AccountError, Refr
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.credentials import Credentials
 from app_server.config.values import ConfigError
-from app_server.models.chat.completions import ChatCompletions
-from app_server.models.event_batches import EventChunks, event_batches
+from app_server.models.chat_completions import ChatCompletions
 from app_server.models.failures import (
     MAX_RETRY_S,
     RETRIED_STATUSES,
@@ -32,11 +31,11 @@ from app_server.models.failures import (
     known_failure,
     with_status,
 )
-from app_server.models.interface import EventBatches, ModelFailure, ModelRequest
+from app_server.models.interface import EventBatches, ModelApi, ModelFailure, ModelRequest
 from app_server.models.provider import Provider, WireApi
 from app_server.models.rate_limits import rate_limits
+from app_server.models.response_stream import EventChunks, event_batches
 from app_server.models.responses_api import ResponsesApi
-from app_server.models.wire import Wire
 from app_server.observability.telemetry.spans import trace_context
 from app_server.runtime.http.bounded_body import read_beginning
 from app_server.runtime.http.loopback_address import LOOPBACK_PATTERNS
@@ -54,7 +53,7 @@ MAX_RENEWALS = 2
 
 ACCEPTED = {"POST": "text/event-stream", "GET": "application/json"}
 
-WIRES: Mapping[WireApi, Wire] = {"responses": ResponsesApi(), "chat": ChatCompletions()}
+APIS: Mapping[WireApi, ModelApi] = {"responses": ResponsesApi(), "chat": ChatCompletions()}
 
 
 class ModelClient:
@@ -93,9 +92,9 @@ class ModelClient:
         Raises:
             ModelFailure: on entering or while iterating.
         """
-        provider, wire = request.provider, WIRES[request.provider.wire_api]
-        body, reader = wire.begin(request.body)
-        response = await self._send(provider, wire.path, body)
+        provider, api = request.provider, APIS[request.provider.wire_api]
+        body, reader = api.begin(request.body)
+        response = await self._send(provider, api.path, body)
         try:
             with _model_errors():
                 chunks = EventChunks(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from app_server.models.provider import Provider
+from app_server.runtime.http.event_stream import SseEvent
 from protocol.model import Json, JsonObject, WireModel
 from protocol.server.account import RateLimitSnapshot
 from protocol.turns.turn import TokenUsageBreakdown
@@ -163,3 +164,32 @@ class Model(Protocol):
         Raises:
             ModelFailure: on entering or while iterating.
         """
+
+
+class EventReader(Protocol):
+    """Reads the stream of one response."""
+
+    def read(self, sse: SseEvent) -> Sequence[ModelEvent]:
+        """Read one event; ResponseCompleted comes last of all.
+
+        Raises:
+            ModelFailure: the event reports one, or makes no sense.
+        """
+
+    def end(self) -> Sequence[ModelEvent]:
+        """End reading with the body, and return the events that complete the response.
+
+        Raises:
+            ModelFailure: the response is not complete.
+        """
+
+
+class ModelApi(Protocol):
+    """Interface for one API of models: translate a request, read its response."""
+
+    @property
+    def path(self) -> str:
+        """Path of requests, behind the base URL of a provider."""
+
+    def begin(self, body: JsonObject) -> tuple[JsonObject, EventReader]:
+        """Translate a body of the Responses API; gives what is sent, and who reads the answer."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from app_server.models.failures import broken, incomplete, malformed, reported
 from app_server.models.interface import (
     CallInputDelta,
+    EventReader,
     ItemAdded,
     ItemDone,
     ModelEvent,
@@ -17,7 +18,6 @@ from app_server.models.interface import (
     SummaryPartAdded,
     TextDelta,
 )
-from app_server.models.wire import EventReader
 from app_server.runtime.http.event_stream import SseEvent
 from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import Json, JsonObject
@@ -25,7 +25,7 @@ from protocol.turns.turn import TokenUsageBreakdown
 
 
 class ResponsesApi:
-    """The wire `responses`."""
+    """The API `responses`."""
 
     path = "responses"
 

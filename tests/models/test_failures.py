@@ -186,7 +186,7 @@ async def test_a_silent_model_is_given_up(tmp_path: Path) -> None:
 async def test_an_event_above_the_bound_fails_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.models.event_batches.MAX_EVENT_BYTES", 1000)
+    monkeypatch.setattr("app_server.models.response_stream.MAX_EVENT_BYTES", 1000)
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         served.model.scripts.append(says("x" * 1000))

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from app_server.models import bounds as response_bounds
-from app_server.models.bounds import ResponseBounds
+from app_server.models import response_stream as response_bounds
 from app_server.models.interface import (
     ItemAdded,
     ItemDone,
@@ -22,6 +21,7 @@ from app_server.models.interface import (
     SummaryPartAdded,
     TextDelta,
 )
+from app_server.models.response_stream import ResponseBounds
 from tests.support.harness import WireClient, claim, methods_of, serve
 from tests.support.model import BREAK, COMPLETED, Gate, says
 

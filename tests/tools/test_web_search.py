@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.models.catalogue.built_in import features_of
+from app_server.models.catalogue.features import features_of
 from app_server.models.provider import Provider
 from app_server.models.web_search_settings import read_web_search
 from app_server.tools.web_search import WebSearch

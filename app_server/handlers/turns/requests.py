@@ -28,8 +28,12 @@ from app_server.handlers.threads.overrides import (
 from app_server.handlers.threads.settings import clears_tier
 from app_server.handlers.threads.shown import announce_settings
 from app_server.handlers.views.turns import started_turn
-from app_server.models.prompt.additional_context import context_chars, context_items
-from app_server.models.prompt.user_input import TurnInput, user_message
+from app_server.models.prompt.user_input import (
+    TurnInput,
+    context_chars,
+    context_items,
+    user_message,
+)
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.queue import digest_of, digest_of_words

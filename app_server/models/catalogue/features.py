@@ -3,8 +3,13 @@
 Source: docs/config.md, "Models".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 
+from pydantic_core import from_json
+
+from app_server.models.catalogue.providers import OFFLINE_MODEL
 from app_server.models.provider import Provider
 
 UNKNOWN_WINDOW = 258_400
@@ -58,3 +63,88 @@ def served_by(features: ModelFeatures, provider: Provider | None) -> ModelFeatur
     if provider.wire_api == "chat":
         return replace(features, freeform_patch=False, web_search=False, hosted_tools=False)
     return replace(features, web_search=features.web_search and provider.requires_openai_auth)
+
+
+# The models that are known: a file of this package.
+#
+# The file holds facts that were observed, so a model that is not in it is no error: it gets the
+# features of one whose name its own begins with, else those that are assumed of every model.
+# Source: docs/config.md, "Models".
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueEntry:
+    """One model of the file."""
+
+    name: str
+    display_name: str
+    description: str
+    specialty: str | None = None
+    hidden: bool = False
+    """Not shown in lists unless asked for."""
+    upgrade: str | None = None
+    """The model that is recommended in its place."""
+    context_window: int = UNKNOWN_WINDOW
+    """Tokens that a thread may fill."""
+    efforts: Sequence[str] = ()
+    default_effort: str | None = None
+    verbosity: str | None = None
+    """`low`, `medium` or `high`."""
+    inputs: Sequence[str] = ("text", "image")
+    freeform_patch: bool = False
+    parallel_calls: bool = True
+    web_search: bool = False
+    service_tiers: Sequence[str] = ()
+    default_service_tier: str | None = None
+
+    def features(self, name: str) -> ModelFeatures:
+        """Return the features of a model of this name, with any provider."""
+        return ModelFeatures(
+            name=name,
+            is_known=True,
+            context_window=self.context_window,
+            efforts=tuple(self.efforts),
+            default_effort=self.default_effort,
+            verbosity=self.verbosity,
+            inputs=frozenset(self.inputs),
+            freeform_patch=self.freeform_patch,
+            parallel_calls=self.parallel_calls,
+            web_search=self.web_search,
+        )
+
+
+_CONTENT = resources.files(__package__).joinpath("built_in.json").read_bytes()
+
+ENTRIES = tuple(CatalogueEntry(**entry) for entry in from_json(_CONTENT))
+"""In the order in which clients show them; the first is the default."""
+
+
+OFFLINE_ENTRY = next(entry for entry in ENTRIES if entry.name == OFFLINE_MODEL)
+"""Of the model that is part of this server; no other is like it."""
+
+
+def find_entry(model: str) -> CatalogueEntry | None:
+    """Find a model by its name, else by the longest name that its own begins with.
+
+    A name like `vendor/model` is looked up without its first part too, as routers write it so.
+    """
+    if model == OFFLINE_MODEL:
+        return OFFLINE_ENTRY
+    names = [model]
+    vendor, slash, rest = model.partition("/")
+    if slash and vendor and "/" not in rest:
+        names.append(rest)
+    for name in names:
+        found = [
+            entry for entry in ENTRIES if name.startswith(entry.name) and entry is not OFFLINE_ENTRY
+        ]
+        if found:
+            return max(found, key=lambda entry: len(entry.name))
+    return None
+
+
+def features_of(model: str, provider: Provider | None) -> ModelFeatures:
+    """Return what a model can do at a provider; of an unknown one, what is safe to assume."""
+    entry = find_entry(model)
+    features = ModelFeatures(name=model) if entry is None else entry.features(model)
+    return served_by(features, provider)

@@ -2,7 +2,7 @@
 
 import base64
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import anyio.to_thread
 
 from app_server.extensions.contract.plugins import PLUGIN_SCHEME
 from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, check_url, image_url
+from app_server.models.prompt.request import message, only_text
 from app_server.runtime.files.contained import BrokenFiles, read_text
 from protocol.log.rollout import SignalMark
 from protocol.model import JsonObject
@@ -23,6 +24,7 @@ from protocol.turns.items import (
     TextUserInput,
     UserInput,
 )
+from protocol.turns.requests import AdditionalContextEntry
 
 SKILL_FILE = "SKILL.md"
 
@@ -148,3 +150,44 @@ def _read_sound(path: Path) -> str | None:
     if len(content) > MAX_SOUND_BYTES:
         return None
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+# Texts that a client adds to what the model knows, beside what the user says.
+# The word of the application becomes a message of the developer. What is not trusted becomes one
+# of the user that says so, in a frame that the text cannot close. A text that the model has
+# already, and that nothing has replaced since, is not repeated. No I/O.
+# Source: docs/wire.md, "What the model is sent".
+
+
+UNTRUSTED = "untrusted_context"
+
+
+def context_items(
+    context: Mapping[str, AdditionalContextEntry], history: Sequence[JsonObject]
+) -> list[JsonObject]:
+    """Make the items that the model has not seen, in the order of the sources' names."""
+    items = [_item(source, entry) for source, entry in sorted(context.items())]
+    return [item for item in items if not _is_known(item, history)]
+
+
+def context_chars(context: Mapping[str, AdditionalContextEntry]) -> int:
+    """Count the characters of all texts and their names."""
+    return sum(
+        len(source) + len(entry.name or "") + len(entry.value) for source, entry in context.items()
+    )
+
+
+def _item(source: str, entry: AdditionalContextEntry) -> JsonObject:
+    if entry.kind == "application":
+        return message("developer", f"<{source}>{entry.value}</{source}>")
+    text = entry.value.replace(f"</{UNTRUSTED}", f"<\\/{UNTRUSTED}")
+    name = (entry.name or source).replace('"', "'")
+    return message("user", f'<{UNTRUSTED} source="{name}">\n{text}\n</{UNTRUSTED}>')
+
+
+def _is_known(item: JsonObject, history: Sequence[JsonObject]) -> bool:
+    opening = only_text(item).partition(">")[0] + ">"
+    for known in reversed(history):
+        if known.get("role") == item["role"] and only_text(known).startswith(opening):
+            return only_text(known) == only_text(item)
+    return False

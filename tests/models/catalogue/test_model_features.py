@@ -2,8 +2,13 @@
 
 import pytest
 
-from app_server.models.catalogue.built_in import ENTRIES, features_of, find_entry
-from app_server.models.catalogue.features import UNKNOWN_WINDOW, ModelFeatures
+from app_server.models.catalogue.features import (
+    ENTRIES,
+    UNKNOWN_WINDOW,
+    ModelFeatures,
+    features_of,
+    find_entry,
+)
 from app_server.models.catalogue.providers import DEFAULT_MODEL
 from app_server.models.provider import Provider
 

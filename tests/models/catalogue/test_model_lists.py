@@ -10,13 +10,16 @@ import pytest
 
 from app_server.models.catalogue import lists
 from app_server.models.catalogue.features import ModelFeatures
-from app_server.models.catalogue.listed import (
+from app_server.models.catalogue.lists import (
+    FAILED_S,
+    KEPT_S,
+    MAX_KEPT,
     MAX_MODELS,
     MAX_NAME_CHARS,
     ListedModel,
+    ModelLists,
     parse_models,
 )
-from app_server.models.catalogue.lists import FAILED_S, KEPT_S, MAX_KEPT, ModelLists
 from app_server.models.interface import ModelFailure
 from app_server.models.provider import Provider
 from app_server.runtime.loader import LoadFailed

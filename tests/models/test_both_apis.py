@@ -12,7 +12,7 @@ from tests.support.files.images import PNG, PNG_URL
 from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.model import BREAK, Gate, Refusal
 
-WIRES = ("responses", "chat")
+APIS = ("responses", "chat")
 BROKEN = {"responseStreamDisconnected": {"httpStatusCode": None}}
 
 
@@ -32,8 +32,8 @@ class ModelAnswer:
     """Why the model stopped in the middle."""
 
 
-def script(wire: str, answer: ModelAnswer) -> list[Any]:
-    return _responses(answer) if wire == "responses" else _chat(answer)
+def script(api: str, answer: ModelAnswer) -> list[Any]:
+    return _responses(answer) if api == "responses" else _chat(answer)
 
 
 def _responses(answer: ModelAnswer) -> list[Any]:
@@ -120,9 +120,9 @@ def _chunk(document: dict[str, Any]) -> bytes:
 
 
 async def thread_of(
-    client: WireClient, wire: str, provider: dict[str, Any] | None = None, **params: Any
+    client: WireClient, api: str, provider: dict[str, Any] | None = None, **params: Any
 ) -> str:
-    settings = {"wire_api": wire, **(provider or {})}
+    settings = {"wire_api": api, **(provider or {})}
     overrides = {f"model_providers.scripted.{key}": value for key, value in settings.items()}
     config = {**overrides, "model_context_window": 100_000}
     return await client.start_thread(config=config, **params)
@@ -217,36 +217,36 @@ TABLE: dict[str, tuple[ModelAnswer, list[Any]]] = {
 
 
 @claim("chat:same")
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("name", TABLE)
-async def test_clients_get_the_same(tmp_path: Path, name: str, wire: str) -> None:
+async def test_clients_get_the_same(tmp_path: Path, name: str, api: str) -> None:
     answer, expected = TABLE[name]
     async with serve(tmp_path) as served, served.client() as client:
-        served.model.scripts = [script(wire, answer)]
-        assert await turn_events(client, await thread_of(client, wire)) == expected
+        served.model.scripts = [script(api, answer)]
+        assert await turn_events(client, await thread_of(client, api)) == expected
         assert served.model.paths == [
-            {"responses": "/v1/responses", "chat": "/v1/chat/completions"}[wire]
+            {"responses": "/v1/responses", "chat": "/v1/chat/completions"}[api]
         ]
 
 
 @claim("chat:same")
-@pytest.mark.parametrize("wire", WIRES)
-async def test_calls_are_made_and_answered(tmp_path: Path, wire: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+async def test_calls_are_made_and_answered(tmp_path: Path, api: str) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         calls = [("nothing", '{"a": 1}'), ("nowhere", "{}")]
         answers = [ModelAnswer(text=["Wait."], calls=calls), ModelAnswer(text=["Done."])]
-        served.model.scripts = [script(wire, answer) for answer in answers]
-        seen = await turn_events(client, await thread_of(client, wire))
+        served.model.scripts = [script(api, answer) for answer in answers]
+        seen = await turn_events(client, await thread_of(client, api))
         assert seen[-1] == "completed"
-        assert outputs(served, wire) == [
+        assert outputs(served, api) == [
             ("call_0", "unsupported call: nothing"),
             ("call_1", "unsupported call: nowhere"),
         ]
 
 
-def outputs(served: Served, wire: str) -> list[tuple[str, str]]:
+def outputs(served: Served, api: str) -> list[tuple[str, str]]:
     request = served.model.requests[-1]
-    if wire == "responses":
+    if api == "responses":
         found = [item for item in request["input"] if item["type"] == "function_call_output"]
         return [(item["call_id"], item["output"]) for item in found]
     found = [message for message in request["messages"] if message["role"] == "tool"]
@@ -276,30 +276,30 @@ REFUSALS: list[tuple[Refusal, str, Any]] = [
 
 
 @claim("chat:same")
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("refusal", "text", "info"), REFUSALS)
 async def test_refusals_are_told_apart(
-    tmp_path: Path, refusal: Refusal, text: str, info: Any, wire: str
+    tmp_path: Path, refusal: Refusal, text: str, info: Any, api: str
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [refusal]
         (message, got_info, will_retry), end = await turn_events(
-            client, await thread_of(client, wire)
+            client, await thread_of(client, api)
         )
         assert (text in message, got_info, will_retry, end) == (True, info, False, "failed")
 
 
 @claim("chat:same")
-@pytest.mark.parametrize("wire", WIRES)
-async def test_what_breaks_is_tried_again(tmp_path: Path, wire: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+async def test_what_breaks_is_tried_again(tmp_path: Path, api: str) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         served.model.scripts = [
             Refusal(503, {}, {"retry-after": "0"}),
-            script(wire, ModelAnswer(text=["Hel"], ends=False)),
-            script(wire, ModelAnswer(text=["Hello"])),
+            script(api, ModelAnswer(text=["Hel"], ends=False)),
+            script(api, ModelAnswer(text=["Hello"])),
         ]
         thread_id = await thread_of(
-            client, wire, {"request_max_retries": 1, "stream_max_retries": 1}
+            client, api, {"request_max_retries": 1, "stream_max_retries": 1}
         )
         seen = await turn_events(client, thread_id)
         assert seen == [
@@ -316,13 +316,13 @@ async def test_what_breaks_is_tried_again(tmp_path: Path, wire: str) -> None:
 
 
 @claim("chat:same")
-@pytest.mark.parametrize("wire", WIRES)
-async def test_a_model_that_says_nothing_is_given_up(tmp_path: Path, wire: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+async def test_a_model_that_says_nothing_is_given_up(tmp_path: Path, api: str) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         # A comment keeps the connection alive, but is no answer.
         gate = Gate()
         served.model.scripts = [[b": ping\n\n", gate]]
-        thread_id = await thread_of(client, wire, {"stream_idle_timeout_ms": 50})
+        thread_id = await thread_of(client, api, {"stream_idle_timeout_ms": 50})
         (message, info, _), end = await turn_events(client, thread_id)
         gate.opened.set()
         assert message == (
@@ -332,11 +332,11 @@ async def test_a_model_that_says_nothing_is_given_up(tmp_path: Path, wire: str) 
 
 
 @claim("chat:same")
-@pytest.mark.parametrize("wire", WIRES)
-async def test_an_answer_above_the_bound_is_cut_off(tmp_path: Path, wire: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+async def test_an_answer_above_the_bound_is_cut_off(tmp_path: Path, api: str) -> None:
     async with serve(tmp_path) as served, served.client() as client:
-        served.model.scripts = [script(wire, ModelAnswer(text=["x" * 600_000] * 2))]
-        seen = await turn_events(client, await thread_of(client, wire))
+        served.model.scripts = [script(api, ModelAnswer(text=["x" * 600_000] * 2))]
+        seen = await turn_events(client, await thread_of(client, api))
         assert seen[-2:] == [
             (
                 "the response of the model is too long: an item has more than 900000 bytes of text",
@@ -395,8 +395,8 @@ async def test_a_chat_request_has_the_thread_s_tools_and_input(tmp_path: Path) -
 
 
 @claim("chat:tools")
-@pytest.mark.parametrize("wire", WIRES)
-async def test_tools_work_with_either_api(tmp_path: Path, wire: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+async def test_tools_work_with_either_api(tmp_path: Path, api: str) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a.png").write_bytes(PNG)
     patch = "*** Begin Patch\n*** Add File: new.txt\n+made\n*** End Patch\n"
@@ -408,18 +408,18 @@ async def test_tools_work_with_either_api(tmp_path: Path, wire: str) -> None:
             ("update_plan", json.dumps({"plan": [{"step": "a", "status": "completed"}]})),
         ]
         served.model.scripts = [
-            script(wire, ModelAnswer(calls=made)),
-            script(wire, ModelAnswer(text=["Done."])),
+            script(api, ModelAnswer(calls=made)),
+            script(api, ModelAnswer(text=["Done."])),
         ]
         thread_id = await thread_of(
-            client, wire, cwd=str(tmp_path / "work"), sandbox="danger-full-access"
+            client, api, cwd=str(tmp_path / "work"), sandbox="danger-full-access"
         )
         seen = await turn_events(client, thread_id)
         assert seen[-1] == "completed"
         done = [item["type"] for step, item in filter(is_item, seen) if step == "done"]
         assert sorted(done[:-1]) == ["commandExecution", "fileChange", "imageView"]
         assert (tmp_path / "work" / "new.txt").read_text() == "made\n"
-        read = dict(outputs(served, wire))
+        read = dict(outputs(served, api))
         assert "hello" in read["call_0"]
         assert "Success." in read["call_2"]
         assert read["call_3"] == "Plan updated"

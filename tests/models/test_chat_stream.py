@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from app_server.models import bounds as response_bounds
-from app_server.models.chat import stream
-from app_server.models.chat.names import CalledTool, ToolNames
-from app_server.models.chat.stream import ChatReader
+from app_server.models import chat_completions
+from app_server.models import response_stream as response_bounds
+from app_server.models.chat_completions import CalledTool, ChatReader, ToolNames
 from app_server.models.interface import (
     ItemAdded,
     ItemDone,
@@ -418,9 +417,9 @@ def test_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert too_long(call(0, arguments=large), call(0, arguments=large)).endswith(
         "a call has more than 900000 characters of arguments"
     )
-    monkeypatch.setattr(stream, "MAX_RESPONSE_BYTES", 2 * len(large))
+    monkeypatch.setattr(chat_completions, "MAX_RESPONSE_BYTES", 2 * len(large))
     assert too_long(*(call(n, f"{n}", arguments=large) for n in range(3))).endswith(
         f"it has more than {2 * len(large)} characters of arguments"
     )
-    monkeypatch.setattr(stream, "MAX_PARTS", 2)
+    monkeypatch.setattr(chat_completions, "MAX_PARTS", 2)
     assert too_long(*(call(n, f"{n}") for n in range(3))).endswith("it has more than 2 calls")

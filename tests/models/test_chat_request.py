@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.models.chat.completions import ChatCompletions
-from app_server.models.chat.names import MAX_LENGTH, CalledTool, ToolNames
+from app_server.models.chat_completions import MAX_LENGTH, CalledTool, ChatCompletions, ToolNames
 
 READ = {
     "type": "function",
