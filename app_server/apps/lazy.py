@@ -17,8 +17,8 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.plugins import PluginPort
 from app_server.apps.settings import AppsSettings
 from app_server.config.values import ConfigError
-from app_server.extensions.contract.hooks import Presentation, ToolCall, TurnHooks
 from app_server.extensions.contract.registration import ContributionContext, Registration
+from app_server.extensions.contract.turns import Presentation, ToolCall, TurnExtension
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ LOAD_S = 30.0
 """For the rest of this package to be imported, when a request needs it."""
 
 
-class LazyApps(TurnHooks):
-    """A Contributor and TurnHooks that do nothing until there is a reason to."""
+class LazyApps(TurnExtension):
+    """A Contributor and TurnExtension that do nothing until there is a reason to."""
 
     id = "codex_apps"
 
@@ -257,12 +257,14 @@ class LazyApps(TurnHooks):
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
-        """See TurnHooks."""
-        return None if self._service is None else self._service.hooks.instructions(context, tools)
+        """See TurnExtension."""
+        return (
+            None if self._service is None else self._service.in_turns.instructions(context, tools)
+        )
 
     def present(self, call: ToolCall) -> Presentation | None:
-        """See TurnHooks."""
-        return None if self._service is None else self._service.hooks.present(call)
+        """See TurnExtension."""
+        return None if self._service is None else self._service.in_turns.present(call)
 
 
 def _unavailable(failure: Exception) -> AppsUnavailable:

@@ -22,9 +22,8 @@ from app_server.apps.settings import (
     read_reviewers,
 )
 from app_server.config.values import Config
-from app_server.extensions.contract.manifest import Manifest
 from app_server.extensions.contract.metadata import RuntimeMetadata, Telemetry
-from app_server.extensions.contract.registration import Owner, Registration
+from app_server.extensions.contract.registration import Manifest, Owner, Registration
 from protocol.model import Json
 
 MAX_PLUGIN_NAMES = 64

@@ -30,7 +30,7 @@ from app_server.apps.published import Published
 from app_server.apps.routes.generation import Generation
 from app_server.apps.settings import AppsSettings
 from app_server.apps.snapshot import Snapshot
-from app_server.apps.turn_hooks import AppsHooks
+from app_server.apps.turns import AppsInTurns
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.config.values import ConfigError
 from app_server.extensions.contract.registration import ContributionContext, Registration
@@ -76,7 +76,7 @@ class AppsService:
         """
         self._auth = auth
         self._plugins = plugins
-        self.hooks = AppsHooks(self.shown_to)
+        self.in_turns = AppsInTurns(self.shown_to)
         self._timer = timer or Timer()
         self._connections = Connections(home, auth, machines, base_url, environ)
         self._by_thread: OrderedDict[str, Published] = OrderedDict()

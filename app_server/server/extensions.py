@@ -13,9 +13,9 @@ from app_server.config.editing.file import ConfigFile
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.store import PluginStore
-from app_server.extensions.plugins.turns import PluginHooks
+from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.extensions.skills.catalog import SkillCatalog
-from app_server.extensions.skills.folders import Found
+from app_server.extensions.skills.folders import FoundSkill
 from app_server.host.environments import Environments
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.loader import Lazy, LoadFailed, load
@@ -56,7 +56,7 @@ def join_extensions(
     registry = ExtensionRegistry(
         [plugins, apps],
         persisters={APPROVALS_OF_APPS: partial(_approve, config_file)},
-        hooks=[PluginHooks(plugins), apps],
+        in_turns=[PluginsInTurns(plugins), apps],
         install_checks=[apps],
     )
     return Extensions(plugins=plugins, registry=registry, apps=apps, lazy_apps=apps)
@@ -90,9 +90,9 @@ def join_skills(
 
 def _skills_of_plugins(
     plugins: Plugins, settings: Mapping[str, Any], thread_id: str | None
-) -> list[Found]:
+) -> list[FoundSkill]:
     return [
-        Found("user", skill, active.id)
+        FoundSkill("user", skill, active.id)
         for active in plugins.active(settings, thread_id)
         for skill in active.plugin.named_skills()
     ]

@@ -20,7 +20,7 @@ from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.hooks import hooked_plugins
 from app_server.extensions.plugins.offers import Offers
-from app_server.extensions.plugins.turns import PluginHooks
+from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.handlers.services import Services
 from app_server.handlers.views.rules import rules_warning
 from app_server.host.commands.machine import MachineCommands
@@ -130,7 +130,7 @@ async def build_services(
             extensions=registry,
             install_servers=install_servers,
             plugin_offers=Offers(plugins, settings.user_home, config_file, registry.verify_install),
-            plugin_mentions=PluginHooks(plugins),
+            plugin_mentions=PluginsInTurns(plugins),
             plugin_switches=plugins,
             hooked_plugins=partial(hooked_plugins, plugins, home),
             log_grew=log_grew,

@@ -15,8 +15,8 @@ import anyio
 
 from app_server.config.values import Config
 from app_server.extensions.hooks.definition import WIRE, Event, Hook
+from app_server.extensions.hooks.hook_files import read_hooks_of
 from app_server.extensions.hooks.outcome import Outcome, together
-from app_server.extensions.hooks.source import read_hooks_of
 from app_server.threads.log.live import LiveThread
 from app_server.turns.clients import ThreadClients
 from app_server.turns.server_context import ServerContext

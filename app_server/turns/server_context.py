@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from app_server.config.requirements import Requirements
-from app_server.extensions.contract.plugins import PluginMentions, PluginOffers, PluginSwitches
 from app_server.extensions.contract.registry import ExtensionRegistry
-from app_server.extensions.hooks.plugins import HookedPlugin
+from app_server.extensions.contract.turns import PluginMentions, PluginOffers, PluginSwitches
+from app_server.extensions.hooks.definition import HookedPlugin
 from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.machine import MachineCommands

@@ -17,8 +17,8 @@ from app_server.apps import lazy as late
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.lazy import LazyApps
 from app_server.apps.presentation import ApprovalTemplates
-from app_server.extensions.contract.hooks import ToolCall
 from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.contract.turns import ToolCall
 from app_server.runtime.loader import load
 from tests.support.apps.files.local import ThisMachine
 from tests.support.apps.hosted import connector, serve_hosted

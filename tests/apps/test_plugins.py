@@ -9,7 +9,7 @@ import pytest
 
 from app_server.apps.upstream.backend import KnownDirectory
 from app_server.extensions.plugins.contributor import Plugins
-from app_server.extensions.plugins.roots import Root
+from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginStore
 from protocol.integrations.apps import AppInfo
 from tests.support.apps.fake_apps import NO_TOOLS, FakeApps, FakeBackend, Snapshot, connectors
@@ -67,7 +67,7 @@ async def test_tools_of_an_app_name_the_plugins_that_are_there_in_this_very_step
             assert desk.generation() is generation
             return description(desk).splitlines()[-1]
 
-        await plugins.select(desk.thread_id, [Root("chosen@x", "local", str(chosen))])
+        await plugins.select(desk.thread_id, [SelectedRoot("chosen@x", "local", str(chosen))])
         both = "Part of the plugins `Desk`, `chosen`."
         assert await said_after(True) == both
         assert await said_after(False) == "Part of the plugin `Desk`."

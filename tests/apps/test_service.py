@@ -13,7 +13,7 @@ from starlette.responses import Response
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.routes.generation import Generation, open_generation
 from app_server.apps.service import AppsService
-from app_server.apps.turn_hooks import INSTRUCTIONS
+from app_server.apps.turns import INSTRUCTIONS
 from app_server.extensions.contract.registry import ExtensionRegistry
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import BOTH, LIST, NoPlugins, Who, open_apps, runs, served
@@ -220,7 +220,7 @@ async def test_a_thread_meets_its_apps_as_soon_as_they_are_there(
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="app_server")
     async with open_apps(tmp_path / "apps") as apps:
-        registry = ExtensionRegistry([apps.service], hooks=[apps.service.hooks])
+        registry = ExtensionRegistry([apps.service], in_turns=[apps.service.in_turns])
         held = apps.hosted.script.holds.setdefault(LIST, anyio.Event())
         base_url = apps.hosted.endpoint.base_url
         config = f'chatgpt_base_url = "{base_url}"\nmcp_optional_startup_grace_ms = 500\n'

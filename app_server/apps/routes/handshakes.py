@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from app_server.apps.files.schema import with_paths
 from app_server.apps.inventory.names import RESOURCES, Route, stripped_title
-from app_server.extensions.contract.manifest import Manifest
+from app_server.extensions.contract.registration import Manifest
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 

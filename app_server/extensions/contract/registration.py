@@ -11,9 +11,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import SecretStr
 
-from app_server.extensions.contract.manifest import Manifest
 from app_server.extensions.contract.metadata import NO_METADATA, RuntimeMetadata
-from protocol.model import Json
+from protocol.model import Json, JsonObject
 
 Mode: TypeAlias = Literal["current", "discover"]
 """`current`: what is known now, without any work. `discover`: background work may be started."""
@@ -54,6 +53,23 @@ class Owner(ABC):
 
     def __repr__(self) -> str:
         return "Owner(…)"
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Manifest:
+    """The answers of one server to `initialize` and `tools/list`. Equal by value.
+
+    One that has not changed is best given as the very same object: nothing of it is read again.
+    """
+
+    hello: JsonObject = field(repr=False)
+    """The result of `initialize`."""
+    tools: Sequence[JsonObject] = field(repr=False)
+    """All tools, in the server's order."""
+
+    def __hash__(self) -> int:
+        # The tools are left out: thousands of them take some ms.
+        return hash(repr(self.hello))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -12,14 +12,13 @@ from typing import TypeAlias
 
 import anyio
 
-from app_server.extensions.contract.hooks import Hooks, TurnHooks
 from app_server.extensions.contract.metadata import ApprovalPersistence
-from app_server.extensions.contract.plugins import InstallCheck
 from app_server.extensions.contract.registration import (
     ContributionContext,
     Contributor,
     Registration,
 )
+from app_server.extensions.contract.turns import InstallCheck, TurnExtension, TurnExtensions
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class Contributions:
 
 
 class ExtensionRegistry:
-    """Registry of extensions, in their order: contributors, hooks, checks of installs.
+    """Registry of extensions, in their order: contributors, parts in turns, checks of installs.
 
     Who writes down lasting approvals is known by target.
     """
@@ -56,7 +55,7 @@ class ExtensionRegistry:
         self,
         contributors: Sequence[Contributor] = (),
         persisters: Mapping[str, PersistApproval] = MappingProxyType({}),
-        hooks: Sequence[TurnHooks] = (),
+        in_turns: Sequence[TurnExtension] = (),
         install_checks: Sequence[InstallCheck] = (),
     ) -> None:
         """Freeze all of them; ids must differ."""
@@ -65,8 +64,7 @@ class ExtensionRegistry:
         self._contributors = tuple(contributors)
         self._persisters = dict(persisters)
         self._install_checks = tuple(install_checks)
-        self.hooks = Hooks(hooks)
-        """Hooks of extensions in turns."""
+        self.in_turns = TurnExtensions(in_turns)
 
     def revisions(self) -> tuple[int, ...]:
         """Return the revision of each contributor."""

@@ -23,7 +23,7 @@ MAX_KNOWN = 64
 """Folders whose fingerprints are remembered."""
 CHUNK_BYTES = 1024 * 1024
 
-Entry: TypeAlias = tuple[str, os.stat_result]
+_Entry: TypeAlias = tuple[str, os.stat_result]
 """The path of an entry below the folder, and what it was when it was looked at."""
 
 
@@ -63,7 +63,7 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
     return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _walk(root: Path) -> Iterator[Entry]:
+def _walk(root: Path) -> Iterator[_Entry]:
     """Give the folder itself, whose path is empty, and all below it, in the order of Codex."""
     left = [""]
     count = size = 0
@@ -87,7 +87,7 @@ def _names(folder: Path) -> list[str]:
         return [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
 
 
-def _digest(root: Path, entries: list[Entry]) -> str:
+def _digest(root: Path, entries: list[_Entry]) -> str:
     digest = hashlib.sha256(PREFIX)
     for path, found in entries:
         encoded = os.fsencode(path)

@@ -12,10 +12,9 @@ import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
-from app_server.extensions.hooks.definition import Hook
+from app_server.extensions.hooks.definition import Hook, Origin
 from app_server.extensions.hooks.fingerprint import NoFingerprint, fingerprint
 from app_server.extensions.hooks.outcome import Outcome, failed, read_outcome
-from app_server.extensions.hooks.plugins import Origin
 from app_server.host.commands.command import InputClosed, RunningCommand, Stream
 from app_server.host.commands.launch import CommandLaunch
 from app_server.host.commands.machine import MachineCommands

@@ -11,8 +11,8 @@ from typing import Any
 
 from app_server.extensions.plugins.manifest import read_plugin
 from app_server.extensions.plugins.marketplace import (
-    Entry,
     Marketplace,
+    MarketplaceEntry,
     configured_roots,
     marketplace_files,
     read_marketplace,
@@ -57,7 +57,7 @@ def _marketplaces(roots: Sequence[Path]) -> Iterator[Marketplace]:
             logger.warning("%s", exc)
 
 
-def _candidate(id_: str, entry: Entry) -> SuggestedPlugin:
+def _candidate(id_: str, entry: MarketplaceEntry) -> SuggestedPlugin:
     if not isinstance(entry.source, LocalPluginSource):
         # What it brings is known once it has been fetched.
         return SuggestedPlugin(id=id_, name=entry.name)

@@ -21,7 +21,7 @@ from app_server.runtime.loader import load_from_worker
 
 if TYPE_CHECKING:
     from app_server.extensions.plugins.manifest import Plugin
-    from app_server.extensions.plugins.roots import Root
+    from app_server.extensions.plugins.selected_roots import SelectedRoot
 
 MAX_PROBLEMS = 64
 """Of the folders of one thread that are named."""
@@ -63,7 +63,7 @@ class Plugins:
         self.changing = anyio.Lock()
         """Held while something is installed, removed or configured."""
         self._installed: Mapping[str, Plugin] = {}
-        self._selected: OrderedDict[str, Sequence[tuple[Root, Plugin]]] = OrderedDict()
+        self._selected: OrderedDict[str, Sequence[tuple[SelectedRoot, Plugin]]] = OrderedDict()
         self._switched_off: OrderedDict[str, frozenset[str]] = OrderedDict()
         """Ids of plugins, by the thread that goes without them."""
         self._revision = 0
@@ -75,7 +75,7 @@ class Plugins:
             self._installed = found
             self._revision += 1
 
-    async def select(self, thread_id: str, roots: "Sequence[Root]") -> Sequence[str]:
+    async def select(self, thread_id: str, roots: "Sequence[SelectedRoot]") -> Sequence[str]:
         """Give a thread the plugins in folders of this machine; returns what is wrong with others.
 
         Folders in other environments cannot be read, and give nothing.
@@ -184,17 +184,17 @@ def _read_installed(store: PluginStore) -> Mapping[str, "Plugin"]:
 
 
 def _read_roots(
-    roots: "Sequence[Root]",
-) -> "tuple[Sequence[tuple[Root, Plugin]], Sequence[str]]":
-    plugins, problems = load_from_worker(_reading).read_roots(roots)
+    roots: "Sequence[SelectedRoot]",
+) -> "tuple[Sequence[tuple[SelectedRoot, Plugin]], Sequence[str]]":
+    plugins, problems = load_from_worker(_reading).read_selected(roots)
     shown = [f"plugin {root.id[:MAX_SHOWN_CHARS]}: {text}" for root, text in problems]
     return plugins, shown[:MAX_PROBLEMS]
 
 
 def _reading() -> ModuleType:
-    from app_server.extensions.plugins import reading
+    from app_server.extensions.plugins import read_plugins
 
-    return reading
+    return read_plugins
 
 
 def feature_is_on(config: Mapping[str, Any], name: str) -> bool:

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from app_server.extensions.hooks.plugins import Declaration, HookedPlugin
+from app_server.extensions.hooks.definition import Declaration, HookedPlugin
 from app_server.extensions.plugins.contributor import Plugins
-from app_server.extensions.plugins.files import read_object, relative_path
+from app_server.extensions.plugins.file_members import read_object, relative_path
 from app_server.runtime.files.contained import BrokenFiles
 from app_server.runtime.loader import load_from_worker
 

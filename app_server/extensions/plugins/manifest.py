@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from app_server.extensions.plugins.files import read_object, relative_path, text_of, texts_of
-from app_server.extensions.skills.reading import Skill, read_skill
+from app_server.extensions.plugins.file_members import read_object, relative_path, text_of, texts_of
+from app_server.extensions.skills.skill_file import Skill, read_skill
 from app_server.runtime.files.contained import BrokenFiles, inside
 from protocol.integrations.plugins import PluginInterface
 from protocol.model import Json

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app_server.extensions.plugins.files import NAME, read_object, relative_path, text_of
+from app_server.extensions.plugins.file_members import NAME, read_object, relative_path, text_of
 from app_server.runtime.files.contained import BrokenFiles, inside
 from app_server.runtime.files.repository import repository_of
 from app_server.runtime.user_paths import expand_user
@@ -28,7 +28,7 @@ Source = LocalPluginSource | GitPluginSource | NpmPluginSource
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MarketplaceEntry:
     """A plugin as a marketplace lists it."""
 
     name: str
@@ -47,9 +47,9 @@ class Marketplace:
     root: Path
     """Folder that the paths of its plugins are relative to."""
     display_name: str | None
-    entries: Sequence[Entry]
+    entries: Sequence[MarketplaceEntry]
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> MarketplaceEntry | None:
         """Return the plugin of a name."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
@@ -82,7 +82,7 @@ def _parse(content: Mapping[str, Any], file: Path, root: Path) -> Marketplace:
         raise BrokenFiles("missing field `plugins`")
     interface = content.get("interface")
     display_name = text_of(interface.get("displayName")) if isinstance(interface, dict) else None
-    entries: dict[str, Entry] = {}
+    entries: dict[str, MarketplaceEntry] = {}
     for one in plugins[:MAX_ENTRIES]:
         if (entry := _entry(root, one)) is not None:
             entries.setdefault(entry.name, entry)
@@ -152,7 +152,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _entry(root: Path, value: object) -> Entry | None:
+def _entry(root: Path, value: object) -> MarketplaceEntry | None:
     if not isinstance(value, dict):
         return None
     name, source = value.get("name"), _source(root, value.get("source"))
@@ -160,7 +160,7 @@ def _entry(root: Path, value: object) -> Entry | None:
         return None
     policy = value.get("policy")
     table: Mapping[str, Any] = policy if isinstance(policy, dict) else {}
-    return Entry(
+    return MarketplaceEntry(
         name,
         source,
         _choice(table.get("installation"), INSTALLATION),

@@ -9,9 +9,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from app_server.extensions.contract.hooks import Presentation, ToolCall, TurnHooks
-from app_server.extensions.contract.plugins import PLUGIN_SCHEME, NamedPlugin
 from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.contract.turns import (
+    PLUGIN_SCHEME,
+    NamedPlugin,
+    Presentation,
+    ToolCall,
+    TurnExtension,
+)
 from app_server.extensions.plugins.contributor import Active, Plugins
 from app_server.extensions.skills.switches import is_enabled
 from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
@@ -32,8 +37,8 @@ MAX_NAMED = 16
 _LINK = re.compile(r"\[@[^\[\]\n]{1,256}\]\(" + PLUGIN_SCHEME + r"([^()\s]{1,512})\)")
 
 
-class PluginHooks(TurnHooks):
-    """The TurnHooks of plugins, and their PluginMentions."""
+class PluginsInTurns(TurnExtension):
+    """The TurnExtension of plugins, and their PluginMentions."""
 
     def __init__(self, plugins: Plugins) -> None:
         self._plugins = plugins

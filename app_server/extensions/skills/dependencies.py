@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from app_server.extensions.skills.folders import Found
+from app_server.extensions.skills.folders import FoundSkill
 
 if TYPE_CHECKING:
     from protocol.integrations.skills import SkillToolDependency
@@ -36,7 +36,7 @@ class NeededServer:
         return {self.key: self.value}
 
 
-def needed_servers(skills: Sequence[Found]) -> list[NeededServer]:
+def needed_servers(skills: Sequence[FoundSkill]) -> list[NeededServer]:
     """Return the servers that skills declare, each command and each URL once, in their order.
 
     What cannot be a server is left out, and logged.

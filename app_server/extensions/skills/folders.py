@@ -16,7 +16,7 @@ from app_server.runtime.files.repository import folders_of_project
 from app_server.runtime.loader import load_from_worker
 
 if TYPE_CHECKING:
-    from app_server.extensions.skills.reading import Skill
+    from app_server.extensions.skills.skill_file import Skill
     from protocol.integrations.skills import SkillScope
 
 MAX_SKILLS = 128
@@ -36,7 +36,7 @@ ADMIN = Path("/etc/codex/skills")
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class SkillRoot:
     """A folder that has skills, at some depth."""
 
     scope: "SkillScope"
@@ -44,7 +44,7 @@ class Root:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSkill:
     """One skill, and whom it is there for."""
 
     scope: "SkillScope"
@@ -60,34 +60,34 @@ class Found:
 class Skills:
     """The skills of some roots, and the files that could not be read, with the reason."""
 
-    found: Sequence[Found]
+    found: Sequence[FoundSkill]
     problems: Sequence[tuple[Path, str]]
 
 
-def user_roots(home: Path, user_home: Path, extra: Sequence[Path]) -> list[Root]:
+def user_roots(home: Path, user_home: Path, extra: Sequence[Path]) -> list[SkillRoot]:
     """Return the roots that all folders share; `home` is the server's."""
     return [
-        Root("user", home / "skills"),
-        Root("user", user_home / ".agents" / "skills"),
-        *(Root("user", path) for path in extra),
-        Root("system", home / "skills" / SYSTEM),
-        Root("admin", ADMIN),
+        SkillRoot("user", home / "skills"),
+        SkillRoot("user", user_home / ".agents" / "skills"),
+        *(SkillRoot("user", path) for path in extra),
+        SkillRoot("system", home / "skills" / SYSTEM),
+        SkillRoot("admin", ADMIN),
     ]
 
 
-def project_roots(folder: Path) -> list[Root]:
+def project_roots(folder: Path) -> list[SkillRoot]:
     """Return the roots of a folder and of those above it, up to that of its repository."""
     return [
-        Root("repo", ancestor / below)
+        SkillRoot("repo", ancestor / below)
         for ancestor in folders_of_project(folder)
         for below in PROJECT_ROOTS
     ]
 
 
-def read_roots(roots: Sequence[Root]) -> Skills:
+def read_roots(roots: Sequence[SkillRoot]) -> Skills:
     """Read the skills of roots; one that several links lead to counts where it is found first."""
     read_skill: Callable[[Path], tuple[Skill | None, Sequence[tuple[Path, str]]]] | None = None
-    found: dict[Path, Found] = {}
+    found: dict[Path, FoundSkill] = {}
     problems: dict[Path, str] = {}
     for root in roots:
         number = 0
@@ -97,7 +97,7 @@ def read_roots(roots: Sequence[Root]) -> Skills:
             skill, wrong = read_skill(folder)
             problems.update(wrong)
             if skill is not None:
-                found.setdefault(skill.file, Found(root.scope, skill))
+                found.setdefault(skill.file, FoundSkill(root.scope, skill))
                 number += 1
                 if number == MAX_SKILLS:
                     break
@@ -105,7 +105,7 @@ def read_roots(roots: Sequence[Root]) -> Skills:
 
 
 def _reader() -> "Callable[[Path], tuple[Skill | None, Sequence[tuple[Path, str]]]]":
-    from app_server.extensions.skills.reading import read_skill
+    from app_server.extensions.skills.skill_file import read_skill
 
     return read_skill
 

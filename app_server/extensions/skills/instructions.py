@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app_server.extensions.skills.folders import Found
+from app_server.extensions.skills.folders import FoundSkill
 
 MAX_BYTES = 12 * 1024
 """UTF-8 bytes of what a model is shown of all skills; of more, only the names."""
@@ -51,7 +51,7 @@ def skill_names(text: str) -> SkillNames:
     return SkillNames(tuple(dict.fromkeys(_NAMED.findall(_LINK.sub(" ", text)))), tuple(paths))
 
 
-def skills_text(found: Sequence[Found]) -> str | None:
+def skills_text(found: Sequence[FoundSkill]) -> str | None:
     """List the skills that the model may choose by itself; None if there are none."""
     listed = sorted(
         (one.skill for one in found if one.skill.is_listed), key=lambda skill: skill.name
@@ -72,7 +72,7 @@ def skills_text(found: Sequence[Found]) -> str | None:
     return "\n".join((INTRODUCTION, *kept, *more))
 
 
-def named_skills(text: str, found: Sequence[Found]) -> list[Found]:
+def named_skills(text: str, found: Sequence[FoundSkill]) -> list[FoundSkill]:
     """Return the skills that a text names or links to, each once; a name of two names none."""
     if not found:
         return []

@@ -7,7 +7,7 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config.values import Config
-from app_server.extensions.plugins.files import NAME
+from app_server.extensions.plugins.file_members import NAME
 from app_server.extensions.plugins.git_source import (
     BadSource,
     GitSource,
@@ -20,7 +20,7 @@ from app_server.extensions.plugins.marketplace import (
     marketplace_file,
     read_marketplace,
 )
-from app_server.extensions.plugins.reading import install_again
+from app_server.extensions.plugins.read_plugins import install_again
 from app_server.handlers.integrations.plugin_sources import (
     FAILURES,
     configured_marketplaces,

@@ -10,12 +10,11 @@ from typing import Any
 
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.names import install_url
-from app_server.extensions.hooks.definition import WIRE
-from app_server.extensions.hooks.files import HookList, Place, add_hooks
-from app_server.extensions.hooks.plugins import Origin
+from app_server.extensions.hooks.definition import WIRE, Origin
+from app_server.extensions.hooks.hook_files import HookList, Place, add_hooks
 from app_server.extensions.plugins.hooks import read_declarations
 from app_server.extensions.plugins.manifest import Plugin, read_plugin
-from app_server.extensions.plugins.marketplace import Entry, Marketplace
+from app_server.extensions.plugins.marketplace import Marketplace, MarketplaceEntry
 from app_server.extensions.plugins.store import PluginId
 from app_server.handlers.integrations.app_terms import AppTerms, apps_failures, read_terms
 from app_server.handlers.integrations.apps_port import AppsPort
@@ -72,7 +71,7 @@ class PluginViews:
                 )
         return shown
 
-    def plugin_of(self, entry: Entry) -> Plugin | None:
+    def plugin_of(self, entry: MarketplaceEntry) -> Plugin | None:
         """Read the plugin of an entry; None if it is elsewhere, or broken."""
         if not isinstance(entry.source, LocalPluginSource):
             return None
@@ -82,7 +81,9 @@ class PluginViews:
             logger.debug("plugin %s cannot be read: %s", entry.name, exc)
             return None
 
-    def summary(self, of: Marketplace, entry: Entry, plugin: Plugin | None) -> PluginSummary:
+    def summary(
+        self, of: Marketplace, entry: MarketplaceEntry, plugin: Plugin | None
+    ) -> PluginSummary:
         """Show a plugin as a marketplace lists it, and its state here."""
         id_ = PluginId(of.name, entry.name)
         is_installed = id_ in self._installed
@@ -100,7 +101,11 @@ class PluginViews:
         )
 
     def detail(
-        self, of: Marketplace, entry: Entry, plugin: Plugin | None, apps: Sequence[AppSummary]
+        self,
+        of: Marketplace,
+        entry: MarketplaceEntry,
+        plugin: Plugin | None,
+        apps: Sequence[AppSummary],
     ) -> PluginDetail:
         """Show all there is to show about a plugin."""
         return PluginDetail(
@@ -137,7 +142,7 @@ def _hooks(id_: PluginId, plugin: Plugin) -> list[PluginHookSummary]:
     return [PluginHookSummary(key=hook.key, event_name=WIRE[hook.event]) for hook in found.hooks]
 
 
-def _interface(entry: Entry, plugin: Plugin | None) -> PluginInterface | None:
+def _interface(entry: MarketplaceEntry, plugin: Plugin | None) -> PluginInterface | None:
     shown = None if plugin is None else plugin.interface
     if entry.category is None:
         return shown

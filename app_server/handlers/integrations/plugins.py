@@ -8,7 +8,7 @@ import anyio.to_thread
 
 from app_server.extensions.plugins.git_source import BadSource, GitSource, parse_git_source, pinned
 from app_server.extensions.plugins.manifest import Plugin, read_plugin
-from app_server.extensions.plugins.marketplace import Entry, Marketplace
+from app_server.extensions.plugins.marketplace import Marketplace, MarketplaceEntry
 from app_server.extensions.plugins.store import PluginId
 from app_server.handlers.integrations.plugin_sources import (
     fetched,
@@ -106,7 +106,7 @@ async def install_plugin(
 
 
 async def _install(
-    context: RequestContext, marketplace: Marketplace, entry: Entry, plugin: Plugin
+    context: RequestContext, marketplace: Marketplace, entry: MarketplaceEntry, plugin: Plugin
 ) -> PluginInstallResponse:
     if plugin.name != entry.name:
         raise invalid_request(
@@ -150,7 +150,7 @@ async def _views(services: Services) -> PluginViews:
 
 async def _entry(
     services: Services, method: str, params: PluginReadParams | PluginInstallParams
-) -> tuple[Marketplace, Entry]:
+) -> tuple[Marketplace, MarketplaceEntry]:
     path, remote = params.marketplace_path, params.remote_marketplace_name
     if (path is None) == (remote is None):
         raise invalid_request(
@@ -170,7 +170,7 @@ async def _entry(
 
 
 @asynccontextmanager
-async def _fetched(services: Services, entry: Entry) -> AsyncIterator[Plugin]:
+async def _fetched(services: Services, entry: MarketplaceEntry) -> AsyncIterator[Plugin]:
     """Read a plugin; one in a repository is fetched, and is gone after the context."""
     with plugin_failures():
         if not isinstance(entry.source, GitPluginSource):
@@ -182,7 +182,7 @@ async def _fetched(services: Services, entry: Entry) -> AsyncIterator[Plugin]:
             yield await anyio.to_thread.run_sync(read_plugin, root)
 
 
-async def _plugin(entry: Entry) -> Plugin:
+async def _plugin(entry: MarketplaceEntry) -> Plugin:
     with plugin_failures():
         if not isinstance(entry.source, LocalPluginSource):
             raise BrokenFiles("plugins of npm packages cannot be installed")

@@ -11,12 +11,11 @@ import anyio.to_thread
 
 from app_server.config.editing.keys import split_key_path
 from app_server.config.values import Config, NotRecorded
-from app_server.extensions.hooks.definition import WIRE, Hook
-from app_server.extensions.hooks.plugins import HookedPlugin
-from app_server.extensions.hooks.source import hooks_of
+from app_server.extensions.hooks.definition import WIRE, Hook, HookedPlugin
+from app_server.extensions.hooks.hook_files import hooks_of
 from app_server.extensions.plugins.hooks import hooked_plugins
 from app_server.extensions.skills.catalog import MAX_EXTRA_ROOTS
-from app_server.extensions.skills.folders import Found, Skills
+from app_server.extensions.skills.folders import FoundSkill, Skills
 from app_server.extensions.skills.switches import MAX_ENTRIES, switched
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.server.config_changes import change_config
@@ -119,7 +118,7 @@ def _entry(name: str, skills: Skills, settings: Mapping[str, Any]) -> SkillsList
     )
 
 
-def _shown(found: Found, settings: Mapping[str, Any]) -> SkillMetadata:
+def _shown(found: FoundSkill, settings: Mapping[str, Any]) -> SkillMetadata:
     skill = found.skill
     return SkillMetadata(
         name=skill.name,

@@ -12,7 +12,7 @@ import anyio.to_thread
 from app_server.config.effective import Configuration
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
-from app_server.extensions.plugins.roots import roots_of
+from app_server.extensions.plugins.selected_roots import roots_of
 from app_server.handlers.services import Services
 from app_server.permissions.project_config import read_project_layers, with_projects
 from app_server.runtime.loader import load

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config
-from app_server.extensions.plugins.roots import roots_of
+from app_server.extensions.plugins.selected_roots import roots_of
 from app_server.handlers.errors import (
     config_failures,
     known_filing,

@@ -17,9 +17,9 @@ import anyio.to_thread
 
 from app_server.config.requirements import ServerIdentity, requirements_of
 from app_server.config.values import Config, ConfigError
-from app_server.extensions.contract.manifest import Manifest
 from app_server.extensions.contract.registration import (
     ContributionContext,
+    Manifest,
     Mode,
     Registration,
     Tier,

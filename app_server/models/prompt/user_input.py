@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from app_server.extensions.contract.plugins import PLUGIN_SCHEME
+from app_server.extensions.contract.turns import PLUGIN_SCHEME
 from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, check_url, image_url
 from app_server.models.prompt.request import message, only_text
 from app_server.runtime.files.contained import BrokenFiles, read_text

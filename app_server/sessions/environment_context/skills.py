@@ -25,7 +25,7 @@ from protocol.log.rollout import Settings
 from protocol.turns.items import MentionUserInput, SkillUserInput, text_of_input
 
 if TYPE_CHECKING:
-    from app_server.extensions.skills.folders import Found
+    from app_server.extensions.skills.folders import FoundSkill
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class ThreadSkills:
     config: Config
     catalog: SkillCatalog
     reads: FolderReads
-    _found: "list[Found]" = field(default_factory=list, init=False)
+    _found: "list[FoundSkill]" = field(default_factory=list, init=False)
 
     async def read(self, settings: Settings) -> None:
         """Read them; if the disk does not answer in time, what was read last stays."""
@@ -81,12 +81,12 @@ class ThreadSkills:
             tuple(dict.fromkeys(path for path in paths if path.startswith(SCHEME)))[:MAX_NAMED],
         )
 
-    def _used(self, user_input: TurnInput) -> "list[Found]":
+    def _used(self, user_input: TurnInput) -> "list[FoundSkill]":
         given = _paths(user_input)
         used = [one for one in self._found if str(one.skill.file) in given]
         return used + [one for one in self._named(user_input) if one not in used]
 
-    def _named(self, user_input: TurnInput) -> "list[Found]":
+    def _named(self, user_input: TurnInput) -> "list[FoundSkill]":
         return named_skills(text_of_input(user_input.content), self._found)
 
 

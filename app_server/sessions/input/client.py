@@ -121,7 +121,9 @@ class ClientInput:
             )
         if records:
             await self.context.log.append(*records)
-        self.context.extensions.hooks.input_taken(self.context.log.id, turn.id, user_input.content)
+        self.context.extensions.in_turns.input_taken(
+            self.context.log.id, turn.id, user_input.content
+        )
         turn.options.mcp_meta.update(mcp_meta)
 
     async def inject(self, items: Sequence[JsonObject]) -> None:

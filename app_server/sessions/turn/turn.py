@@ -175,7 +175,9 @@ class ThreadTurns:
         state.turn_settings = settings
         context.goals.turn_begins()
         if isinstance(work, InputWork):
-            context.extensions.hooks.input_taken(context.log.id, turn_id, work.user_input.content)
+            context.extensions.in_turns.input_taken(
+                context.log.id, turn_id, work.user_input.content
+            )
         return turn
 
     async def _write_input(self, turn_id: str, work: InputWork) -> GivenInput:
@@ -596,7 +598,7 @@ class Turn(RunningTurn):
         )
         context.log.open_items.clear()
         context.approvals.questions.turn_ended(self.id)
-        context.extensions.hooks.turn_ended(context.log.id, self.id)
+        context.extensions.in_turns.turn_ended(context.log.id, self.id)
         failure = None if error is None else kind_of(error.codex_error_info)
         context.server.metrics.turn_ended(end, failure)
         logger.info("turn %s%s", end, f": {failure}" if failure else "")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic_core import to_json
 
-from app_server.extensions.contract.hooks import ToolCall
+from app_server.extensions.contract.turns import ToolCall
 from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import BadArguments
 from app_server.mcp.servers.calls import call_tool
@@ -62,7 +62,7 @@ class McpCalls(TurnTool):
         self._turn = turn
         self._servers = context.servers.live()
         self._approvals = context.approvals
-        self._hooks = context.extensions.hooks
+        self._in_turns = context.extensions.in_turns
         self._environments = environments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
@@ -75,7 +75,7 @@ class McpCalls(TurnTool):
     def notes(self) -> Sequence[str]:
         """Return what extensions say of their tools."""
         names = self._servers.tools().raw_names
-        return self._hooks.instructions(self._context.servers.context(), names)
+        return self._in_turns.instructions(self._context.servers.context(), names)
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether a server has the tool, also one that the model was not shown."""
@@ -92,11 +92,11 @@ class McpCalls(TurnTool):
         arguments = call.arguments()
         tool = self._find(call)
         assert tool is not None
-        recorder, hooks = self._turn.recorder, self._hooks
+        recorder, in_turns = self._turn.recorder, self._in_turns
         facts = ToolCall(
             recorder.log.id, recorder.turn_id, call.call_id, tool.raw.server, tool.raw.tool
         )
-        shown = hooks.present(facts)
+        shown = in_turns.present(facts)
         item = McpToolCallThreadItem(
             id=call.call_id,
             server=tool.raw.server,
@@ -119,7 +119,7 @@ class McpCalls(TurnTool):
             result = await self._send(call, tool, arguments)
         except McpError as exc:
             wall_s = time.perf_counter() - started
-            hooks.call_ended(facts, "failed")
+            in_turns.call_ended(facts, "failed")
             return await self._failed(item, failure_text(tool.raw, exc), wall_s)
         wall_s = time.perf_counter() - started
         result, effective = without_effective_input(result)
@@ -134,7 +134,7 @@ class McpCalls(TurnTool):
             meta=bounded.get("_meta"),
         )
         item.duration_ms = round(wall_s * 1000)
-        hooks.call_ended(facts, "failed" if failed else "completed")
+        in_turns.call_ended(facts, "failed" if failed else "completed")
         await recorder.completed(item)
         return model_output(result, wall_s, self._limit_bytes(tool))
 

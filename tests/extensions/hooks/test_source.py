@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from app_server.config.values import Config
-from app_server.extensions.hooks.files import HookList
-from app_server.extensions.hooks.source import read_hooks_of
+from app_server.extensions.hooks.hook_files import HookList, read_hooks_of
 from app_server.host.folder_reads import FolderReads
 from tests.support.files.hooks import declared, group
 
@@ -44,7 +43,7 @@ async def test_a_disk_that_does_not_answer_gives_none(
         answers.wait()
         return HookList()
 
-    monkeypatch.setattr("app_server.extensions.hooks.source.read_hooks", wait)
+    monkeypatch.setattr("app_server.extensions.hooks.hook_files.read_hooks", wait)
     monkeypatch.setattr("app_server.host.folder_reads.READ_S", 0.01)
     try:
         assert await read_hooks_of(Config({}), tmp_path, None, (), FolderReads()) is None

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from app_server.extensions.contract.plugins import NamedPlugin
 from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.contract.turns import NamedPlugin
 from app_server.extensions.plugins.contributor import Plugins
-from app_server.extensions.plugins.roots import Root
+from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginStore
-from app_server.extensions.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginHooks
+from app_server.extensions.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginsInTurns
 from app_server.sessions.turn.mentions import MAX_NAMESPACES, plugin_text
 from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 from tests.support.files.fifos import write_fifo
@@ -162,12 +162,12 @@ async def test_more_input_into_a_running_turn_brings_nothing_of_plugins(tmp_path
 async def test_names_are_looked_for_within_bounds(tmp_path: Path) -> None:
     plugins = Plugins(PluginStore(tmp_path), lambda _: True)
     ids = [f"p{number:02}" for number in range(MAX_NAMED + 1)]
-    roots = [Root(id_, "local", str(write_plugin(tmp_path / id_, id_))) for id_ in ids]
+    roots = [SelectedRoot(id_, "local", str(write_plugin(tmp_path / id_, id_))) for id_ in ids]
     await plugins.select("t", [roots[0], *roots])
     context = ContributionContext("current", {}, "t")
 
     def named(*parts: UserInput) -> list[str]:
-        return [one.id for one in PluginHooks(plugins).named(parts, context)]
+        return [one.id for one in PluginsInTurns(plugins).named(parts, context)]
 
     everything = "".join(f"[@x](plugin://{id_})" for id_ in reversed(ids))
     assert named(TextUserInput(type="text", text=everything)) == ids[:MAX_NAMED]

@@ -14,9 +14,9 @@ from app_server.extensions.contract.registration import ContributionContext, Reg
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.manifest import Plugin, read_plugin
 from app_server.extensions.plugins.marketplace import find_marketplaces, read_marketplace
-from app_server.extensions.plugins.roots import Root
+from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginId, PluginStore
-from app_server.extensions.skills.reading import Skill
+from app_server.extensions.skills.skill_file import Skill
 from app_server.runtime.files.contained import MAX_FILE_BYTES, BrokenFiles
 from tests.support.files.plugins import server, write, write_marketplace, write_plugin
 from tests.support.large import Case, made
@@ -308,12 +308,12 @@ async def test_folders_chosen_for_a_thread_give_it_their_servers(tmp_path: Path)
     problems = await plugins.select(
         "t",
         [
-            Root("sel@x", "local", str(folder)),
-            Root("far@x", "elsewhere", str(folder)),
-            Root("rel@x", "local", "s"),
-            Root("none@x", "local", str(tmp_path / "none")),
-            Root(" ", "local", str(folder)),
-            Root("x" * 513, "local", str(folder)),
+            SelectedRoot("sel@x", "local", str(folder)),
+            SelectedRoot("far@x", "elsewhere", str(folder)),
+            SelectedRoot("rel@x", "local", "s"),
+            SelectedRoot("none@x", "local", str(tmp_path / "none")),
+            SelectedRoot(" ", "local", str(folder)),
+            SelectedRoot("x" * 513, "local", str(folder)),
         ],
     )
     assert problems == [
@@ -335,7 +335,7 @@ async def test_folders_chosen_for_a_thread_give_it_their_servers(tmp_path: Path)
 async def test_a_thread_has_32_folders_and_no_more(tmp_path: Path) -> None:
     folder = write_plugin(tmp_path / "s", "sel", servers={"a": server()})
     plugins = Plugins(PluginStore(tmp_path), lambda _: True)
-    roots = [Root(f"{number}@x", "local", str(folder)) for number in range(33)]
+    roots = [SelectedRoot(f"{number}@x", "local", str(folder)) for number in range(33)]
     assert await plugins.select("t", roots) == [
         "plugin 32@x: cannot be loaded: a thread has at most 32"
     ]

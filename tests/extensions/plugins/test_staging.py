@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from app_server.extensions.plugins import staging
-from app_server.extensions.plugins.clones import ClonedMarketplaces
 from app_server.extensions.plugins.staging import put_in_place
-from app_server.extensions.plugins.store import PluginId, PluginStore
+from app_server.extensions.plugins.store import ClonedMarketplaces, PluginId, PluginStore
 from tests.support.files.plugins import write_plugin
 
 

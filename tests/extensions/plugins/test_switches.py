@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from app_server.extensions.plugins.contributor import MAX_THREADS, Plugins
-from app_server.extensions.plugins.roots import Root
+from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginStore
 from tests.support.files.plugins import server, write, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve
@@ -81,7 +81,7 @@ async def test_what_threads_go_without_is_remembered_within_bounds(tmp_path: Pat
     plugins = Plugins(PluginStore(tmp_path), lambda _: True)
     chosen = str(write_plugin(tmp_path / "p", "p"))
     for thread_id in ("0", "1"):
-        await plugins.select(thread_id, [Root("p", "local", chosen)])
+        await plugins.select(thread_id, [SelectedRoot("p", "local", chosen)])
     revision = plugins.revision()
     for number in range(MAX_THREADS + 1):
         plugins.switch_off(str(number), ["p"])

@@ -5,7 +5,7 @@ from pathlib import Path
 from app_server.extensions.skills.folders import (
     MAX_DEPTH,
     MAX_SKILLS,
-    Root,
+    SkillRoot,
     project_roots,
     read_roots,
 )
@@ -19,7 +19,9 @@ def write(folder: Path, name: str | None = None) -> Path:
 
 
 def files(*roots: Path) -> list[Path]:
-    return [found.skill.file for found in read_roots([Root("user", root) for root in roots]).found]
+    return [
+        found.skill.file for found in read_roots([SkillRoot("user", root) for root in roots]).found
+    ]
 
 
 def test_skills_are_found_at_some_depth_and_not_inside_of_each_other(tmp_path: Path) -> None:
@@ -54,7 +56,7 @@ def test_a_project_has_roots_up_to_that_of_its_repository(tmp_path: Path) -> Non
     (tmp_path / "repo/.git/HEAD").touch()
     below = tmp_path / "repo/a"
     assert project_roots(below) == [
-        Root("repo", folder / place / "skills")
+        SkillRoot("repo", folder / place / "skills")
         for folder in (below, tmp_path / "repo")
         for place in (".agents", ".codex")
     ]

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from watchfiles._rust_notify import RustNotify
 
-from app_server.extensions.skills.watch import SkillWatch
+from app_server.extensions.skills.catalog import SkillWatch
 from tests.support.changes import Changes
 from tests.support.harness import WAIT_S
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app_server.extensions.skills.folders import Found
+from app_server.extensions.skills.folders import FoundSkill
 from app_server.extensions.skills.instructions import INTRODUCTION, MAX_BYTES, skills_text
-from app_server.extensions.skills.reading import Skill
+from app_server.extensions.skills.skill_file import Skill
 from tests.support.harness import claim, serve
 
 
@@ -280,13 +280,13 @@ async def test_a_skill_that_a_text_names_is_read_to_the_model_once(tmp_path: Pat
 
 
 def test_of_too_many_skills_only_the_names_are_listed() -> None:
-    def found(count: int, chars: int) -> list[Found]:
+    def found(count: int, chars: int) -> list[FoundSkill]:
         return [
-            Found("user", Skill(f"s{number:04}", "d" * chars, Path(f"/{number:04}")))
+            FoundSkill("user", Skill(f"s{number:04}", "d" * chars, Path(f"/{number:04}")))
             for number in range(count)
         ]
 
-    hidden = Found("user", Skill("hidden", "d", Path("/h"), is_listed=False))
+    hidden = FoundSkill("user", Skill("hidden", "d", Path("/h"), is_listed=False))
     assert skills_text([hidden]) is None
     whole = skills_text([*found(2, 3), hidden])
     assert whole is not None

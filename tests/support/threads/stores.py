@@ -18,7 +18,7 @@ from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.offers import Offers
 from app_server.extensions.plugins.store import PluginStore
-from app_server.extensions.plugins.turns import PluginHooks
+from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.machine import MachineCommands
 from app_server.host.environments import Environments
@@ -283,7 +283,7 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
         extensions=extensions,
         install_servers=_unasked,
         plugin_offers=Offers(plugins, home, ConfigFile(home), extensions.verify_install),
-        plugin_mentions=PluginHooks(plugins),
+        plugin_mentions=PluginsInTurns(plugins),
         plugin_switches=plugins,
         hooked_plugins=lambda *_: [],
         log_grew=lambda state: None,

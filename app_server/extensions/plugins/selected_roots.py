@@ -10,7 +10,7 @@ from protocol.model import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class SelectedRoot:
     """A folder that was chosen for a thread."""
 
     id: str
@@ -18,11 +18,11 @@ class Root:
     path: str
 
 
-def roots_of(selected: Sequence[JsonObject]) -> list[Root]:
+def roots_of(selected: Sequence[JsonObject]) -> list[SelectedRoot]:
     """Read `selectedCapabilityRoots`, in the form that threads keep it in."""
     roots = []
     for one in selected:
         match one:
             case {"id": str(id_), "location": {"environmentId": str(where), "path": str(path)}}:
-                roots.append(Root(id_, where, path))
+                roots.append(SelectedRoot(id_, where, path))
     return roots

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app_server.extensions.hooks.definition import Hook
-from app_server.extensions.hooks.files import MAX_HOOKS, places_of, read_hooks
+from app_server.extensions.hooks.hook_files import MAX_HOOKS, places_of, read_hooks
 from tests.support.files.hooks import declared, group
 
 

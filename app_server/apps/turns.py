@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 from app_server.apps.presentation import app_context
 from app_server.apps.published import Published
 from app_server.apps.settings import AppsSettings
-from app_server.extensions.contract.hooks import Presentation, ToolCall, TurnHooks
 from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.contract.turns import Presentation, ToolCall, TurnExtension
 
 INSTRUCTIONS = """\
 <apps_instructions>
@@ -20,8 +20,8 @@ nothing about apps.
 </apps_instructions>"""
 
 
-class AppsHooks(TurnHooks):
-    """The TurnHooks of the service."""
+class AppsInTurns(TurnExtension):
+    """The TurnExtension of the service."""
 
     def __init__(self, shown_to: Callable[[str], Published | None]) -> None:
         """`shown_to` says what the servers of a thread were last made of."""

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from app_server.extensions.contract.hooks import MAX_INSTRUCTIONS_BYTES, Presentation, ToolCall
 from app_server.extensions.contract.registration import ContributionContext
 from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.extensions.contract.turns import MAX_INSTRUCTIONS_BYTES, Presentation, ToolCall
 from protocol.turns.items import McpToolCallAppContext, UserInput
 from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import raw_call, steps_until_settled
@@ -16,7 +16,7 @@ from tests.support.model import Gate, calls, says
 
 
 class Ear:
-    """Hooks that note what they hear, and say what they are given."""
+    """A part in turns that notes what it hears, and says what it is given."""
 
     def __init__(self, text: str | None = None, shown: Presentation | None = None) -> None:
         self.text = text
@@ -45,7 +45,7 @@ class Ear:
 
 
 class Deaf:
-    """Hooks that fail, whatever they are asked."""
+    """A part in turns that fails at everything."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(name)
@@ -54,13 +54,13 @@ class Deaf:
 CONTEXT = McpToolCallAppContext(connector_id="cal", app_name="Calendar", action_name="wipe")
 
 
-@claim("extensions:hooks")
-async def test_hooks_speak_to_the_model_and_mark_items(
+@claim("extensions:in-turns")
+async def test_extensions_speak_to_the_model_and_mark_items(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ear = Ear("Use it well.", Presentation(CONTEXT, "ui://a"))
     other = Ear("x" * (MAX_INSTRUCTIONS_BYTES + 1), Presentation(None, "ui://b"))
-    registry = ExtensionRegistry(hooks=[cast(Ear, Deaf()), ear, other])
+    registry = ExtensionRegistry(in_turns=[cast(Ear, Deaf()), ear, other])
     async with (
         serve(tmp_path, config=stdio_server("raw"), extensions=registry) as served,
         served.client() as client,
@@ -102,4 +102,4 @@ async def test_hooks_speak_to_the_model_and_mark_items(
         ("present", "raw", "wipe", "call_3"),
     ]
     assert ear.heard[-1] == ("over",)
-    assert {record.getMessage() for record in caplog.records} == {"a hook failed"}
+    assert {record.getMessage() for record in caplog.records} == {"an extension failed in a turn"}

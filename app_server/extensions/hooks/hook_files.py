@@ -7,16 +7,19 @@ Source: docs/hooks.md, "Declaring hooks".
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json
 
 from app_server.config.config_toml import read_config
-from app_server.config.values import ConfigError
-from app_server.extensions.hooks.definition import EVENTS, Event, Hook, Source
+from app_server.config.trust import trust_of
+from app_server.config.values import Config, ConfigError
+from app_server.extensions.hooks.definition import EVENTS, Event, Hook, HookedPlugin, Origin, Source
 from app_server.extensions.hooks.fingerprint import NoFingerprint, fingerprint
-from app_server.extensions.hooks.plugins import HookedPlugin, Origin
+from app_server.host.folder_reads import FolderReads
+from app_server.runtime.files.repository import folders_of_project
 
 FILE = "hooks.json"
 SETTINGS_FILE = "config.toml"
@@ -232,3 +235,34 @@ def _member(value: Any, name: str) -> Any:
 
 def _list(value: Any) -> Iterator[Any]:
     yield from value if isinstance(value, list) else ()
+
+
+async def read_hooks_of(
+    config: Config,
+    home: Path,
+    folder: Path | None,
+    plugins: Sequence[HookedPlugin],
+    reads: FolderReads,
+) -> Sequence[Hook] | None:
+    """Read the hooks that hold in a folder; `None` if the disk does not answer in time.
+
+    A thread without a folder is shown those of the user alone.
+    """
+    found = await reads.read(partial(hooks_of, config, home, folder, plugins))
+    return None if found is None else found.hooks
+
+
+def hooks_of(
+    config: Config, home: Path, folder: Path | None, plugins: Sequence[HookedPlugin] = ()
+) -> HookList:
+    """Read the hooks that hold in a folder; `None` is a thread without one. This blocks."""
+    trusted: list[Path] = []
+    if folder is not None:
+        within = folders_of_project(folder)
+        try:
+            if trust_of(config, map(str, within)) == "trusted":
+                trusted = list(reversed(within))
+        except ConfigError:
+            # The same value is named to every client that needs it.
+            pass
+    return read_hooks(places_of(home, trusted), config.document, home / "config.toml", plugins)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.extensions.skills.reading import Skill, read_skill
-from app_server.extensions.skills.yaml import front_matter
+from app_server.extensions.skills.skill_file import Skill, front_matter, read_skill
 from app_server.runtime.files.contained import BrokenFiles
 from protocol.integrations.skills import SkillDependencies, SkillInterface, SkillToolDependency
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from app_server.extensions.contract.metadata import MAX_PLUGIN_ID_CHARS
 from app_server.extensions.plugins.manifest import Plugin, read_plugin
 from app_server.extensions.plugins.marketplace import marketplace_file, read_marketplace
-from app_server.extensions.plugins.roots import Root
+from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginId, PluginStore
 from app_server.runtime.files.contained import BrokenFiles
 from protocol.integrations.plugins import LocalPluginSource
@@ -39,9 +39,9 @@ def read_installed(folders: Mapping[PluginId, Path]) -> Mapping[str, Plugin]:
     return dict(sorted(found.items()))
 
 
-def read_roots(
-    roots: Sequence[Root],
-) -> tuple[Sequence[tuple[Root, Plugin]], Sequence[tuple[Root, str]]]:
+def read_selected(
+    roots: Sequence[SelectedRoot],
+) -> tuple[Sequence[tuple[SelectedRoot, Plugin]], Sequence[tuple[SelectedRoot, str]]]:
     """Read the plugins in folders; gives plugins, and what is wrong, with their folders."""
     found, problems = [], []
     for index, root in enumerate(roots):

@@ -1,0 +1,194 @@
+"""What extensions add to turns: texts for the model, facts for items, work after a call, mentions.
+
+Nothing here waits. An extension that fails adds nothing, and that is logged.
+Source: docs/extensions.md, "Parts in turns"; docs/plugins.md, "In turns", "Plugins of a thread",
+"Suggestions of the model".
+"""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from app_server.extensions.contract.registration import ContributionContext
+from protocol.turns.items import McpToolCallAppContext, UserInput
+
+if TYPE_CHECKING:
+    from protocol.integrations.suggestions import SuggestedPlugin
+
+
+logger = logging.getLogger(__name__)
+
+MAX_INSTRUCTIONS_BYTES = 16 * 1024
+"""UTF-8 bytes of what one extension adds for the model; a longer text is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call that a model makes, by raw names."""
+
+    thread_id: str
+    turn_id: str
+    item_id: str
+    server: str
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """App and user interface of a tool, for the item of its call; fixed when the call begins."""
+
+    app_context: McpToolCallAppContext | None = None
+    resource_uri: str | None = None
+    """Of the user interface of the tool."""
+
+
+class TurnExtension(Protocol):
+    """Interface for one extension's part in turns; notifications do nothing unless overridden."""
+
+    def instructions(
+        self, context: ContributionContext, tools: Collection[tuple[str, str]]
+    ) -> str | None:
+        """Return what the model is shown before the history, of the tools it has in this request.
+
+        `tools` are raw names of server and tool. The text is a message of the developer.
+        """
+
+    def present(self, call: ToolCall) -> Presentation | None:
+        """Return what the item shows; asked once, before `item/started`."""
+
+    def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
+        """Take what the user sent, at the start of a turn or in the middle of it."""
+        return
+
+    def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
+        """Note that a call was made and is over; one that was not approved was not made."""
+        return
+
+    def turn_ended(self, thread_id: str, turn_id: str) -> None:
+        """Note that nothing more will come of a turn."""
+        return
+
+
+class TurnExtensions:
+    """Parts of all extensions in turns, in their order; a part that fails adds nothing."""
+
+    def __init__(self, parts: Sequence[TurnExtension] = ()) -> None:
+        self._parts = tuple(parts)
+
+    def instructions(
+        self, context: ContributionContext, tools: Collection[tuple[str, str]]
+    ) -> list[str]:
+        """Collect what the model is shown."""
+        texts: list[str] = []
+        for part in self._parts:
+            with _contained():
+                text = part.instructions(context, tools)
+                if text and len(text.encode()) <= MAX_INSTRUCTIONS_BYTES:
+                    texts.append(text)
+        return texts
+
+    def present(self, call: ToolCall) -> Presentation:
+        """Put together what an item shows: of contexts the last counts, of resources the first."""
+        app_context: McpToolCallAppContext | None = None
+        resource_uri: str | None = None
+        for part in self._parts:
+            with _contained():
+                if (shown := part.present(call)) is not None:
+                    if shown.app_context is not None:
+                        app_context = shown.app_context
+                    resource_uri = shown.resource_uri if resource_uri is None else resource_uri
+        return Presentation(app_context, resource_uri)
+
+    def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
+        """Notify every extension of what the user sent."""
+        for part in self._parts:
+            with _contained():
+                part.input_taken(thread_id, turn_id, content)
+
+    def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
+        """Notify every extension of the end of a call."""
+        for part in self._parts:
+            with _contained():
+                part.call_ended(call, status)
+
+    def turn_ended(self, thread_id: str, turn_id: str) -> None:
+        """Notify every extension of the end of a turn."""
+        for part in self._parts:
+            with _contained():
+                part.turn_ended(thread_id, turn_id)
+
+
+@contextmanager
+def _contained() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        logger.exception("an extension failed in a turn")
+
+
+PLUGIN_SCHEME = "plugin://"
+"""Before the id of a plugin, in the path of a mention and in a link."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPlugin:
+    """A plugin of the thread that the user named."""
+
+    id: str
+    display_name: str
+    skills_prefix: str | None
+    """Prefix of the names of its skills, before a colon; None: no skill of it is on."""
+
+
+class PluginMentions(Protocol):
+    """Knows which plugins there are."""
+
+    def named(
+        self, content: Sequence[UserInput], context: ContributionContext
+    ) -> Sequence[NamedPlugin]:
+        """Return the plugins in force that a message names, each once; never waits."""
+
+
+class PluginSwitches(Protocol):
+    """Knows which plugins threads have."""
+
+    def switch_off(self, thread_id: str, ids: Collection[str]) -> None:
+        """Have a thread go without these plugins, and with all others; never waits.
+
+        Its servers follow before its next model request. Without `ids` nothing is remembered of
+        the thread.
+        """
+
+
+class PluginOffers(Protocol):
+    """Which plugins could be installed for a thread."""
+
+    def has_any(self, config: Mapping[str, Any]) -> bool:
+        """Whether these settings name plugins to suggest; never waits, and reads nothing."""
+
+    async def offered(self, config: Mapping[str, Any]) -> "Sequence[SuggestedPlugin]":
+        """Return the plugins to suggest, by name: in a marketplace, and not installed."""
+
+    async def is_complete(self, plugin: "SuggestedPlugin", context: ContributionContext) -> bool:
+        """Whether a plugin is installed, with all that others must have for it."""
+
+    async def decline(self, plugin_id: str) -> None:
+        """Offer a plugin never again, and write that down.
+
+        Raises:
+            NotRecorded: it is not offered by this process, but is not written.
+        """
+
+
+class InstallCheck(Protocol):
+    """Says whether what a plugin declares by id is there; somebody else knows what the ids mean."""
+
+    async def verify_install(
+        self, app_ids: Sequence[str], context: ContributionContext
+    ) -> bool | None:
+        """Return whether all of them are there; None if that is not this one's to say.
+
+        It may ask others, and has a bound of its own.
+        """
