@@ -18,16 +18,15 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
     ServerUnavailable,
 )
+from app_server.mcp.connection import ConnectionOwner, list_all
 from app_server.mcp.errors import HeaderCommandFailed, NotLoggedIn, StartupFailed, StartupTimedOut
 from app_server.mcp.measurements import measured_list
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.opening import open_streams, tokens_of
-from app_server.mcp.peer import ConnectionOwner, list_all
 from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import ServerProcess
-from app_server.mcp.tools.calls import cut_middle
+from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.errors import (
     PeerError,
     ProgressCallback,
@@ -37,6 +36,7 @@ from app_server.mcp_wire.errors import (
 )
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
+from app_server.mcp_wire.json_rpc_client import JsonRpcClient
 from app_server.observability.telemetry.spans import trace_context
 from protocol.jsonrpc.errors import METHOD_NOT_FOUND
 from protocol.model import JsonObject
@@ -49,17 +49,15 @@ CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version"
 
 
 class McpClient:
-    """A Peer over a conversation.
+    """An McpConnection over a conversation.
 
     When the server has ended the session, the request that met this begins a new one, and is made
     again, once: the server has not accepted it.
     """
 
-    def __init__(
-        self, dispatcher: Dispatcher, owner: ConnectionOwner, introduction_s: float
-    ) -> None:
+    def __init__(self, rpc: JsonRpcClient, owner: ConnectionOwner, introduction_s: float) -> None:
         """Make a client that has not been introduced; that may take `introduction_s`."""
-        self._dispatcher = dispatcher
+        self._rpc = rpc
         self._owner = owner
         self._introduction_s = introduction_s
         self._introducing = anyio.Lock()
@@ -68,13 +66,13 @@ class McpClient:
             "elicitation": {"form": {}, "url": {}},
             "extensions": {OPENAI_FORM: {}},
         }
-        self._handshake = Handshake(dispatcher, CLIENT_INFO, asked if owner.can_elicit else {})
+        self._handshake = Handshake(rpc, CLIENT_INFO, asked if owner.can_elicit else {})
         self.closed = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Read from the server until it ends; requests can be made once this has started."""
         try:
-            await self._dispatcher.run(self._answer, self._on_notification, task_status=task_status)
+            await self._rpc.run(self._answer, self._on_notification, task_status=task_status)
         finally:
             self.closed.set()
 
@@ -86,7 +84,7 @@ class McpClient:
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
     ) -> JsonObject:
-        """Call a method of the server; see Peer."""
+        """Call a method of the server; see McpConnection."""
         session = self._sessions
         try:
             return await self._call(method, params, timeout_s, on_progress)
@@ -105,7 +103,7 @@ class McpClient:
     ) -> JsonObject:
         context = trace_context()
         try:
-            return await self._dispatcher.call(
+            return await self._rpc.call(
                 method,
                 _in_trace(params, context),
                 headers={**self._handshake.headers, **context},
@@ -175,7 +173,7 @@ async def serve_connection(
     elsewhere = config.environment_id != LOCAL
     try:
         async with open_streams(config, cwd, tokens, processes) as (streams, process):
-            client = McpClient(Dispatcher(*streams), owner, config.startup_timeout_s)
+            client = McpClient(JsonRpcClient(*streams), owner, config.startup_timeout_s)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
                 await _start(config, client, process, tokens, owner)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from app_server.mcp.catalog.config import ServerConfig
-from app_server.mcp.peer import ConnectionOwner
+from app_server.mcp.connection import ConnectionOwner
 from app_server.mcp.processes import Processes
 from app_server.runtime.loader import load
 

@@ -1,7 +1,7 @@
 """A server that is known without being asked: it is connected to when it is first used.
 
 The connection ends when nobody has used it for a while, and is made again by the next request. What
-uses it sees one Peer.
+uses it sees one McpConnection.
 Source: docs/mcp.md, "Connections".
 """
 
@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, contextmanager
 import anyio
 import anyio.abc
 
+from app_server.mcp.connection import ConnectionOwner, McpConnection
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
-from app_server.mcp.peer import ConnectionOwner, Peer
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, TransportClosed
 from app_server.observability.log_context import THREAD, start_apart
@@ -29,8 +29,8 @@ Connect = Callable[[ConnectionOwner], Awaitable[None]]
 """Holds one connection from start to end."""
 
 
-class OnDemandPeer:
-    """A Peer with a connection while there is something to ask; `tasks` owns it.
+class OnDemandConnection:
+    """An McpConnection that is open while there is something to ask; `tasks` owns it.
 
     Without one it takes no task: a thread may have hundreds of such servers, and calls few.
     """
@@ -55,12 +55,12 @@ class OnDemandPeer:
         self._connect = connect
         self._owner: ConnectionOwner | None = owner
         self._idle_s = idle_s
-        self._connection: _Connection | None = None
+        self._used: _UsedConnection | None = None
 
     def close(self) -> None:
         """End the connection and make no other one.
 
-        Whom it was for is forgotten: the owner knows this peer, and lists its tools.
+        Whom it was for is forgotten: the owner knows this connection, and lists its tools.
         """
         self.closed.set()
         self._owner = None
@@ -86,68 +86,70 @@ class OnDemandPeer:
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
     ) -> JsonObject:
-        """Call a method, in a connection that is made for it if there is none; see Peer.
+        """Call a method, in a connection that is made for it if there is none; see McpConnection.
 
         Raises:
             ClientUnavailable: no connection can be made; the next request tries again.
             PeerError, TransportClosed, RequestTimedOut
         """
-        async with self._connected() as peer:
-            return await peer.request(method, params, timeout_s=timeout_s, on_progress=on_progress)
+        async with self._connected() as connection:
+            return await connection.request(
+                method, params, timeout_s=timeout_s, on_progress=on_progress
+            )
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Peer]:
-        connection = self._connection
-        if connection is None or connection.is_over:
+    async def _connected(self) -> AsyncIterator[McpConnection]:
+        used = self._used
+        if used is None or used.is_over:
             if self._owner is None:
                 raise TransportClosed
-            connection = self._connection = _Connection(self._owner)
+            used = self._used = _UsedConnection(self._owner)
             self._held += 1
-            start_apart(self._tasks, self._hold, connection, thread_id=THREAD.get())
-        with connection.use():
-            await connection.settled.wait()
-            if connection.peer is None:
-                raise ClientUnavailable(f"failed to get client: {connection.failure}")
-            yield connection.peer
+            start_apart(self._tasks, self._hold, used, thread_id=THREAD.get())
+        with used.use():
+            await used.settled.wait()
+            if used.live is None:
+                raise ClientUnavailable(f"failed to get client: {used.failure}")
+            yield used.live
 
-    async def _hold(self, connection: "_Connection") -> None:
+    async def _hold(self, used: "_UsedConnection") -> None:
         try:
             with anyio.CancelScope() as scope:
                 self._scopes.add(scope)
                 if self.closed.is_set():
                     scope.cancel()
                 try:
-                    await self._hold_once(connection)
+                    await self._hold_once(used)
                 finally:
                     self._scopes.discard(scope)
         finally:
-            connection.failed(StartupFailed("the connection was closed"))
+            used.failed(StartupFailed("the connection was closed"))
             self._held -= 1
             self._note_end()
 
-    async def _hold_once(self, connection: "_Connection") -> None:
+    async def _hold_once(self, used: "_UsedConnection") -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(connection.stop_when_idle, self._idle_s)
+            tasks.start_soon(used.stop_when_idle, self._idle_s)
             try:
-                await self._connect(connection)
+                await self._connect(used)
             except LoadFailed as exc:
-                connection.failed(StartupFailed(f"the client cannot be loaded: {exc}"))
+                used.failed(StartupFailed(f"the client cannot be loaded: {exc}"))
             except Exception:
                 # Its tasks may raise anything; it must not reach other servers or the thread.
                 logger.exception("the connection to an MCP server broke")
-            connection.failed(StartupFailed("the connection broke"))
-            connection.stop.set()
+            used.failed(StartupFailed("the connection broke"))
+            used.stop.set()
             tasks.cancel_scope.cancel()
 
 
-class _Connection:
+class _UsedConnection:
     """One connection and those who use it: a ConnectionOwner in place of another one."""
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self.stop = anyio.Event()
         self.can_elicit = owner.can_elicit
         self.settled = anyio.Event()
-        self.peer: Peer | None = None
+        self.live: McpConnection | None = None
         self.failure: StartupFailed | None = None
         self._owner = owner
         self._users = 0
@@ -156,7 +158,7 @@ class _Connection:
     @property
     def is_over(self) -> bool:
         """Whether it takes no further use."""
-        has_died = self.peer is not None and self.peer.closed.is_set()
+        has_died = self.live is not None and self.live.closed.is_set()
         return self.stop.is_set() or self.failure is not None or has_died
 
     @contextmanager
@@ -179,9 +181,9 @@ class _Connection:
                 self.stop.set()
                 return
 
-    def ready(self, peer: Peer, listing: Listing) -> None:
+    def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection into service; what it lists is known."""
-        self.peer = peer
+        self.live = connection
         self.settled.set()
 
     def failed(self, failure: StartupFailed) -> None:

@@ -3,8 +3,8 @@
 Source: MCP 2025-06-18, "Lifecycle".
 """
 
-from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.http.session import VERSION_HEADER
+from app_server.mcp_wire.json_rpc_client import JsonRpcClient
 from protocol.model import JsonObject
 
 MCP_VERSION = "2025-06-18"
@@ -19,9 +19,9 @@ class Handshake:
     """The client's `initialize` request, and the protocol version that the last one agreed on."""
 
     def __init__(
-        self, dispatcher: Dispatcher, client_info: JsonObject, capabilities: JsonObject
+        self, rpc: JsonRpcClient, client_info: JsonObject, capabilities: JsonObject
     ) -> None:
-        self._dispatcher = dispatcher
+        self._rpc = rpc
         self._client_info = client_info
         self._capabilities = capabilities
         self._version = MCP_VERSION
@@ -39,7 +39,7 @@ class Handshake:
         Raises:
             PeerError, TransportClosed, RequestTimedOut
         """
-        hello = await self._dispatcher.call(
+        hello = await self._rpc.call(
             "initialize",
             {
                 "protocolVersion": MCP_VERSION,
@@ -51,5 +51,5 @@ class Handshake:
         )
         answered = hello.get("protocolVersion")
         self._version = answered if answered in OLDER_VERSIONS else MCP_VERSION
-        await self._dispatcher.notify("notifications/initialized", self.headers)
+        await self._rpc.notify("notifications/initialized", self.headers)
         return hello

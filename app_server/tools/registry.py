@@ -12,7 +12,7 @@ from app_server.tools.environments import TurnEnvironments
 from app_server.tools.exec_command import ExecCommand
 from app_server.tools.goal import GoalTool
 from app_server.tools.install_plugin import PluginInstall
-from app_server.tools.mcp.calls import McpCalls
+from app_server.tools.mcp.model_calls import McpCalls
 from app_server.tools.mcp.resources import McpResources
 from app_server.tools.mcp.skills import ServerSkills
 from app_server.tools.request_permissions import RequestPermissions

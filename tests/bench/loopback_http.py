@@ -2,7 +2,7 @@
 
 python -m tests.bench.loopback_http [--rounds N] [--passes N]
 
-The dispatcher and the transport are those of the server; only the sender below them changes: ours,
+The client and the transport are those of the server; only the sender below them changes: ours,
 httpx2, httpx, and aiohttp if it is installed. The MCP server
 (tests/support/mcp_peers/web_peer.py) is a process of its own and counts its processor time, as this
 one does. Clients take turns; a figure is the median of its passes, and what is in brackets is that
@@ -26,12 +26,12 @@ from typing import Any, TypeAlias
 import httpx
 import httpx2
 
-from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http import transport
 from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSender
 from app_server.mcp_wire.http.loopback import open_loopback
 from app_server.mcp_wire.http.remote import open_remote
+from app_server.mcp_wire.json_rpc_client import JsonRpcClient
 from protocol.model import JsonObject
 from tests.support.mcp_peers.web_peer import WebPeer
 
@@ -187,15 +187,15 @@ async def measure(opener: Opener, url: str, peer: PeerProcess, rounds: int) -> d
     transport.open_loopback = opener  # type: ignore[assignment,attr-defined]
     figures: dict[str, float] = {}
     async with transport.open_http(url, {}) as streams, asyncio.TaskGroup() as tasks:
-        dispatcher = Dispatcher(*streams)
-        running = tasks.create_task(run(dispatcher))
-        handshake = Handshake(dispatcher, {"name": "bench", "version": "1"}, {})
+        rpc = JsonRpcClient(*streams)
+        running = tasks.create_task(run(rpc))
+        handshake = Handshake(rpc, {"name": "bench", "version": "1"}, {})
         await handshake.run(ANSWER_S)
 
         async def call() -> float:
             began = time.perf_counter()
             params: JsonObject = {"name": "look", "arguments": {}}
-            result = await dispatcher.call("tools/call", params, headers=handshake.headers)
+            result = await rpc.call("tools/call", params, headers=handshake.headers)
             assert result["content"], result
             return time.perf_counter() - began
 
@@ -220,10 +220,10 @@ async def measure(opener: Opener, url: str, peer: PeerProcess, rounds: int) -> d
     return figures
 
 
-async def run(dispatcher: Dispatcher) -> None:
+async def run(rpc: JsonRpcClient) -> None:
     """Read what the server says."""
     async with asyncio.TaskGroup():
-        await dispatcher.run(refuse, lambda method: None, task_status=_Started())
+        await rpc.run(refuse, lambda method: None, task_status=_Started())
 
 
 class _Started:

@@ -15,7 +15,7 @@ import anyio
 
 from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig
 from app_server.mcp.elicitation import ServerQuestion
-from app_server.mcp.servers.calls import call_tool
+from app_server.mcp.servers.requests import call_tool
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from app_server.mcp.elicitation import MAX_OPEN_QUESTIONS
-from app_server.mcp_wire.dispatcher import MAX_ASKED
+from app_server.mcp_wire.json_rpc_client import MAX_ASKED
 from tests.support.harness import WAIT_S, claim, methods_of, serve
 from tests.support.http_peer import HttpRequest, answering
 from tests.support.large import Case, made

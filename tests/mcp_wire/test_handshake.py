@@ -26,7 +26,7 @@ WHO = {"name": "n", "version": "1"}
 )
 async def test_a_handshake_agrees_on_a_version(answered: Any, agreed: str) -> None:
     async with conversing() as talk, anyio.create_task_group() as tasks:
-        handshake = Handshake(talk.dispatcher, WHO, {"elicitation": {}})
+        handshake = Handshake(talk.client, WHO, {"elicitation": {}})
         hellos: list[Any] = []
 
         async def run() -> None:
@@ -53,19 +53,19 @@ async def test_a_handshake_that_is_refused_sends_the_server_nothing_more() -> No
         tasks.start_soon(_refused, talk)
         await talk.next()
         await talk.send(id=1, error={"code": -32001, "message": "no"})
-        await talk.dispatcher.notify("next")
+        await talk.client.notify("next")
         assert await talk.next() == {"method": "next"}
 
 
 async def test_a_handshake_without_an_answer_is_not_cancelled() -> None:
     async with conversing() as talk:
         with pytest.raises(RequestTimedOut):
-            await Handshake(talk.dispatcher, WHO, {}).run(0.01)
+            await Handshake(talk.client, WHO, {}).run(0.01)
         assert (await talk.next())["method"] == "initialize"
-        await talk.dispatcher.notify("next")
+        await talk.client.notify("next")
         assert await talk.next() == {"method": "next"}
 
 
 async def _refused(talk: Conversation) -> None:
     with pytest.raises(PeerError, match="no"):
-        await Handshake(talk.dispatcher, WHO, {}).run(WAIT_S)
+        await Handshake(talk.client, WHO, {}).run(WAIT_S)

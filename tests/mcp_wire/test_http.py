@@ -217,7 +217,7 @@ async def test_an_error_with_the_code_of_a_timeout_is_the_servers_own(tmp_path: 
 async def test_a_list_that_does_not_come_is_a_start_that_timed_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.peer.PAGE_S", 0.1)
+    monkeypatch.setattr("app_server.mcp.connection.PAGE_S", 0.1)
     peer = WebPeer(answers={"tools/list": [None]})
     async with conversation(tmp_path, peer) as client:
         await client.start_thread()

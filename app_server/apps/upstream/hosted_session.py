@@ -14,7 +14,6 @@ from anyio.abc import TaskStatus
 
 from app_server.apps.routes.ports import DownstreamPeer, ElicitationMode
 from app_server.apps.upstream.endpoint import UpstreamTarget
-from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.errors import (
     BadQuestion,
     PeerError,
@@ -26,6 +25,7 @@ from app_server.mcp_wire.errors import (
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from app_server.mcp_wire.http.transport import open_http
+from app_server.mcp_wire.json_rpc_client import JsonRpcClient
 from protocol.jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
@@ -81,15 +81,13 @@ class ElicitationBridge:
 class HostedSession:
     """A LiveSession over HTTP. It has no time limit but that of the handshake."""
 
-    def __init__(
-        self, dispatcher: Dispatcher, bridge: ElicitationBridge, *, elicitation: bool
-    ) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, rpc: JsonRpcClient, bridge: ElicitationBridge, *, elicitation: bool) -> None:
+        self._rpc = rpc
         self._bridge = bridge
         self._elicitation = elicitation
         asked: JsonObject = {"elicitation": {"form": {}, "url": {}}} if elicitation else {}
         capabilities: JsonObject = {**asked, "extensions": {OPENAI_FORM: {}}}
-        self._handshake = Handshake(dispatcher, CLIENT_INFO, capabilities)
+        self._handshake = Handshake(rpc, CLIENT_INFO, capabilities)
         self._is_broken = False
 
     @property
@@ -99,7 +97,7 @@ class HostedSession:
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Read what comes until this is cancelled; requests can be made once this has started."""
-        await self._dispatcher.run(self._answer, _ignore, task_status=task_status)
+        await self._rpc.run(self._answer, _ignore, task_status=task_status)
 
     async def introduce(self) -> None:
         """Shake hands.
@@ -117,7 +115,7 @@ class HostedSession:
     ) -> JsonObject:
         """Call a method; see UpstreamSession."""
         try:
-            return await self._dispatcher.call(
+            return await self._rpc.call(
                 method, params, headers=self._handshake.headers, on_progress=on_progress
             )
         except PeerError as exc:
@@ -154,7 +152,7 @@ async def open_session(
     http = open_http(target.url, headers, *credentials, post_limit_bytes=MAX_RESPONSE_BYTES)
     try:
         async with http as streams, anyio.create_task_group() as tasks:
-            session = HostedSession(Dispatcher(*streams), bridge, elicitation=target.elicitation)
+            session = HostedSession(JsonRpcClient(*streams), bridge, elicitation=target.elicitation)
             await tasks.start(session.run)
             await session.introduce()
             yield session

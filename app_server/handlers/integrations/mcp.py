@@ -43,10 +43,10 @@ from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
-from app_server.mcp.servers.calls import call_tool, read_resource
+from app_server.mcp.servers.requests import call_tool, read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.status import ServerReport, report, without_left_out
-from app_server.mcp.tools.calls import (
+from app_server.mcp.tools.call_contents import (
     blocks_of,
     bounded_result,
     client_part,

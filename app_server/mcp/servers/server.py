@@ -22,6 +22,7 @@ from app_server.mcp.catalog.config import (
     StdioTransport,
     ingredients,
 )
+from app_server.mcp.connection import ConnectionOwner, McpConnection
 from app_server.mcp.elicitation import (
     CANCELLED,
     ElicitationPort,
@@ -37,8 +38,7 @@ from app_server.mcp.errors import (
     text_for_people,
 )
 from app_server.mcp.loading import ServeConnection
-from app_server.mcp.on_demand import OnDemandPeer
-from app_server.mcp.peer import ConnectionOwner, Peer
+from app_server.mcp.on_demand import OnDemandConnection
 from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
@@ -98,8 +98,8 @@ class McpServer:
         self.waited_for = False
         """Whether a turn has given the start its grace."""
         self._notify = notify
-        self._peer: Peer | None = None
-        self._on_demand: OnDemandPeer | None = None
+        self._connection: McpConnection | None = None
+        self._on_demand: OnDemandConnection | None = None
         """The same, if connections are made when they are wanted."""
         self._made_of: Ingredients | None = None
         self._calls = 0
@@ -155,7 +155,7 @@ class McpServer:
 
         self._begin(cwd)
         if not self.settled.is_set():
-            self._on_demand = OnDemandPeer(tasks, connect, self, self._let_go)
+            self._on_demand = OnDemandConnection(tasks, connect, self, self._let_go)
             self.ready(self._on_demand, config.known)
 
     def _begin(self, cwd: str) -> None:
@@ -185,11 +185,11 @@ class McpServer:
             self._status = "failed"
             self.failure = StartupFailed("Transport closed")
 
-    def ready(self, peer: Peer, listing: Listing) -> None:
+    def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection into service."""
         if self.settled.is_set():
             return
-        self._status, self._peer, self.listing = "connected", peer, listing
+        self._status, self._connection, self.listing = "connected", connection, listing
         self.settled.set()
         self._notify(self.config.name, "ready", None)
 
@@ -261,7 +261,7 @@ class McpServer:
     @property
     def has_died(self) -> bool:
         """Whether the server was ready and has ended since."""
-        return self._peer is not None and self._peer.closed.is_set()
+        return self._connection is not None and self._connection.closed.is_set()
 
     @property
     def may_be_revived(self) -> bool:
@@ -313,7 +313,7 @@ class McpServer:
             self._on_demand.close()
 
     @asynccontextmanager
-    async def lease(self) -> AsyncIterator[Peer]:
+    async def lease(self) -> AsyncIterator[McpConnection]:
         """Hold the connection of a server whose start is decided; `retire` waits for the end.
 
         Raises:
@@ -323,13 +323,13 @@ class McpServer:
         """
         if self._status == "disabled":
             raise UnknownServer(self.config.name)
-        if self._peer is None:
+        if self._connection is None:
             raise ClientUnavailable(f"failed to get client: {self.failure}")
-        if self._peer.closed.is_set():
+        if self._connection.closed.is_set():
             raise TransportClosed
         self._calls += 1
         try:
-            yield self._peer
+            yield self._connection
         finally:
             self._calls -= 1
             self._call_ended.set()

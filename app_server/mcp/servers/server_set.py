@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from app_server.mcp.catalog.config import McpSettings, ServerConfig
+from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
-from app_server.mcp.peer import Peer
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.launcher import Launcher
 from app_server.mcp.servers.server import McpServer, StartupStep, StatusCallback
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp.tools.table import ToolTable, ToolTables
+from app_server.mcp.tools.table import McpToolTable, McpToolTables
 
 
 class ServerSet:
@@ -39,7 +39,7 @@ class ServerSet:
         self._asks = asks
         self._is_held = False
         self._launcher = Launcher(cwd, processes, self._environment_is_back)
-        self._tables = ToolTables()
+        self._tables = McpToolTables()
         self.settings = settings
         self.servers = {name: self._make(config) for name, config in settings.servers.items()}
 
@@ -177,15 +177,15 @@ class ServerSet:
         return any(server.is_in_use for server in servers)
 
     @property
-    def table(self) -> ToolTable | None:
+    def table(self) -> McpToolTable | None:
         """The last table that `tools` made; the servers may list other tools by now."""
         return self._tables.last
 
-    def tools(self) -> ToolTable:
+    def tools(self) -> McpToolTable:
         """Return what the model sees of servers that have started; tools of a dead one stay."""
         return self._tables.make(self.surface, self._listed())
 
-    async def prepare_tools(self) -> ToolTable:
+    async def prepare_tools(self) -> McpToolTable:
         """Return the same as `tools`, made in a worker thread if there are many."""
         return await self._tables.prepare(self.surface, self._listed())
 
@@ -215,15 +215,15 @@ class ServerSet:
         return server
 
     @asynccontextmanager
-    async def lease(self, name: str) -> AsyncIterator[Peer]:
+    async def lease(self, name: str) -> AsyncIterator[McpConnection]:
         """Hold a server's connection; a server that is replaced keeps it until the end.
 
         Raises:
             McpError: nobody of this name, disabled, not started, ended.
         """
         server = await self.decided(name)
-        async with server.lease() as peer:
-            yield peer
+        async with server.lease() as connection:
+            yield connection
 
 
 def _without_start(notify: StatusCallback, name: str, step: StartupStep, error: str | None) -> None:

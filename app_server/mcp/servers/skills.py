@@ -3,8 +3,8 @@
 Source: docs/skills.md, "Skills of MCP servers".
 """
 
-from app_server.mcp.peer import list_all
-from app_server.mcp.servers.calls import read_resource
+from app_server.mcp.connection import list_all
+from app_server.mcp.servers.requests import read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.skill_resources import ServerSkill, read_skills
 from app_server.mcp_wire.errors import McpError
@@ -34,8 +34,8 @@ async def list_skills(servers: ServerSet, name: str) -> tuple[list[ServerSkill],
     Raises:
         McpError: the server has not started, or does not answer as it should.
     """
-    async with servers.lease(name) as peer:
-        resources, _ = await list_all(peer, "resources/list", "resources")
+    async with servers.lease(name) as connection:
+        resources, _ = await list_all(connection, "resources/list", "resources")
     return read_skills(resources)
 
 

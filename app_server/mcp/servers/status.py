@@ -14,11 +14,11 @@ from app_server.mcp.auth_status import AuthProbe, AuthStatus
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.errors import UnknownServer
-from app_server.mcp.servers.calls import list_or_nothing
+from app_server.mcp.servers.requests import list_or_nothing
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp.tools.table import ToolTable
+from app_server.mcp.tools.table import McpToolTable
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ async def report(
     return [reports[name] for name in names if name in reports]
 
 
-def without_left_out(reports: Sequence[ServerReport], table: ToolTable) -> list[ServerReport]:
+def without_left_out(reports: Sequence[ServerReport], table: McpToolTable) -> list[ServerReport]:
     """Say of the servers of a thread whose tools the model is not shown, and why."""
     return [
         replace(entry, tools={}, tools_error=NOT_SHOWN)

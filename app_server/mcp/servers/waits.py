@@ -12,9 +12,9 @@ import anyio.to_thread
 
 from app_server.mcp.bounds import ListTooLarge
 from app_server.mcp.catalog.config import ServerConfig
+from app_server.mcp.connection import list_all
 from app_server.mcp.errors import RequiredServersFailed
 from app_server.mcp.measurements import measured_list
-from app_server.mcp.peer import list_all
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp_wire.errors import McpError
@@ -91,9 +91,9 @@ async def _refresh_list(server: McpServer) -> None:
     if server.listing is None or server.status != "connected":
         return
     try:
-        async with server.lease() as peer:
+        async with server.lease() as connection:
             with measured_list(server.config):
-                tools, meta = await list_all(peer, "tools/list", "tools")
+                tools, meta = await list_all(connection, "tools/list", "tools")
     except ListTooLarge as exc:
         # Asking again would give the same; if the server shortens the list, it says so.
         server.list_is_old = False

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from app_server.mcp.bounds import MAX_FOUND_BYTES, json_bytes
 from app_server.mcp.tools.search import DEFAULT_LIMIT
-from app_server.mcp.tools.table import Tool, ToolTable
+from app_server.mcp.tools.table import McpToolTable, Tool
 from protocol.model import JsonObject
 
 NOTE = "There are more tools in these namespaces; find them with tool_search."
@@ -17,11 +17,11 @@ NOTE = "There are more tools in these namespaces; find them with tool_search."
 _MARKS: JsonObject = {"defer_loading": True}
 _MARK_BYTES = json_bytes(_MARKS) - len("{}") + len(",")
 
-_DECLARED: WeakKeyDictionary[ToolTable, list[JsonObject]] = WeakKeyDictionary()
+_DECLARED: WeakKeyDictionary[McpToolTable, list[JsonObject]] = WeakKeyDictionary()
 """Declarations by table, kept while it is in use: each model request of a turn needs them."""
 
 
-def declare(table: ToolTable) -> list[JsonObject]:
+def declare(table: McpToolTable) -> list[JsonObject]:
     """Declare every tool, in the order of raw names; not to be changed.
 
     For thousands of tools, the first time takes some ten ms: for worker threads.
@@ -32,18 +32,18 @@ def declare(table: ToolTable) -> list[JsonObject]:
     return made
 
 
-def declared_functions(table: ToolTable) -> list[JsonObject]:
+def declared_functions(table: McpToolTable) -> list[JsonObject]:
     """Return the functions that `declare` has ready, none unless it was asked."""
     namespaces = _DECLARED.get(table, ())
     return [function for namespace in namespaces for function in namespace["tools"]]
 
 
-def is_declared(table: ToolTable) -> bool:
+def is_declared(table: McpToolTable) -> bool:
     """Whether `declare` has its answer ready."""
     return table in _DECLARED
 
 
-def declare_found(table: ToolTable, found: Sequence[Tool]) -> list[JsonObject]:
+def declare_found(table: McpToolTable, found: Sequence[Tool]) -> list[JsonObject]:
     """Declare what a search found, in the order of raw names, for a model that defers tools.
 
     `found` is best first; what MAX_FOUND_BYTES have no room for is passed over.
@@ -63,7 +63,7 @@ def declare_found(table: ToolTable, found: Sequence[Tool]) -> list[JsonObject]:
     return _namespaces(table, ordered, _MARKS)
 
 
-def deferred_lines(table: ToolTable) -> list[str]:
+def deferred_lines(table: McpToolTable) -> list[str]:
     """Describe the namespaces of a table, a line each."""
     names = dict.fromkeys(tool.visible.namespace for tool in table.tools)
     return [f"- {name}: {table.description_of(name).splitlines()[0]}" for name in names]
@@ -74,7 +74,7 @@ def deferred_note(lines: Sequence[str]) -> str:
     return "\n".join([NOTE, "<tools>", *lines, "</tools>"])
 
 
-def _namespaces(table: ToolTable, tools: Sequence[Tool], marks: JsonObject) -> list[JsonObject]:
+def _namespaces(table: McpToolTable, tools: Sequence[Tool], marks: JsonObject) -> list[JsonObject]:
     return [
         table.namespace(namespace, [tool.declaration() | marks for tool in members])
         for namespace, members in groupby(tools, key=lambda tool: tool.visible.namespace)

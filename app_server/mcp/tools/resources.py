@@ -3,11 +3,11 @@
 Source: docs/mcp.md, "Tools and the model".
 """
 
+from app_server.mcp.connection import list_all
 from app_server.mcp.errors import BadArguments
-from app_server.mcp.peer import list_all
-from app_server.mcp.servers.calls import list_or_nothing, read_resource
+from app_server.mcp.servers.requests import list_or_nothing, read_resource
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.tools.calls import compact
+from app_server.mcp.tools.call_contents import compact
 from protocol.model import Json, JsonObject
 
 _LISTS = {
@@ -37,8 +37,8 @@ async def call_resource_function(servers: ServerSet, name: str, arguments: Json)
         return compact({"server": server, "uri": uri, "contents": result.get("contents", [])})
     method, member = _LISTS[name]
     if server is not None:
-        async with servers.lease(server) as peer:
-            found, _ = await list_all(peer, method, member)
+        async with servers.lease(server) as connection:
+            found, _ = await list_all(connection, method, member)
         return compact({"server": server, member: [{"server": server, **one} for one in found]})
     everything: list[JsonObject] = []
     for other in list(servers.servers):

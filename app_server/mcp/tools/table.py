@@ -83,7 +83,7 @@ class Tool:
 
 
 @dataclass(frozen=True, eq=False)
-class ToolTable:
+class McpToolTable:
     """All tools of a set that the model may call, at one moment; immutable."""
 
     tools: Sequence[Tool]
@@ -136,18 +136,18 @@ class ToolTable:
         return self._by_name.get(name)
 
 
-class ToolTables:
+class McpToolTables:
     """Makes tables from what servers have listed, and keeps the last one while that is the same."""
 
     def __init__(self) -> None:
-        self._made: tuple[object, ToolTable] | None = None
+        self._made: tuple[object, McpToolTable] | None = None
 
     @property
-    def last(self) -> ToolTable | None:
+    def last(self) -> McpToolTable | None:
         """The last table made; the servers may list other tools by now."""
         return None if self._made is None else self._made[1]
 
-    def make(self, surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
+    def make(self, surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> McpToolTable:
         """Make a table on the event loop, whatever its size."""
         key = surface, listed
         if self._made is None or self._made[0] != key:
@@ -156,7 +156,7 @@ class ToolTables:
 
     async def prepare(
         self, surface: str, listed: Sequence[tuple[ServerConfig, Listing]]
-    ) -> ToolTable:
+    ) -> McpToolTable:
         """Return the same as `make`, made in a worker thread if there are many tools."""
         key = surface, listed
         is_small = sum(len(listing.tools) for _, listing in listed) <= SMALL_TABLE
@@ -167,13 +167,15 @@ class ToolTables:
         return table
 
 
-def _prepared_table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
+def _prepared_table_of(
+    surface: str, listed: Sequence[tuple[ServerConfig, Listing]]
+) -> McpToolTable:
     table = _table_of(surface, listed)
     table.make_ready()
     return table
 
 
-def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
+def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> McpToolTable:
     table = _named(listed)
     if surface != "direct" or not (too_large := left_out(table.declared_bytes())):
         return table
@@ -182,7 +184,7 @@ def _table_of(surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> T
     return replace(_named(fitting), left_out=too_large)
 
 
-def _named(listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
+def _named(listed: Sequence[tuple[ServerConfig, Listing]]) -> McpToolTable:
     shown = [
         (RawName(config.name, name), config, listing)
         for config, listing in sorted(listed, key=_server)
@@ -206,7 +208,7 @@ def _named(listed: Sequence[tuple[ServerConfig, Listing]]) -> ToolTable:
         for raw, _, listing in shown
         if listing.instructions
     }
-    return ToolTable(tools, instructions)
+    return McpToolTable(tools, instructions)
 
 
 def _server(listed: tuple[ServerConfig, Listing]) -> str:

@@ -1,4 +1,4 @@
-"""Messages of a server on their way to the dispatcher.
+"""Messages of a server on their way to the client.
 
 Source: docs/mcp.md, "Connections".
 """

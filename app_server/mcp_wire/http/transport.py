@@ -1,4 +1,4 @@
-"""Streamable HTTP: the two streams that the dispatcher reads and writes, over HTTP requests.
+"""Streamable HTTP: the two streams that the client reads and writes, over HTTP requests.
 
 Every message of ours is a POST of its own, in a task of its own. What goes wrong with one of them
 is the answer to that request alone.

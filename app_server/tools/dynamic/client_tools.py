@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pydantic_core import to_json
 
-from app_server.mcp.tools.calls import cut_middle
+from app_server.mcp.tools.call_contents import cut_middle
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.dynamic.specs import DynamicTools
 from app_server.turns.context import ThreadContext

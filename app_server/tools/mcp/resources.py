@@ -6,7 +6,7 @@ Source: docs/mcp.md, "Tools and the model".
 import time
 from collections.abc import Sequence
 
-from app_server.mcp.tools.calls import bounded_result, cut_middle
+from app_server.mcp.tools.call_contents import bounded_result, cut_middle
 from app_server.mcp.tools.declare import RESOURCE_FUNCTIONS
 from app_server.mcp.tools.resources import RESOURCE_FUNCTION_NAMES, call_resource_function
 from app_server.mcp_wire.errors import McpError

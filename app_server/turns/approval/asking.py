@@ -21,7 +21,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import anyio
 
-from app_server.mcp.tools.calls import cut_middle
+from app_server.mcp.tools.call_contents import cut_middle
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.clients import ThreadClients

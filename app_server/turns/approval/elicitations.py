@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from app_server.extensions.contract.metadata import ApprovalSource, RuntimeMetadata
 from app_server.mcp.elicitation import CANCELLED, DECLINED, ServerQuestion
-from app_server.mcp.tools.calls import cut_middle
+from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp_wire.errors import BadQuestion
 from app_server.turns.approval.asking import ThreadQuestions
 from app_server.turns.approval.tools import ELICITATION, writes_freely

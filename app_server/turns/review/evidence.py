@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic_core import to_json
 
-from app_server.mcp.tools.calls import cut_middle
+from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp.tools.table import Tool
 from app_server.models.prompt.environment_context import kind_of
 from app_server.turns.response.reader import texts_of

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from pydantic_core import to_json
 
-from app_server.mcp.tools.calls import cut_middle
+from app_server.mcp.tools.call_contents import cut_middle
 from app_server.models.prompt.request import message
 from app_server.threads.log.state.thread import ThreadState
 from protocol.model import JsonObject

@@ -21,9 +21,9 @@ from app_server.extensions.contract.registration import Manifest, Registration, 
 from app_server.mcp.bounds import MAX_LISTED
 from app_server.mcp.catalog.catalog import resolve_servers
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
+from app_server.mcp.connection import ConnectionOwner
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
-from app_server.mcp.on_demand import OnDemandPeer
-from app_server.mcp.peer import ConnectionOwner
+from app_server.mcp.on_demand import OnDemandConnection
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
@@ -233,16 +233,16 @@ async def test_a_peer_that_is_closed_ends_its_connection_and_says_so_once() -> N
         await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:
-        idle = OnDemandPeer(tasks, connect_, Owner(), lambda: steps.append("idle ended"))
+        idle = OnDemandConnection(tasks, connect_, Owner(), lambda: steps.append("idle ended"))
         for _ in range(2):
             idle.close()
         with pytest.raises(TransportClosed):
             await idle.request("ping", {})
-        used = OnDemandPeer(tasks, connect_, Owner(), lambda: steps.append("ended"))
+        used = OnDemandConnection(tasks, connect_, Owner(), lambda: steps.append("ended"))
         await used.request("ping", {})
         used.close()
         assert steps == ["idle ended"]
-        early = OnDemandPeer(tasks, never, Owner(), lambda: steps.append("early ended"))
+        early = OnDemandConnection(tasks, never, Owner(), lambda: steps.append("early ended"))
 
         async def ask() -> None:
             with pytest.raises(ClientUnavailable):
@@ -270,7 +270,7 @@ async def test_a_connection_ends_when_nobody_uses_it_and_comes_back() -> None:
         ended.set()
 
     async with anyio.create_task_group() as tasks:
-        peer = OnDemandPeer(tasks, connect_, owner, nothing, idle_s=0.0)
+        peer = OnDemandConnection(tasks, connect_, owner, nothing, idle_s=0.0)
         for _ in range(2):
             ended = anyio.Event()
             assert await peer.request("ping", {}) == {"method": "ping"}
@@ -298,7 +298,7 @@ async def test_a_connection_that_breaks_fails_its_requests_and_no_later_ones(
         await connection.stop.wait()
 
     async with anyio.create_task_group() as tasks:
-        peer = OnDemandPeer(tasks, connect_, Owner(), nothing)
+        peer = OnDemandConnection(tasks, connect_, Owner(), nothing)
         for reason in ("the connection broke", "no"):
             with pytest.raises(ClientUnavailable, match=reason):
                 await peer.request("ping", {})

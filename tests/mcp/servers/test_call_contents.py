@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app_server.mcp.tools.calls import (
+from app_server.mcp.tools.call_contents import (
     MAX_MODEL_BLOCKS,
     MAX_RESULT_BYTES,
     CallOrigin,

@@ -18,7 +18,7 @@ from app_server.mcp.tools.declare import declare, declare_found
 from app_server.mcp.tools.listing import Listing, read_only_hint
 from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.mcp.tools.schema import reduce_schema, tool_parameters
-from app_server.mcp.tools.table import Tool, ToolTable, ToolTables
+from app_server.mcp.tools.table import McpToolTable, McpToolTables, Tool
 from protocol.model import JsonObject
 from tests.support.harness import (
     claim,
@@ -97,11 +97,11 @@ def test_parameters_are_always_an_object() -> None:
 def test_a_long_introduction_is_cut() -> None:
     raw, name = RawName("s", "t"), VisibleName("mcp__s", "t")
     config = ServerConfig("s", StdioTransport("x"))
-    table = ToolTable([Tool(raw, name, {}, config)], {"mcp__s": "ü" * 4000})
+    table = McpToolTable([Tool(raw, name, {}, config)], {"mcp__s": "ü" * 4000})
     description = declare(table)[0]["description"]
     assert len(description.encode()) < 4200
     assert description.endswith("… [truncated]")
-    assert declare(ToolTable(table.tools, {}))[0] == {
+    assert declare(McpToolTable(table.tools, {}))[0] == {
         "type": "namespace",
         "name": "mcp__s",
         "description": "Tools in the mcp__s namespace.",
@@ -140,11 +140,11 @@ def three_servers() -> list[tuple[ServerConfig, Listing]]:
 @claim("mcp:request-bound")
 def test_the_bytes_of_a_declaration_are_those_that_are_sent() -> None:
     listed = three_servers()
-    table = ToolTables().make("direct", listed)
+    table = McpToolTables().make("direct", listed)
     declared = declare(table)
     assert sum(table.declared_bytes().values()) == json_bytes(declared) - len("[]") + len(",")
     for config, listing in listed:
-        one = ToolTables().make("direct", [(config, listing)])
+        one = McpToolTables().make("direct", [(config, listing)])
         (entry,) = declare(one)
         assert one.declared_bytes() == {config.name: json_bytes(entry) + len(",")}
         # Tools that a search found are marked, and were not measured before.
@@ -158,14 +158,14 @@ def test_tools_that_fill_a_request_to_the_byte_are_declared_and_one_byte_more_is
     monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
     listed = three_servers()
-    size = json_bytes(declare(ToolTables().make("direct", listed))) - len("[]") + len(",")
+    size = json_bytes(declare(McpToolTables().make("direct", listed))) - len("[]") + len(",")
     monkeypatch.setattr(bounds, "MAX_DECLARED_BYTES", size + more)
-    table = ToolTables().make("direct", listed)
+    table = McpToolTables().make("direct", listed)
     assert table.left_out == (frozenset() if more == 0 else {"long"})
 
 
 def test_what_a_search_found_fills_its_bound_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ToolTables().make("deferred", three_servers())
+    table = McpToolTables().make("deferred", three_servers())
     whole = declare_found(table, table.tools)
     size = json_bytes(whole) - len("[]") + len(",")
     for more, count in ((0, len(table.tools)), (-1, len(table.tools) - 1)):

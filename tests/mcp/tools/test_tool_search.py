@@ -10,7 +10,7 @@ from app_server.mcp.catalog.config import (
 )
 from app_server.mcp.tools.naming import RawName, assign_names
 from app_server.mcp.tools.search import best, text_of
-from app_server.mcp.tools.table import Tool, ToolTable
+from app_server.mcp.tools.table import McpToolTable, Tool
 from app_server.models.prompt.request import outputs_for_open_calls
 from app_server.tools.dynamic.specs import OWN_NAMES
 from tests.support.harness import claim, serve, stdio_server
@@ -26,7 +26,7 @@ SHOWN = {
 """What is declared for servers whose tools are deferred."""
 
 
-def table_of(**descriptions: str) -> ToolTable:
+def table_of(**descriptions: str) -> McpToolTable:
     raws = [RawName("hub", name) for name in sorted(descriptions)]
     names = assign_names(raws)
     config = ServerConfig(name="hub", transport=StdioTransport("x"))
@@ -34,7 +34,7 @@ def table_of(**descriptions: str) -> ToolTable:
         Tool(raw, names[raw], {"name": raw.tool, "description": descriptions[raw.tool]}, config)
         for raw in raws
     ]
-    return ToolTable(tools, {})
+    return McpToolTable(tools, {})
 
 
 @claim("mcp:deferred")

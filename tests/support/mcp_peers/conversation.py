@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from app_server.mcp_wire.dispatcher import Dispatcher
 from app_server.mcp_wire.envelopes import jsonrpc_message_adapter
 from app_server.mcp_wire.errors import RequestRefused
+from app_server.mcp_wire.json_rpc_client import JsonRpcClient
 from app_server.mcp_wire.messages import SessionMessage
 from protocol.jsonrpc.errors import INVALID_PARAMS
 from tests.support.harness import WAIT_S
@@ -19,9 +19,9 @@ from tests.support.harness import WAIT_S
 
 @dataclass
 class Conversation:
-    """A dispatcher, and the server's ends of its streams."""
+    """A client, and the server's ends of its streams."""
 
-    dispatcher: Dispatcher
+    client: JsonRpcClient
     to_us: MemoryObjectSendStream[SessionMessage | Exception]
     from_us: MemoryObjectReceiveStream[SessionMessage]
     notifications: list[str] = field(default_factory=list)
@@ -55,11 +55,11 @@ async def conversing() -> AsyncIterator[Conversation]:
     to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](100)
     outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](100)
     with to_us, incoming, outgoing, from_us:
-        talk = Conversation(Dispatcher(incoming, outgoing), to_us, from_us)
+        talk = Conversation(JsonRpcClient(incoming, outgoing), to_us, from_us)
         async with anyio.create_task_group() as tasks:
 
             async def run(*, task_status: Any) -> None:
-                await talk.dispatcher.run(
+                await talk.client.run(
                     talk.answer, talk.notifications.append, task_status=task_status
                 )
 

@@ -18,7 +18,7 @@ PAGE_S = 30.0
 """For one page of a list."""
 
 
-class Peer(Protocol):
+class McpConnection(Protocol):
     """One live connection."""
 
     closed: anyio.Event
@@ -49,7 +49,7 @@ class ConnectionOwner(Protocol):
     can_elicit: bool
     """Whether there is anybody who could be asked."""
 
-    def ready(self, peer: Peer, listing: Listing) -> None:
+    def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection: the server can be called."""
 
     def failed(self, failure: StartupFailed) -> None:
@@ -63,7 +63,7 @@ class ConnectionOwner(Protocol):
 
 
 async def list_all(
-    peer: Peer, method: str, member: str
+    connection: McpConnection, method: str, member: str
 ) -> tuple[list[JsonObject], JsonObject | None]:
     """Follow a list's cursors to its end; gives the elements and the first page's `_meta`.
 
@@ -77,7 +77,7 @@ async def list_all(
     cursor: str | None = None
     for page in range(MAX_PAGES):
         params = {} if cursor is None else {"cursor": cursor}
-        result = await peer.request(method, params, timeout_s=PAGE_S)
+        result = await connection.request(method, params, timeout_s=PAGE_S)
         if page == 0:
             meta = result.get("_meta")
         found = result.get(member)

@@ -8,10 +8,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.mcp_wire import dispatcher as dispatcher_module
-from app_server.mcp_wire.dispatcher import Dispatcher
+from app_server.mcp_wire import json_rpc_client as client_module
 from app_server.mcp_wire.envelopes import JSONRPCRequest
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
+from app_server.mcp_wire.json_rpc_client import JsonRpcClient
 from app_server.mcp_wire.messages import SessionMessage
 from protocol.jsonrpc.errors import INVALID_PARAMS
 from tests.support.event_loop.clock import LoopClock
@@ -22,7 +22,7 @@ from tests.support.mcp_peers.conversation import Conversation, conversing
 async def call(talk: Conversation, outcome: list[Any], **more: Any) -> None:
     """Make a call and note its result, or its error."""
     try:
-        outcome.append(await talk.dispatcher.call("m", {"a": 1}, **more))
+        outcome.append(await talk.client.call("m", {"a": 1}, **more))
     except (PeerError, RequestTimedOut, TransportClosed) as exc:
         outcome.append(exc)
 
@@ -44,7 +44,7 @@ async def test_a_call_gets_its_answer(answered_id: int | str) -> None:
 
 async def test_a_request_without_params_has_none() -> None:
     async with conversing() as talk, anyio.create_task_group() as tasks:
-        tasks.start_soon(talk.dispatcher.call, "ping", {})
+        tasks.start_soon(talk.client.call, "ping", {})
         assert await talk.next() == {"id": 1, "method": "ping"}
         await talk.send(id=1, result={})
 
@@ -91,7 +91,7 @@ async def test_progress_is_that_of_its_call() -> None:
 async def test_progress_that_cannot_be_passed_on_is_dropped_above_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher_module, "MAX_REPORTING", 2)
+    monkeypatch.setattr(client_module, "MAX_REPORTING", 2)
     outcome: list[Any] = []
     begun: list[float] = []
     taken = anyio.Event()
@@ -132,7 +132,7 @@ async def test_a_call_that_takes_too_long_is_given_up(
             await talk.next()
             clock.put_forward(600.0)
         assert [str(error) for error in outcome] == ["timed out awaiting m after 600s"]
-        await talk.dispatcher.notify("last")
+        await talk.client.notify("last")
         told = await talk.next()
     reason = "nobody waits for the answer any more"
     given_up = {"method": "notifications/cancelled", "params": {"requestId": 1, "reason": reason}}
@@ -152,17 +152,17 @@ async def test_the_server_is_notified_of_a_caller_that_was_cancelled() -> None:
 async def test_sending_the_cancellation_of_a_call_has_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher_module, "GIVE_UP_S", 0.01)
+    monkeypatch.setattr(client_module, "GIVE_UP_S", 0.01)
 
     class Stuck:
         async def send(self, item: SessionMessage) -> None:
             await anyio.sleep_forever()
 
     _, incoming = anyio.create_memory_object_stream[SessionMessage | Exception]()
-    dispatcher = Dispatcher(incoming, Stuck())
+    client = JsonRpcClient(incoming, Stuck())
     with anyio.fail_after(WAIT_S):
         with anyio.move_on_after(0.01) as limit:
-            await dispatcher.call("m", {})
+            await client.call("m", {})
     assert limit.cancelled_caught
     _.close()
     incoming.close()
@@ -191,7 +191,7 @@ async def test_requests_of_the_server_are_answered_each_in_its_time(
 async def test_requests_of_the_server_above_the_bound_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher_module, "MAX_ASKED", 1)
+    monkeypatch.setattr(client_module, "MAX_ASKED", 1)
     async with conversing() as talk:
         await talk.send(id=1, method="stall")
         await talk.send(id=2, method="echo")
@@ -214,14 +214,14 @@ async def test_a_server_that_asks_and_does_not_read_is_read_no_more() -> None:
 
     count = 1000
     to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](count)
-    dispatcher = Dispatcher(incoming, Deaf())
+    client = JsonRpcClient(incoming, Deaf())
     ping = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id="the same", method="ping"))
 
     async def answer(method: str, params: Any) -> Any:
         return {}
 
     async def run(*, task_status: Any) -> None:
-        await dispatcher.run(answer, lambda method: None, task_status=task_status)
+        await client.run(answer, lambda method: None, task_status=task_status)
 
     with to_us, incoming, anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
@@ -232,7 +232,7 @@ async def test_a_server_that_asks_and_does_not_read_is_read_no_more() -> None:
             await anyio.wait_all_tasks_blocked()
             taken = count - to_us.statistics().current_buffer_used
             tasks.cancel_scope.cancel()
-    assert taken == dispatcher_module.MAX_ASKED + 1
+    assert taken == client_module.MAX_ASKED + 1
 
 
 async def test_the_end_of_a_server_ends_all_calls(caplog: pytest.LogCaptureFixture) -> None:
@@ -253,5 +253,5 @@ async def test_a_message_that_cannot_be_sent_is_the_end_for_its_call() -> None:
     async with conversing() as talk:
         talk.from_us.close()
         await call(talk, outcome)
-        await talk.dispatcher.notify("dropped")
+        await talk.client.notify("dropped")
     assert [type(error) for error in outcome] == [TransportClosed]

@@ -3,9 +3,9 @@
 Source: docs/mcp.md, "Calls".
 """
 
+from app_server.mcp.connection import list_all
 from app_server.mcp.errors import BadArguments, ToolDisabled
 from app_server.mcp.measurements import measured_call
-from app_server.mcp.peer import list_all
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.naming import RawName
@@ -35,7 +35,7 @@ async def call_tool(
     if not config.allows(raw.tool):
         raise ToolDisabled(raw.server, raw.tool)
     server = await servers.decided(raw.server)
-    async with server.lease() as peer:
+    async with server.lease() as connection:
         if arguments is not None and not isinstance(arguments, dict):
             raise BadArguments("MCP tool arguments must be a JSON object")
         params: JsonObject = {"name": raw.tool, "_meta": meta}
@@ -50,7 +50,7 @@ async def call_tool(
             appserver__mcp__server=raw.server,
         ) as work:
             with measured_call(config, raw.tool), running as call, call.scope:
-                result = await peer.request("tools/call", params, on_progress=on_progress)
+                result = await connection.request("tools/call", params, on_progress=on_progress)
                 if result.get("isError") is True:
                     work.fail("tool_error")
                 return result
@@ -61,8 +61,8 @@ async def call_tool(
 async def list_or_nothing(server: McpServer, method: str, member: str) -> list[JsonObject]:
     """Return a whole list of a server; nothing if it does not give it."""
     try:
-        async with server.lease() as peer:
-            found, _ = await list_all(peer, method, member)
+        async with server.lease() as connection:
+            found, _ = await list_all(connection, method, member)
     except McpError:
         return []
     return found
@@ -78,5 +78,5 @@ async def read_resource(
     """
     timeout_s = servers.server(name).config.tool_timeout_s
     params: JsonObject = {"uri": uri} if meta is None else {"uri": uri, "_meta": meta}
-    async with servers.lease(name) as peer:
-        return await peer.request("resources/read", params, timeout_s=timeout_s)
+    async with servers.lease(name) as connection:
+        return await connection.request("resources/read", params, timeout_s=timeout_s)

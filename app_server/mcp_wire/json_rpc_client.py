@@ -59,7 +59,7 @@ OnNotification: TypeAlias = Callable[[str], None]
 """Called with the method of each notification."""
 
 
-class Outgoing(Protocol):
+class MessageSink(Protocol):
     """Takes messages to the server."""
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -77,11 +77,11 @@ class _Waiter:
     on_progress: ProgressCallback | None
 
 
-class Dispatcher:
+class JsonRpcClient:
     """One conversation, from `run` to the end of what comes in."""
 
     def __init__(
-        self, incoming: AsyncIterable[SessionMessage | Exception], outgoing: Outgoing
+        self, incoming: AsyncIterable[SessionMessage | Exception], outgoing: MessageSink
     ) -> None:
         """Read from the one stream and write to the other."""
         self._incoming = incoming

@@ -11,8 +11,8 @@ from pydantic_core import to_json
 from app_server.extensions.contract.turns import ToolCall
 from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import BadArguments
-from app_server.mcp.servers.calls import call_tool
-from app_server.mcp.tools.calls import (
+from app_server.mcp.servers.requests import call_tool
+from app_server.mcp.tools.call_contents import (
     BYTES_PER_TOKEN,
     INPUT_CAPABILITY,
     SANDBOX_CAPABILITIES,
