@@ -318,7 +318,7 @@ async def _login(options: argparse.Namespace, server: ServerConfig) -> None:
 
 
 def _login_parts() -> "tuple[type[Login], type[LoginWishes], type[SignInTarget]]":
-    # It takes the MCP SDK, two thirds of what a command would import that only reads settings.
+    # They bring an HTTP client, which a command that only reads settings does not need.
     from app_server.mcp.oauth.login import Login, LoginWishes
     from app_server.mcp.oauth.target import SignInTarget
 

@@ -4,16 +4,19 @@ Source: docs/mcp.md, "Sign-in".
 """
 
 import time
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias
 
 import anyio
+import anyio.to_thread
 
-from app_server.mcp.catalog.config import HttpTransport, ServerConfig
+from app_server.mcp.catalog.config import HttpTransport
 from app_server.mcp.errors import OAuthFailed
+from app_server.mcp.oauth.credentials import CredentialStore
+from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import McpServer
+from app_server.runtime.clock import SystemClock
 from app_server.runtime.http.ttl_cache import TtlCache
 from app_server.runtime.loader import load
 
@@ -38,7 +41,6 @@ class AuthProbe:
         """Ask servers of other environments through `processes`."""
         self._processes = processes
         self._found: TtlCache[tuple[str, str], AuthStatus] = TtlCache(MAX_KEPT, now_s)
-        self._probing: Any = None
 
     async def status(self, server: McpServer) -> AuthStatus:
         """Say how things stand with a server whose start has been decided."""
@@ -50,42 +52,41 @@ class AuthProbe:
         if not transport.signs_in:
             return "unsupported"
         try:
-            if await self._stored(config, transport):
+            target = SignInTarget.of(config, transport, self._processes)
+            if await _is_signed_in(target):
                 return "oAuth"
             if transport.header_command is not None:
                 # Its headers may be all that the server wants; asking would be asking without them.
                 return "unknown"
             limit_s = CONNECTED_DISCOVERY_S if server.status == "connected" else DISCOVERY_S
-            return await self._found_out(config, transport, limit_s)
+            return await self._found_out(target, limit_s)
         except OAuthFailed:
             return "unsupported"
 
-    async def _stored(self, config: ServerConfig, http: HttpTransport) -> bool:
-        questions = await self._questions()
-        return bool(await questions.has_credential(config, http, self._processes))
-
-    async def _found_out(
-        self, config: ServerConfig, http: HttpTransport, limit_s: float
-    ) -> AuthStatus:
-        place = config.environment_id, http.url
+    async def _found_out(self, target: SignInTarget, limit_s: float) -> AuthStatus:
+        place = target.environment_id, target.transport.url
         if (known := self._found.get(place)) is not None:
             return known
         found: AuthStatus = "unknown"
+        # The SDK is imported for this, which is no time of the server's.
+        offers_sign_in = await load(_offers_sign_in)
         with anyio.move_on_after(limit_s):
-            questions = await self._questions()
-            is_offered = await questions.offers_sign_in(config, http, self._processes)
-            found = "notLoggedIn" if is_offered else "unsupported"
+            found = "notLoggedIn" if await offers_sign_in(target) else "unsupported"
         self._found.put(place, found, KEPT_S / 10 if found == "unknown" else KEPT_S)
         return found
 
-    async def _questions(self) -> Any:
-        """Import what asks, beside the event loop: it brings the SDK."""
-        if self._probing is None:
-            self._probing = await load(_probing)
-        return self._probing
+
+async def _is_signed_in(target: SignInTarget) -> bool:
+    """Whether a credential is stored that may open the server."""
+    oauth = target.transport.oauth
+    if oauth.home is None:
+        return False
+    store = CredentialStore(oauth.home, oauth.store)
+    found = await anyio.to_thread.run_sync(target.load, store, abandon_on_cancel=True)
+    return found is not None and found.usable(SystemClock().now_ms())
 
 
-def _probing() -> ModuleType:
-    from app_server.mcp.oauth import probing
+def _offers_sign_in() -> Callable[[SignInTarget], Awaitable[bool]]:
+    from app_server.mcp.oauth.authorization import offers_sign_in
 
-    return probing
+    return offers_sign_in

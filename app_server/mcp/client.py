@@ -1,8 +1,7 @@
 """One connection to one MCP server, from the handshake to the last answer.
 
-Importing this module imports the MCP SDK, which takes a while: app_server/mcp/loading.py does it in
-a worker thread when the first server starts. Requests travel as plain dictionaries: the SDK's typed
-session would refuse tools and results that a host must pass on as they are.
+app_server/mcp/loading.py imports it, beside the event loop. Requests travel as plain dictionaries:
+the SDK's typed session would refuse tools and results that a host must pass on as they are.
 Source: MCP 2025-06-18; docs/mcp.md, "Connections".
 """
 

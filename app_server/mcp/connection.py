@@ -1,4 +1,4 @@
-"""A connected MCP server, as the rest of this package sees it. Light: no SDK."""
+"""A connected MCP server, as the rest of this package sees it."""
 
 from typing import Protocol
 

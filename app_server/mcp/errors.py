@@ -65,6 +65,10 @@ class OAuthUnavailable(OAuthFailed):
     """A server did not answer, or is not well; this may pass by itself."""
 
 
+class GrantRefused(OAuthFailed):
+    """The authorization server will never give a token for this."""
+
+
 class HeaderCommandFailed(NoCredential):
     """The command that prints a server's headers failed; the text holds nothing that it wrote."""
 

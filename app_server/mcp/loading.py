@@ -1,4 +1,4 @@
-"""The late import of the client of MCP servers, whose sign-in needs the SDK: 0.3 s and 40 MB."""
+"""The late import of the client of MCP servers, with all that speaks HTTP to them."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -14,8 +14,8 @@ ServeConnection: TypeAlias = Callable[
 """Holds one connection from start to end (`app_server.mcp.client.serve_connection`)."""
 
 
-async def load_sdk() -> ServeConnection:
-    """Import the SDK, beside the event loop, and return what connects with it.
+async def load_client() -> ServeConnection:
+    """Import the client, beside the event loop, and return what connects with it.
 
     Raises:
         LoadFailed: it cannot be imported now.

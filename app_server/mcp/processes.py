@@ -1,4 +1,4 @@
-"""The port for processes; app_server/host implements it, app_server/server connects them."""
+"""The port for processes; `Environments` (app_server/host/environments.py) implements it."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager

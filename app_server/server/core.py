@@ -33,7 +33,7 @@ from app_server.server.running_servers import ServerEntry, announced
 from app_server.server.services import Built, build_services
 from app_server.server.settings import Settings, Substitutes
 from app_server.server.start.home import home_errors
-from app_server.server.start.warm_up import build_first_types, load_sdk_if_used, warm_up
+from app_server.server.start.warm_up import build_first_types, load_client_if_used, warm_up
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.store import ThreadStore
@@ -183,7 +183,7 @@ class Core:
             partial(load, build_first_types),
             self._built.lazy_model.prepare,
             services.signals.resume,
-            partial(load_sdk_if_used, services.accounts, services.configuration),
+            partial(load_client_if_used, services.accounts, services.configuration),
             services.commands.load_sandbox,
             partial(_find_config_problems, services.config_problems),
         ]

@@ -41,6 +41,16 @@ KEYRING_SERVICE = "app-server MCP credentials"
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthClient:
+    """Our OAuth client at an authorization server."""
+
+    client_id: str
+    secret: str | None = field(default=None, repr=False)
+    auth_method: str | None = None
+    """`client_secret_basic` or `client_secret_post`; None without a secret."""
+
+
+@dataclass(frozen=True, slots=True)
 class Credential:
     """The tokens and the client of one server's sign-in."""
 

@@ -7,24 +7,22 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 import anyio
 import anyio.to_thread
-from mcp.client.auth import OAuthFlowError
-from mcp.client.auth.oauth2 import PKCEParameters
-from mcp.client.auth.utils import validate_authorization_response_iss
 
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.oauth.callback import CallbackAnswer, CallbackListener
-from app_server.mcp.oauth.credentials import Credential, CredentialStore
-from app_server.mcp.oauth.discovery import Discovered, discover
-from app_server.mcp.oauth.grants import OAuthClient, error_word, register, request_token
+from app_server.mcp.oauth.callback import CallbackListener
+from app_server.mcp.oauth.credentials import Credential, CredentialStore, OAuthClient
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import renewed_by
-from app_server.mcp.oauth.web import Web
+from app_server.mcp.oauth.web import open_web
 from app_server.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from app_server.mcp.oauth.authorization import AuthorizationServer
 
 Registration: TypeAlias = Literal["auto", "cimd", "dcr"]
 
@@ -78,19 +76,22 @@ class Login:
         settings = self._transport.oauth
         if self._wishes.registration == "cimd":
             raise OAuthFailed("there is no client metadata document to register with")
-        async with self._target.open_web() as web:
+        async with open_web(self._target) as web:
             with _deadline(PREPARE_S, "the authorization server did not answer in time"):
-                found = await discover(web, self._transport.url, settings.resource)
+                found = await self._target.discover(web)
                 if found is None:
                     raise OAuthFailed("the server has no OAuth metadata")
                 listener = await CallbackListener.open(settings.callback_port or 0)
             try:
-                await self._authorize(web, found, listener, show)
+                await self._authorize(found, listener, show)
             finally:
                 await listener.aclose()
 
     async def _authorize(
-        self, web: Web, found: Discovered, listener: CallbackListener, show: Callable[[str], None]
+        self,
+        found: "AuthorizationServer",
+        listener: CallbackListener,
+        show: Callable[[str], None],
     ) -> None:
         registered = self._transport.oauth.client_id
         if self._wishes.registration == "dcr":
@@ -101,8 +102,8 @@ class Login:
             client = OAuthClient(registered)
         else:
             with _deadline(PREPARE_S, "the authorization server did not answer in time"):
-                client = await register(web, found, redirect_uri, scope, CLIENT_NAME)
-        proof, state = PKCEParameters.generate(), secrets.token_urlsafe(32)
+                client = await found.register(redirect_uri, scope, CLIENT_NAME)
+        proof, state = found.new_proof(), secrets.token_urlsafe(32)
         query = {
             "response_type": "code",
             "client_id": client.client_id,
@@ -122,12 +123,12 @@ class Login:
             answer = await listener.wait(urlsplit(redirect_uri).path or "/", state)
         form = {
             "grant_type": "authorization_code",
-            "code": _code_of(answer, found),
+            "code": found.code_of(answer),
             "redirect_uri": redirect_uri,
             "code_verifier": proof.code_verifier,
         }
         with _deadline(EXCHANGE_S, "the authorization server did not answer in time"):
-            token = await request_token(web, found, client, form)
+            token = await found.request_token(client, form)
         blank = Credential(
             server_name=self._target.name,
             server_url=self._transport.url,
@@ -151,22 +152,11 @@ class Login:
         path = "/callback" if registered else f"/callback/{self._callback_id}"
         return f"http://127.0.0.1:{port}{path}"
 
-    def _scope(self, found: Discovered) -> str | None:
+    def _scope(self, found: "AuthorizationServer") -> str | None:
         for scopes in (self._wishes.scopes, self._transport.oauth.scopes):
             if scopes is not None:
                 return " ".join(scopes) or None
         return found.scope
-
-
-def _code_of(answer: CallbackAnswer, found: Discovered) -> str:
-    try:
-        validate_authorization_response_iss(answer.issuer, found.metadata)
-    except OAuthFlowError:
-        raise OAuthFailed("the answer came from another authorization server") from None
-    if answer.error is not None or not answer.code:
-        word = error_word(answer.error) or "no code"
-        raise OAuthFailed(f"the authorization server refused the sign-in: {word}")
-    return answer.code
 
 
 @contextmanager

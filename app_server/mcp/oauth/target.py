@@ -1,19 +1,24 @@
-"""The server that is signed in to, and the way to it.
+"""The server that is signed in to; light: the network and the MCP SDK are imported with a use.
 
 Source: docs/mcp.md, "Sign-in"; docs/environments.md, "Servers in an environment".
 """
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from app_server.mcp.catalog.config import LOCAL, HttpTransport, ServerConfig
 from app_server.mcp.errors import OAuthUnavailable
 from app_server.mcp.oauth.credentials import Credential, CredentialStore, credential_key
-from app_server.mcp.oauth.dialled import DialledTransport
-from app_server.mcp.oauth.web import REQUEST_S, Web, open_web
 from app_server.mcp.processes import Processes
-from app_server.mcp.tunnel import open_dial
+from app_server.runtime.loader import LoadFailed, load
+
+if TYPE_CHECKING:
+    from app_server.mcp.oauth.authorization import AuthorizationServer
+    from app_server.mcp.oauth.web import Web
+
+Discover: TypeAlias = "Callable[[Web, str, str | None], Awaitable[AuthorizationServer | None]]"
+"""Finds an authorization server (`app_server.mcp.oauth.authorization.discover`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +46,22 @@ class SignInTarget:
         """Return its credential; blocks, and raises as CredentialStore.load does."""
         return store.load(self.name, self.transport.url, self.environment_id)
 
-    @asynccontextmanager
-    async def open_web(self) -> AsyncIterator[Web]:
-        """Open the network as this server sees it; leaving closes all connections.
+    async def discover(self, web: "Web") -> "AuthorizationServer | None":
+        """Import the MCP SDK and find the authorization server; None when the server names none.
 
         Raises:
-            OAuthFailed: its URL makes no sense.
-            OAuthUnavailable: its environment is not known.
-            ServerUnavailable: a variable with a header is not set.
+            OAuthUnavailable: a server did not answer, or is not well, or the SDK cannot be imported
+                now.
+            OAuthFailed: what a server says contradicts itself.
         """
-        url, headers = self.transport.url, self.transport.headers(self.name)
-        async with AsyncExitStack() as stack:
-            transport = None
-            if self.environment_id != LOCAL:
-                if self.processes is None or not self.processes.has(self.environment_id):
-                    raise OAuthUnavailable(f"unknown environment `{self.environment_id}`")
-                dialling = open_dial(self.processes, self.environment_id)
-                dial = await stack.enter_async_context(dialling)
-                transport = DialledTransport(dial, REQUEST_S)
-            yield await stack.enter_async_context(open_web(url, headers, transport))
+        try:
+            discover = await load(_discover)
+        except LoadFailed as exc:
+            raise OAuthUnavailable(f"the sign-in cannot be loaded: {exc}") from exc
+        return await discover(web, self.transport.url, self.transport.oauth.resource)
+
+
+def _discover() -> Discover:
+    from app_server.mcp.oauth.authorization import discover
+
+    return discover

@@ -8,22 +8,25 @@ Source: OAuth 2.1, section 4.3; docs/mcp.md, "Sign-in".
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-from mcp.shared.auth import OAuthToken
 
-from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
+from app_server.mcp.errors import GrantRefused, OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.credentials import (
     Credential,
     CredentialStore,
+    OAuthClient,
     store_failures,
 )
-from app_server.mcp.oauth.discovery import discover
-from app_server.mcp.oauth.grants import GrantRefused, OAuthClient, request_token
 from app_server.mcp.oauth.target import SignInTarget
+from app_server.mcp.oauth.web import open_web
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.files.secret import lock_awaited
+
+if TYPE_CHECKING:
+    from mcp.shared.auth import OAuthToken
 
 EARLY_MS = 30_000
 """A token is refreshed when it has this long to live."""
@@ -131,9 +134,8 @@ class TokenSource:
         self._credential = credential
 
     async def _renew(self, credential: Credential, refresh_token: str) -> str:
-        transport = self._target.transport
-        async with self._target.open_web() as web:
-            found = await discover(web, transport.url, transport.oauth.resource)
+        async with open_web(self._target) as web:
+            found = await self._target.discover(web)
             if found is None:
                 raise OAuthFailed("the server has no authorization server any more")
             if credential.issuer and found.issuer != credential.issuer:
@@ -145,13 +147,13 @@ class TokenSource:
             # A refresh token works once: the answer must be read, and kept.
             with anyio.CancelScope(shield=True):
                 with anyio.fail_after(ANSWER_S):
-                    token = await request_token(web, found, client, form)
+                    token = await found.request_token(client, form)
                 renewed = renewed_by(credential, token, self._now_ms())
                 await self._save(renewed)
         return renewed.access_token
 
 
-def renewed_by(credential: Credential, token: OAuthToken, now_ms: int) -> Credential:
+def renewed_by(credential: Credential, token: "OAuthToken", now_ms: int) -> Credential:
     """Put an answer of the authorization server into a credential; what it left out stays."""
     return replace(
         credential,

@@ -2,18 +2,26 @@
 
 Addresses come from other machines here. One that is named must be https, unless it has the origin
 of the MCP server, or both are on this machine; a server elsewhere never sends us to this machine.
-Source: docs/mcp.md, "Sign-in".
+Source: docs/mcp.md, "Sign-in"; docs/environments.md, "Servers in an environment".
 """
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+
+import anyio
 
 # httpx2 imports it with its first client, on the event loop.
 import httpcore2  # noqa: F401
 import httpx2
 
+from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
+from app_server.mcp.oauth.target import SignInTarget
+from app_server.mcp.tunnel import open_dial
+from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, HttpResponse, Unreachable
+from app_server.mcp_wire.http.loopback import Dial, LoopbackSender
 from app_server.mcp_wire.http.redirects import origin_of, shown
 from app_server.mcp_wire.http.remote import ambient_proxy, trusted_certificates
 from app_server.runtime.http.bounded_body import read_bounded
@@ -27,6 +35,9 @@ REQUEST_S = 10.0
 """For each step of one request: connecting, writing, a piece of the answer."""
 
 MAX_REDIRECTS = 2
+
+FRAMING = frozenset(("connection", "content-length", "transfer-encoding"))
+"""Headers that are the sender's."""
 
 USER_AGENT = f"app-server-mcp-client/{PROTOCOL_VERSION}"
 
@@ -56,6 +67,73 @@ class _ByTarget(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         for transport in self._by_proxy.values():
             await transport.aclose()
+
+
+class DialledTransport(httpx2.AsyncBaseTransport):
+    """Sends requests over connections that another machine makes; no proxy is used."""
+
+    def __init__(self, dial: Dial, step_s: float) -> None:
+        """Wait `step_s` for the head of a response, and for each piece of its body."""
+        self._dial = dial
+        self._step_s = step_s
+        self._senders: dict[tuple[str, bytes], LoopbackSender] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, and wait for the head of its response."""
+        body = await request.aread()
+        headers = {name: text for name, text in request.headers.items() if name not in FRAMING}
+        sender = await self._sender(request.url)
+        try:
+            with anyio.fail_after(self._step_s):
+                response = await sender.send(
+                    HttpRequest(request.method, request.url, headers, body)
+                )
+        except Unreachable as exc:
+            raise httpx2.ConnectError(str(exc), request=request) from exc
+        except TimeoutError as exc:
+            raise httpx2.ReadTimeout("no response", request=request) from exc
+        return httpx2.Response(
+            response.status,
+            headers=dict(response.headers),
+            stream=_DialledBody(response, self._step_s),
+            request=request,
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for sender in self._senders.values():
+            sender.close()
+
+    async def _sender(self, url: httpx2.URL) -> LoopbackSender:
+        origin = url.scheme, url.netloc
+        if origin not in self._senders:
+            tls: ssl.SSLContext | None = None
+            if url.scheme == "https":
+                tls = await trusted_certificates()
+            self._senders[origin] = LoopbackSender(url, self._dial, tls)
+        return self._senders[origin]
+
+
+class _DialledBody(httpx2.AsyncByteStream):
+    def __init__(self, response: HttpResponse, step_s: float) -> None:
+        self._response = response
+        self._step_s = step_s
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while piece := await self._receive():
+            yield piece
+
+    async def _receive(self) -> bytes:
+        try:
+            with anyio.fail_after(self._step_s):
+                return await self._response.receive()
+        except BodyBroken as exc:
+            raise httpx2.ReadError(str(exc)) from exc
+        except TimeoutError as exc:
+            raise httpx2.ReadTimeout("the response does not go on") from exc
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
 
 
 class Web:
@@ -152,26 +230,30 @@ class Web:
 
 
 @asynccontextmanager
-async def open_web(
-    server_url: str,
-    headers: Mapping[str, str],
-    transport: httpx2.AsyncBaseTransport | None = None,
-) -> AsyncIterator[Web]:
-    """Open the network for an MCP server; leaving closes all connections.
-
-    `transport` is the way to it, if that is not this machine's own.
+async def open_web(target: SignInTarget) -> AsyncIterator[Web]:
+    """Open the network as a server sees it; leaving closes all connections.
 
     Raises:
-        OAuthFailed: the URL makes no sense.
+        OAuthFailed: its URL makes no sense.
+        OAuthUnavailable: its environment is not known.
+        ServerUnavailable: a variable with a header is not set.
     """
-    try:
-        web_url = httpx2.URL(server_url)
-    except httpx2.InvalidURL:
-        raise OAuthFailed("the server's URL makes no sense") from None
-    async with httpx2.AsyncClient(
-        transport=transport or _ByTarget(),
-        headers={"user-agent": USER_AGENT},
-        timeout=httpx2.Timeout(REQUEST_S),
-        follow_redirects=False,
-    ) as client:
-        yield Web(client, str(web_url), headers)
+    headers, processes = target.transport.headers(target.name), target.processes
+    async with AsyncExitStack() as stack:
+        transport: httpx2.AsyncBaseTransport = _ByTarget()
+        if target.environment_id != LOCAL:
+            if processes is None or not processes.has(target.environment_id):
+                raise OAuthUnavailable(f"unknown environment `{target.environment_id}`")
+            dial = await stack.enter_async_context(open_dial(processes, target.environment_id))
+            transport = DialledTransport(dial, REQUEST_S)
+        try:
+            server_url = httpx2.URL(target.transport.url)
+        except httpx2.InvalidURL:
+            raise OAuthFailed("the server's URL makes no sense") from None
+        client = httpx2.AsyncClient(
+            transport=transport,
+            headers={"user-agent": USER_AGENT},
+            timeout=httpx2.Timeout(REQUEST_S),
+            follow_redirects=False,
+        )
+        yield Web(await stack.enter_async_context(client), str(server_url), headers)

@@ -9,7 +9,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from app_server.mcp.loading import load_sdk
+from app_server.mcp.loading import load_client
 from app_server.mcp.processes import Processes
 from app_server.mcp.servers.server import McpServer
 from app_server.observability.log_context import THREAD, start_apart
@@ -62,7 +62,7 @@ class Launcher:
         if self._tasks is None or not server.startable:
             return
         if server.config.known is not None:
-            server.serve_on_demand(self._tasks, load_sdk, self.cwd)
+            server.serve_on_demand(self._tasks, load_client, self.cwd)
         else:
             start_apart(self._tasks, self._run, server, thread_id=THREAD.get())
 
@@ -80,7 +80,7 @@ class Launcher:
 
     async def _run(self, server: McpServer) -> None:
         """Run a server; one whose environment was out of reach starts again when that is back."""
-        await server.run(load_sdk, self.cwd)
+        await server.run(load_client, self.cwd)
         if not server.waits_for_environment:
             return
         async with anyio.create_task_group() as tasks:

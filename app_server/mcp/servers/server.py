@@ -115,7 +115,7 @@ class McpServer:
         if not self.startable:
             self.settled.set()
 
-    async def run(self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str) -> None:
+    async def run(self, load_client: Callable[[], Awaitable[ServeConnection]], cwd: str) -> None:
         """Start the server and hold its connection until it ends or is stopped."""
         if self.settled.is_set():
             return
@@ -126,7 +126,7 @@ class McpServer:
                     if self.settled.is_set():
                         return
                     self._may_retry = wait_s is not None
-                    await self._connect_once(load_sdk, cwd)
+                    await self._connect_once(load_client, cwd)
                     if wait_s is not None and not self.settled.is_set():
                         await anyio.sleep(wait_s)
         finally:
@@ -136,7 +136,7 @@ class McpServer:
     def serve_on_demand(
         self,
         tasks: anyio.abc.TaskGroup,
-        load_sdk: Callable[[], Awaitable[ServeConnection]],
+        load_client: Callable[[], Awaitable[ServeConnection]],
         cwd: str,
     ) -> None:
         """Be ready at once, as its listing is known; what it is asked makes connections in `tasks`.
@@ -150,7 +150,7 @@ class McpServer:
         processes = self._processes
 
         async def connect(connection: ConnectionOwner) -> None:
-            serve = await load_sdk()
+            serve = await load_client()
             await serve(config, cwd, connection, processes)
 
         self._begin(cwd)
@@ -169,10 +169,10 @@ class McpServer:
         self._is_running = not self.settled.is_set()
 
     async def _connect_once(
-        self, load_sdk: Callable[[], Awaitable[ServeConnection]], cwd: str
+        self, load_client: Callable[[], Awaitable[ServeConnection]], cwd: str
     ) -> None:
         try:
-            connect = await load_sdk()
+            connect = await load_client()
             await connect(self.config, cwd, self, self._processes)
         except LoadFailed as exc:
             self.failed(StartupFailed(f"the client cannot be loaded: {exc}", transient=True))

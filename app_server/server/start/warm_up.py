@@ -9,7 +9,7 @@ from app_server.accounts.accounts import Accounts
 from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
 from app_server.mcp.catalog.tables import read_mcp_settings
-from app_server.mcp.loading import load_sdk
+from app_server.mcp.loading import load_client
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S
 from app_server.server.garbage_collection import start_collecting
 
@@ -29,8 +29,8 @@ async def warm_up(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
     start_collecting()
 
 
-async def load_sdk_if_used(accounts: Accounts, configuration: Configuration) -> None:
-    """Import the MCP SDK where servers are configured."""
+async def load_client_if_used(accounts: Accounts, configuration: Configuration) -> None:
+    """Import the client of MCP servers where some are configured."""
     try:
         await accounts.load()
         mcp = read_mcp_settings(await configuration.read())
@@ -39,7 +39,7 @@ async def load_sdk_if_used(accounts: Accounts, configuration: Configuration) -> 
         logger.debug("the configuration cannot be used yet")
         return
     if any(server.enabled for server in mcp.servers.values()):
-        await load_sdk()
+        await load_client()
 
 
 def build_first_types() -> None:

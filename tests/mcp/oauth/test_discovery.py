@@ -5,15 +5,21 @@ import httpx2
 import pytest
 
 import app_server.handlers.integrations.mcp
-import app_server.mcp.oauth.probing  # noqa: F401
+import app_server.mcp.oauth.authorization  # noqa: F401
+from app_server.mcp.catalog.config import HttpTransport
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.oauth.discovery import discover
+from app_server.mcp.oauth.authorization import discover
+from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.web import Web, open_web
 from tests.support.mcp_peers.oauth_peer import PRM, OAuthPeer
 
 
+def server_at(url: str) -> SignInTarget:
+    return SignInTarget("web", HttpTransport(url))
+
+
 async def found_at(peer: OAuthPeer) -> tuple[str, str, str | None] | None:
-    async with open_web(peer.url, {}) as web:
+    async with open_web(server_at(peer.url)) as web:
         found = await discover(web, peer.url)
     return None if found is None else (found.issuer, found.resource, found.scope)
 
@@ -113,7 +119,7 @@ async def test_addresses_are_visited_only_where_they_make_sense() -> None:
         with pytest.raises(OAuthUnavailable, match=r"^cannot reach http://tools.example:8/dead:"):
             await far.get("http://u:p@tools.example:8/dead?k=v", {})
     with pytest.raises(OAuthFailed, match="makes no sense"):
-        async with open_web("http://x:port", {}):
+        async with open_web(server_at("http://x:port")):
             pass
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from app_server.mcp.catalog.config import HttpTransport, OAuthSettings
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.oauth import dialled, web
+from app_server.mcp.oauth import web
 from app_server.mcp.oauth.credentials import CredentialStore, credential_key
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
@@ -143,7 +143,7 @@ async def opened(url: str, tmp_path: Path) -> AsyncIterator[web.Web]:
     async with listening() as there, machines() as environments:
         environments.add("far", put(there))
         http = HttpTransport(url, oauth=OAuthSettings(home=tmp_path))
-        async with SignInTarget("web", http, "far", environments).open_web() as found:
+        async with web.open_web(SignInTarget("web", http, "far", environments)) as found:
             yield found
 
 
@@ -188,7 +188,7 @@ async def test_a_document_is_read_and_bounded(tmp_path: Path) -> None:
 async def test_a_server_there_that_says_nothing_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: tuple[bytes, ...]
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.oauth.target.REQUEST_S", 0.3)
+    monkeypatch.setattr("app_server.mcp.oauth.web.REQUEST_S", 0.3)
     with anyio.fail_after(WAIT_S):
         async with answering(*pieces) as port:
             url = f"http://127.0.0.1:{port}/mcp"
@@ -211,6 +211,6 @@ async def test_encryption_ends_here(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         async with opened(url, tmp_path) as there:
             with pytest.raises(OAuthUnavailable, match="ConnectError"):
                 await there.get(url, {})
-        monkeypatch.setattr(dialled, "trusted_certificates", trust)
+        monkeypatch.setattr(web, "trusted_certificates", trust)
         async with opened(url, tmp_path) as there:
             assert (await there.get(url, {})).body == b"hello"

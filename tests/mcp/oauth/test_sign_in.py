@@ -17,7 +17,7 @@ import pytest
 
 # Imported here so that no test waits for it.
 import app_server.handlers.integrations.mcp
-import app_server.mcp.oauth.probing  # noqa: F401
+import app_server.mcp.oauth.authorization  # noqa: F401
 from app_server.mcp.oauth.credentials import CredentialStore
 from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.mcp_peers.calls import settled
@@ -290,7 +290,7 @@ async def test_a_sign_in_that_breaks_says_no_more_than_that(
             patched.setattr(CredentialStore, "save", broken)
             await come_back(peer, answer)
             assert (await completed(client))["error"] == "the sign-in broke"
-            patched.setattr("app_server.mcp.oauth.login.discover", broken)
+            patched.setattr("app_server.mcp.oauth.authorization.discover", broken)
             error = await client.refusal("mcpServer/oauth/login", {"name": "web"})
             assert error.message == "failed to login to MCP server 'web': the sign-in broke"
             patched.setattr("app_server.handlers.integrations.mcp.MAX_LOGINS", 0)

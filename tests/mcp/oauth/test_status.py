@@ -1,5 +1,7 @@
 """oauth: the status of a sign-in, and its settings."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 # Imported here so that no test waits for it.
 import app_server.handlers.integrations.mcp
-import app_server.mcp.oauth.probing  # noqa: F401
+import app_server.mcp.oauth.authorization  # noqa: F401
 from app_server.config.values import Config, ConfigError
 from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.config import HttpTransport, OAuthSettings
@@ -143,3 +145,14 @@ def test_settings_of_a_sign_in_are_read(tmp_path: Path) -> None:
         broken = Config({"mcp_servers": {"a": {"url": "http://x", **change}}})
         with pytest.raises(ConfigError, match=text):
             read_mcp_settings(broken)
+
+
+@pytest.mark.process
+def test_the_sdk_is_not_imported_until_an_authorization_server_is_asked_for() -> None:
+    code = (
+        "import sys, app_server.mcp.client, app_server.mcp.auth_status; "
+        "import app_server.handlers.integrations.mcp; "
+        "print([name for name in ('mcp', 'mcp_types') if name in sys.modules])"
+    )
+    argv = [sys.executable, "-c", code]
+    assert subprocess.run(argv, capture_output=True, check=True, text=True).stdout == "[]\n"

@@ -11,7 +11,7 @@ import pytest
 
 # Imported here so that no test waits for it.
 import app_server.handlers.integrations.mcp
-import app_server.mcp.oauth.probing  # noqa: F401
+import app_server.mcp.oauth.authorization  # noqa: F401
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import Credential, CredentialStore, credential_key
 from tests.support.harness import claim

@@ -11,13 +11,13 @@ import pytest
 
 # Imported here so that no test waits for it.
 import app_server.handlers.integrations.mcp
-import app_server.mcp.oauth.probing  # noqa: F401
+import app_server.mcp.oauth.authorization  # noqa: F401
 from app_server.mcp.catalog.config import (
     HttpTransport,
     OAuthSettings,
 )
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.loading import load_sdk
+from app_server.mcp.loading import load_client
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
@@ -101,7 +101,7 @@ async def test_a_server_knows_whether_there_has_been_a_sign_in(tmp_path: Path) -
                 keep(tmp_path, peer, {"access_token": "old"})
             server = fresh_server(peer, tmp_path)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(server.run, load_sdk, str(tmp_path))
+                tasks.start_soon(server.run, load_client, str(tmp_path))
                 with anyio.fail_after(WAIT_S):
                     await server.settled.wait()
                 assert server.status == "authenticationRequired"

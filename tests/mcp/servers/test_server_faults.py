@@ -1,4 +1,4 @@
-"""mcp: servers that break the SDK, listen to nothing or stop reading, and the end of processes."""
+"""mcp: servers that break the client, listen to nothing, stop reading; the end of processes."""
 
 import json
 import os
@@ -19,22 +19,22 @@ from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.paths import MCP_PEER
 
 
-async def test_a_peer_that_breaks_the_sdk_reaches_nobody_else(
+async def test_a_peer_that_breaks_the_client_reaches_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: Any) -> None:
-        raise LookupError("the SDK broke")
+        raise LookupError("the client broke")
 
-    async def sdk() -> Any:
+    async def client_of() -> Any:
         return broken
 
-    monkeypatch.setattr("app_server.mcp.servers.launcher.load_sdk", sdk)
+    monkeypatch.setattr("app_server.mcp.servers.launcher.load_client", client_of)
     async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
         thread_id = await client.start_thread()
         told = await steps_until_settled(client, "raw")
         assert told["raw"][-1][1].endswith("MCP startup failed: the connection broke")
         assert (await client.turn(thread_id, "hi"))["status"] == "completed"
-    assert "the SDK broke" in caplog.text
+    assert "the client broke" in caplog.text
 
 
 async def test_a_server_that_listens_to_nothing_is_killed(tmp_path: Path) -> None:

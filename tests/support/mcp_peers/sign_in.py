@@ -16,7 +16,7 @@ import anyio.to_thread
 
 # Imported here so that no test waits for it.
 import app_server.handlers.integrations.mcp
-import app_server.mcp.oauth.probing  # noqa: F401
+import app_server.mcp.oauth.authorization  # noqa: F401
 from app_server.mcp.catalog.config import (
     HttpTransport,
     OAuthSettings,
