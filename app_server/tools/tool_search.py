@@ -9,19 +9,36 @@ from itertools import chain
 import anyio.to_thread
 
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.tools.declare import (
-    SEARCH_FUNCTION,
+from app_server.mcp.tools.search import DEFAULT_LIMIT, MAX_LIMIT, best, text_of
+from app_server.mcp.tools.table import (
+    Tool,
     declare_found,
     deferred_lines,
     deferred_note,
 )
-from app_server.mcp.tools.search import DEFAULT_LIMIT, MAX_LIMIT, best, text_of
-from app_server.mcp.tools.table import Tool
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.dynamic.specs import DynamicTools
 from app_server.turns.tools.call import BadCall, RequestedCall
 from app_server.turns.tools.table import TurnTool
 from protocol.model import Json, JsonObject
+
+SEARCH_FUNCTION: JsonObject = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Find tools by words that say what they should do.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "Words of names and descriptions."},
+            "limit": {
+                "type": "number",
+                "description": f"How many tools at most; {DEFAULT_LIMIT} if it is left out.",
+            },
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+}
 
 
 class ToolSearch(TurnTool):

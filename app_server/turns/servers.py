@@ -26,8 +26,7 @@ from app_server.mcp.servers.waits import (
     wait_for_required,
     wait_for_wanted,
 )
-from app_server.mcp.tools.declare import declare, declared_functions, is_declared
-from app_server.mcp.tools.table import SMALL_TABLE
+from app_server.mcp.tools.table import SMALL_TABLE, declare, declared_functions, is_declared
 from app_server.observability.log_context import start_apart
 from app_server.runtime.loop_share import free_in_pieces
 from app_server.threads.log.live import LiveThread

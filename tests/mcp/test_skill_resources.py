@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app_server.mcp.tools.skill_resources import ServerSkill, belongs_to, read_skills
+from app_server.mcp.servers.skills import ServerSkill, belongs_to, read_skills
 
 ONE = "skill://plug/one"
 

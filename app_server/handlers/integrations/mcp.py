@@ -28,7 +28,6 @@ from app_server.handlers.integrations.app_servers import RESOURCES, AppViews, is
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import offset, page
-from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (
     HttpTransport,
@@ -45,7 +44,7 @@ from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.servers.requests import call_tool, read_resource
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.servers.status import ServerReport, report, without_left_out
+from app_server.mcp.servers.status import AuthProbe, ServerReport, report, without_left_out
 from app_server.mcp.tools.call_contents import (
     blocks_of,
     bounded_result,

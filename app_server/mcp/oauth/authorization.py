@@ -39,7 +39,6 @@ from pydantic_core import from_json
 
 from app_server.mcp.catalog.config import ServerUnavailable
 from app_server.mcp.errors import GrantRefused, OAuthFailed, OAuthUnavailable
-from app_server.mcp.oauth.callback import CallbackAnswer
 from app_server.mcp.oauth.credentials import OAuthClient
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.web import Web, WebAnswer, open_web
@@ -116,20 +115,20 @@ class AuthorizationServer:
         """Make the secret of one sign-in that its code is exchanged with, and its hash."""
         return PKCEParameters.generate()
 
-    def code_of(self, answer: CallbackAnswer) -> str:
-        """Return the code that a redirect of the browser brought.
+    def code_of(self, code: str | None, error: str | None, issuer: str | None) -> str:
+        """Return the code of the parameters that a redirect of the browser brought.
 
         Raises:
             OAuthFailed: it brought none, or comes from another authorization server.
         """
         try:
-            validate_authorization_response_iss(answer.issuer, self.metadata)
+            validate_authorization_response_iss(issuer, self.metadata)
         except OAuthFlowError:
             raise OAuthFailed("the answer came from another authorization server") from None
-        if answer.error is not None or not answer.code:
-            word = _error_word(answer.error) or "no code"
+        if error is not None or not code:
+            word = _error_word(error) or "no code"
             raise OAuthFailed(f"the authorization server refused the sign-in: {word}")
-        return answer.code
+        return code
 
     async def request_token(self, client: OAuthClient, form: Mapping[str, str]) -> OAuthToken:
         """Ask for a token; `form` has the grant.

@@ -22,7 +22,12 @@ from app_server.mcp.catalog.config import (
     StdioTransport,
     ingredients,
 )
-from app_server.mcp.connection import ConnectionOwner, McpConnection
+from app_server.mcp.connection import (
+    ConnectionOwner,
+    McpConnection,
+    OnDemandConnection,
+    ServeConnection,
+)
 from app_server.mcp.elicitation import (
     CANCELLED,
     ElicitationPort,
@@ -37,8 +42,6 @@ from app_server.mcp.errors import (
     UnknownServer,
     text_for_people,
 )
-from app_server.mcp.loading import ServeConnection
-from app_server.mcp.on_demand import OnDemandConnection
 from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed

@@ -1,21 +1,22 @@
-"""The tools of all servers of a thread that its model may call, under the names that it uses.
+"""The tools of all servers of a thread that its model may call, and how they are declared to it.
 
-Source: docs/mcp.md, "Names".
+Source: docs/mcp.md, "Names", "Tools and the model".
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
+from weakref import WeakKeyDictionary
 
 import anyio.to_thread
 
 from app_server.extensions.contract.metadata import ToolMetadata
-from app_server.mcp.bounds import json_bytes, left_out
+from app_server.mcp.bounds import MAX_FOUND_BYTES, json_bytes, left_out
 from app_server.mcp.catalog.config import ServerConfig
-from app_server.mcp.tools.listing import Listing, described, is_for_model
+from app_server.mcp.tools.listing import Listing, described, is_for_model, tool_parameters
 from app_server.mcp.tools.naming import RawName, VisibleName, assign_names
-from app_server.mcp.tools.schema import tool_parameters
 from protocol.model import JsonObject
 
 SMALL_TABLE = 64
@@ -220,3 +221,72 @@ def _membership(plugins: Sequence[str]) -> str:
         return ""
     names = [f"`{name}`" for name in plugins]
     return f"Part of the plugin{'s' if len(names) > 1 else ''} {', '.join(names)}."
+
+
+NOTE = "There are more tools in these namespaces; find them with tool_search."
+
+_MARKS: JsonObject = {"defer_loading": True}
+_MARK_BYTES = json_bytes(_MARKS) - len("{}") + len(",")
+
+_DECLARED: WeakKeyDictionary[McpToolTable, list[JsonObject]] = WeakKeyDictionary()
+"""Declarations by table, kept while it is in use: each model request of a turn needs them."""
+
+
+def declare(table: McpToolTable) -> list[JsonObject]:
+    """Declare every tool, in the order of raw names; not to be changed.
+
+    For thousands of tools, the first time takes some ten ms: for worker threads.
+    """
+    made = _DECLARED.get(table)
+    if made is None:
+        made = _DECLARED[table] = _namespaces(table, table.tools, {})
+    return made
+
+
+def declared_functions(table: McpToolTable) -> list[JsonObject]:
+    """Return the functions that `declare` has ready, none unless it was asked."""
+    namespaces = _DECLARED.get(table, ())
+    return [function for namespace in namespaces for function in namespace["tools"]]
+
+
+def is_declared(table: McpToolTable) -> bool:
+    """Whether `declare` has its answer ready."""
+    return table in _DECLARED
+
+
+def declare_found(table: McpToolTable, found: Sequence[Tool]) -> list[JsonObject]:
+    """Declare what a search found, in the order of raw names, for a model that defers tools.
+
+    `found` is best first; what MAX_FOUND_BYTES have no room for is passed over.
+    """
+    left = MAX_FOUND_BYTES
+    fitting: list[Tool] = []
+    namespaces: set[str] = set()
+    for tool in found:
+        size = tool.declared_bytes() + _MARK_BYTES
+        if tool.visible.namespace not in namespaces:
+            size += json_bytes(table.namespace(tool.visible.namespace, []))
+        if size <= left:
+            namespaces.add(tool.visible.namespace)
+            left -= size
+            fitting.append(tool)
+    ordered = sorted(fitting, key=lambda tool: tool.raw)
+    return _namespaces(table, ordered, _MARKS)
+
+
+def deferred_lines(table: McpToolTable) -> list[str]:
+    """Describe the namespaces of a table, a line each."""
+    names = dict.fromkeys(tool.visible.namespace for tool in table.tools)
+    return [f"- {name}: {table.description_of(name).splitlines()[0]}" for name in names]
+
+
+def deferred_note(lines: Sequence[str]) -> str:
+    """Declare which namespaces there are to search in; `lines` describe one each."""
+    return "\n".join([NOTE, "<tools>", *lines, "</tools>"])
+
+
+def _namespaces(table: McpToolTable, tools: Sequence[Tool], marks: JsonObject) -> list[JsonObject]:
+    return [
+        table.namespace(namespace, [tool.declaration() | marks for tool in members])
+        for namespace, members in groupby(tools, key=lambda tool: tool.visible.namespace)
+    ]

@@ -14,7 +14,7 @@ from app_server.extensions.contract.turns import NamedPlugin
 from app_server.extensions.skills.instructions import MAX_NAMED, SkillNames
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.servers import skills as server_skills
-from app_server.mcp.tools.skill_resources import ServerSkill
+from app_server.mcp.servers.skills import ServerSkill
 from app_server.mcp_wire.errors import McpError
 from app_server.models.prompt.request import message
 from app_server.models.prompt.user_input import TurnInput, skill_message

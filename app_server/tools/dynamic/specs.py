@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app_server.mcp.tools.resources import RESOURCE_FUNCTION_NAMES
 from app_server.mcp.tools.search import spaced
+from app_server.tools.mcp.resources import RESOURCE_FUNCTION_NAMES
 from protocol.model import Json, JsonObject
 from protocol.threads.start import (
     DynamicToolSpec,

@@ -25,10 +25,9 @@ from app_server.mcp.tools.call_contents import (
     request_meta,
     without_effective_input,
 )
-from app_server.mcp.tools.declare import declare
 from app_server.mcp.tools.listing import read_only_hint
 from app_server.mcp.tools.naming import VisibleName
-from app_server.mcp.tools.table import Tool
+from app_server.mcp.tools.table import Tool, declare
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.permissions.decision import Ask, Refuse

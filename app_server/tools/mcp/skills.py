@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from app_server.mcp.servers import skills
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.tools.skill_resources import ServerSkill, belongs_to
+from app_server.mcp.servers.skills import ServerSkill, belongs_to
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments

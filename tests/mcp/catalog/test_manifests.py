@@ -21,9 +21,8 @@ from app_server.extensions.contract.registration import Manifest, Registration, 
 from app_server.mcp.bounds import MAX_LISTED
 from app_server.mcp.catalog.catalog import resolve_servers
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
-from app_server.mcp.connection import ConnectionOwner
+from app_server.mcp.connection import ConnectionOwner, OnDemandConnection
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
-from app_server.mcp.on_demand import OnDemandConnection
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed

@@ -14,11 +14,11 @@ import pytest
 import app_server.handlers.integrations.mcp
 import app_server.mcp.oauth.authorization  # noqa: F401
 from app_server.config.values import Config, ConfigError
-from app_server.mcp.auth_status import AuthProbe
 from app_server.mcp.catalog.config import HttpTransport, OAuthSettings
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.errors import NotLoggedIn
 from app_server.mcp.servers.server import McpServer
+from app_server.mcp.servers.status import AuthProbe
 from app_server.mcp.tools.listing import Listing
 from tests.support.harness import claim
 from tests.support.mcp_peers.no_processes import NoProcesses
@@ -67,7 +67,7 @@ async def test_the_status_says_whether_there_is_a_sign_in(
         assert await probe.status(server) == "unsupported"
         peer.publish()
         for limit in ("DISCOVERY_S", "CONNECTED_DISCOVERY_S"):
-            monkeypatch.setattr(f"app_server.mcp.auth_status.{limit}", 0.05)
+            monkeypatch.setattr(f"app_server.mcp.servers.status.{limit}", 0.05)
             clock[0] += 1000.0
             peer.gates[f"{PRM}/mcp"] = gate = Gate()
             slow = server_of(peer, tmp_path, failure=limit == "DISCOVERY_S")
@@ -101,7 +101,7 @@ async def test_the_same_address_is_another_server_in_another_environment(tmp_pat
 async def test_answers_are_remembered_for_so_many_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.auth_status.MAX_KEPT", 1)
+    monkeypatch.setattr("app_server.mcp.servers.status.MAX_KEPT", 1)
     async with OAuthPeer().serve() as one, OAuthPeer().serve() as other:
         probe = AuthProbe(NoProcesses())
         for peer in (one, other, one):
@@ -150,7 +150,7 @@ def test_settings_of_a_sign_in_are_read(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_the_sdk_is_not_imported_until_an_authorization_server_is_asked_for() -> None:
     code = (
-        "import sys, app_server.mcp.client, app_server.mcp.auth_status; "
+        "import sys, app_server.mcp.client, app_server.mcp.servers.status; "
         "import app_server.handlers.integrations.mcp; "
         "print([name for name in ('mcp', 'mcp_types') if name in sys.modules])"
     )

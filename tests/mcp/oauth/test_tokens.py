@@ -16,8 +16,8 @@ from app_server.mcp.catalog.config import (
     HttpTransport,
     OAuthSettings,
 )
+from app_server.mcp.connection import load_client
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.loading import load_client
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource

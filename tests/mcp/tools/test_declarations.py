@@ -13,12 +13,10 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
     StdioTransport,
 )
-from app_server.mcp.tools import declare as declarations
-from app_server.mcp.tools.declare import declare, declare_found
-from app_server.mcp.tools.listing import Listing, read_only_hint
+from app_server.mcp.tools import table as declarations
+from app_server.mcp.tools.listing import Listing, read_only_hint, reduce_schema, tool_parameters
 from app_server.mcp.tools.naming import RawName, VisibleName
-from app_server.mcp.tools.schema import reduce_schema, tool_parameters
-from app_server.mcp.tools.table import McpToolTable, McpToolTables, Tool
+from app_server.mcp.tools.table import McpToolTable, McpToolTables, Tool, declare, declare_found
 from protocol.model import JsonObject
 from tests.support.harness import (
     claim,
