@@ -13,9 +13,14 @@ from typing import Self
 import anyio
 
 from app_server.mcp.processes import ChildProcess, Processes
-from app_server.mcp_wire.envelopes import JSONRPCRequest
 from app_server.mcp_wire.errors import ServerNotReading
-from app_server.mcp_wire.messages import MAX_MESSAGE_BYTES, NoMessage, SessionMessage, read_message
+from app_server.mcp_wire.messages import (
+    MAX_MESSAGE_BYTES,
+    JSONRPCRequest,
+    NoMessage,
+    SessionMessage,
+    read_message,
+)
 from app_server.runtime.launch import Launch
 from app_server.runtime.loop_share import LoopShare
 

@@ -15,15 +15,6 @@ from typing import Any, Protocol, TypeAlias
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from app_server.mcp_wire.envelopes import (
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
 from app_server.mcp_wire.errors import (
     PeerError,
     ProgressCallback,
@@ -31,7 +22,16 @@ from app_server.mcp_wire.errors import (
     RequestTimedOut,
     TransportClosed,
 )
-from app_server.mcp_wire.messages import SessionMessage
+from app_server.mcp_wire.messages import (
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    SessionMessage,
+)
 from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.model import JsonObject
 

@@ -11,8 +11,7 @@ import pytest
 from app_server.mcp import stdio
 from app_server.mcp.catalog.config import LOCAL, StdioTransport
 from app_server.mcp.stdio import ServerProcess, run_server
-from app_server.mcp_wire.envelopes import JSONRPCRequest, JSONRPCResponse
-from app_server.mcp_wire.messages import SessionMessage
+from app_server.mcp_wire.messages import JSONRPCRequest, JSONRPCResponse, SessionMessage
 from tests.support.event_loop.turns import counted_turns
 from tests.support.files.fifos import read_fifo
 from tests.support.harness import WAIT_S, claim

@@ -13,8 +13,13 @@ from app_server.mcp.elicitation import MAX_QUESTION_BYTES
 from app_server.mcp.tools.call_contents import MAX_CAUSE_BYTES
 from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.mcp.tools.table import Tool
-from app_server.mcp_wire.envelopes import JSONRPCError, JSONRPCResponse
-from app_server.mcp_wire.messages import NoMessage, parse_message, read_message
+from app_server.mcp_wire.messages import (
+    JSONRPCError,
+    JSONRPCResponse,
+    NoMessage,
+    parse_message,
+    read_message,
+)
 from app_server.tools.mcp.model_calls import (
     MAX_AT_ONCE,
     MAX_CHARS,

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from app_server.mcp_wire.http.connection import (
+from app_server.mcp_wire.http.exchange import BodyBroken, Unreachable
+from app_server.mcp_wire.http.loopback import (
     MAX_HEAD_BYTES,
     MAX_UNREAD_BYTES,
     ConnectionReset,
     LoopbackConnection,
     LoopbackResponse,
 )
-from app_server.mcp_wire.http.exchange import BodyBroken, Unreachable
 from tests.support.harness import WAIT_S
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

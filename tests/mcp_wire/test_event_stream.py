@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from app_server.mcp_wire.http.inbox import Inbox
-from app_server.mcp_wire.http.listener import EventStream
+from app_server.mcp_wire.http.listener import EventStream, Inbox
 from app_server.runtime.loop_share import LoopShare
 from tests.support.event_loop.turns import counted_turns
 

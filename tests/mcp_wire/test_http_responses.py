@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.mcp_wire.http import connection as connection_module
-from app_server.mcp_wire.http.connection import MAX_HEAD_BYTES, LoopbackConnection
+from app_server.mcp_wire.http import loopback as connection_module
 from app_server.mcp_wire.http.exchange import BodyBroken, Unreachable, read_body
+from app_server.mcp_wire.http.loopback import MAX_HEAD_BYTES, LoopbackConnection
 from tests.support.harness import WAIT_S
 
 LIMIT = 1000

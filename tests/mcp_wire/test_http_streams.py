@@ -13,14 +13,18 @@ import anyio
 import httpx2
 import pytest
 
-from app_server.mcp_wire.envelopes import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from app_server.mcp_wire.http import listener, remote, transport
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
-from app_server.mcp_wire.http.inbox import Inbox
+from app_server.mcp_wire.http.listener import Inbox
 from app_server.mcp_wire.http.remote import RemoteSender
 from app_server.mcp_wire.http.session import Session
 from app_server.mcp_wire.http.transport import HttpTransport, open_http
-from app_server.mcp_wire.messages import SessionMessage
+from app_server.mcp_wire.messages import (
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    SessionMessage,
+)
 from tests.support.harness import WAIT_S
 from tests.support.mcp_peers.web_peer import EVENTS, JSON, Answer, WebPeer
 
@@ -344,7 +348,7 @@ async def test_messages_that_a_server_does_not_take_have_a_bound(
 async def test_messages_that_nobody_takes_let_their_bringer_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app_server.mcp_wire.http.inbox.MAX_WAITING", 1)
+    monkeypatch.setattr("app_server.mcp_wire.http.listener.MAX_WAITING", 1)
     inbox = Inbox()
     note = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
     await inbox.put(note)

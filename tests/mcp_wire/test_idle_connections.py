@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from app_server.mcp_wire.http.connection import LoopbackConnection
-from app_server.mcp_wire.http.loopback import IdleConnections
+from app_server.mcp_wire.http.loopback import IdleConnections, LoopbackConnection
 
 
 @dataclass

@@ -10,8 +10,7 @@ import httpx2
 import pytest
 
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
-from app_server.mcp_wire.http.inbox import MAX_WAITING, Inbox
-from app_server.mcp_wire.http.listener import PIECE_BYTES, EventStream, Listener
+from app_server.mcp_wire.http.listener import MAX_WAITING, PIECE_BYTES, EventStream, Inbox, Listener
 from app_server.mcp_wire.http.refusals import encoding
 from app_server.mcp_wire.http.session import Session
 from app_server.mcp_wire.messages import MAX_MESSAGE_BYTES

@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
-from app_server.mcp_wire.long_lists import LARGE_BYTES, PIECE_BYTES, parse_in_pieces
-from app_server.mcp_wire.messages import NoMessage, parse_message, read_message
+from app_server.mcp_wire.messages import (
+    LARGE_BYTES,
+    PIECE_BYTES,
+    NoMessage,
+    parse_in_pieces,
+    parse_message,
+    read_message,
+)
 from tests.support.event_loop.turns import counted_turns
 
 TRAPS = ["},{", "[{", "}]", '"},{"', "\\", '"tools":[{', "é"]

@@ -9,13 +9,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from app_server.mcp_wire.envelopes import JSONRPCRequest
 from app_server.mcp_wire.http import loopback, remote, transport
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
 from app_server.mcp_wire.http.loopback import LoopbackSender
 from app_server.mcp_wire.http.remote import ambient_proxy
 from app_server.mcp_wire.http.transport import open_http
-from app_server.mcp_wire.messages import SessionMessage
+from app_server.mcp_wire.messages import JSONRPCRequest, SessionMessage
 from tests.mcp_wire.senders import Response, Sender
 
 JSON = {"content-type": "application/json"}

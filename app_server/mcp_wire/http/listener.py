@@ -1,4 +1,4 @@
-"""Reads what a server sends: responses, as JSON or as events, and the session's stream.
+"""Reads into an inbox what a server sends: responses, as JSON or as events; the session's stream.
 
 A stream of events that ends without the answer is asked for again, from its last event on.
 Source: MCP 2025-06-18, "Transports"; WHATWG HTML, 9.2; docs/mcp.md, "Connections".
@@ -6,14 +6,8 @@ Source: MCP 2025-06-18, "Transports"; WHATWG HTML, 9.2; docs/mcp.md, "Connection
 
 import asyncio
 import logging
+from typing import Self
 
-from app_server.mcp_wire.envelopes import (
-    CONNECTION_CLOSED,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCResponse,
-    RequestId,
-)
 from app_server.mcp_wire.http.exchange import (
     BodyBroken,
     HttpRequest,
@@ -24,11 +18,21 @@ from app_server.mcp_wire.http.exchange import (
     media_type,
     read_body,
 )
-from app_server.mcp_wire.http.inbox import Inbox
 from app_server.mcp_wire.http.redirects import follow, redirect_of, shown
 from app_server.mcp_wire.http.refusals import encoding, not_followed, refusal, stand_in
 from app_server.mcp_wire.http.session import SESSION_HEADER, Session
-from app_server.mcp_wire.messages import MAX_MESSAGE_BYTES, NoMessage, read_message
+from app_server.mcp_wire.messages import (
+    CONNECTION_CLOSED,
+    MAX_MESSAGE_BYTES,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    NoMessage,
+    RequestId,
+    SessionMessage,
+    read_message,
+)
 from app_server.runtime.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.runtime.loop_share import LoopShare
 from protocol.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
@@ -50,6 +54,30 @@ PIECE_BYTES = 4096
 
 MAX_EVENT_ID_BYTES = 1024
 """Of an event's id that we send back; a stream whose last id is longer is not asked for again."""
+
+MAX_WAITING = 64
+"""Queued messages; a further `put` waits."""
+
+
+class Inbox:
+    """The reading end of a transport. It does not end by itself: HTTP does not."""
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[SessionMessage] = asyncio.Queue(MAX_WAITING)
+
+    async def put(self, message: JSONRPCMessage) -> None:
+        """Bring a message; waits while too many have not been taken."""
+        await self._messages.put(SessionMessage(message))
+
+    async def fail(self, request_id: RequestId, error: ErrorData) -> None:
+        """Answer one of our requests in place of the server."""
+        await self.put(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        return await self._messages.get()
 
 
 class NotOffered(Exception):

@@ -5,10 +5,9 @@ Source: docs/mcp.md, "Connections".
 
 import httpx2
 
-from app_server.mcp_wire.envelopes import ErrorData, JSONRPCError
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpResponse, leave, media_type, read_body
 from app_server.mcp_wire.http.redirects import shown
-from app_server.mcp_wire.messages import NoMessage, parse_message
+from app_server.mcp_wire.messages import ErrorData, JSONRPCError, NoMessage, parse_message
 from protocol.jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 
 UNREACHABLE = -32000

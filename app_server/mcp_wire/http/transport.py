@@ -14,17 +14,20 @@ from typing import Any, TypeAlias
 import anyio
 import httpx2
 
-from app_server.mcp_wire.envelopes import JSONRPCNotification, JSONRPCRequest, RequestId
 from app_server.mcp_wire.http.authorized import AuthorizedSender, Tokens
 from app_server.mcp_wire.http.exchange import HttpSender, LimitedSender, Unreachable, leave
-from app_server.mcp_wire.http.inbox import Inbox
-from app_server.mcp_wire.http.listener import Listener
+from app_server.mcp_wire.http.listener import Inbox, Listener
 from app_server.mcp_wire.http.loopback import Dial, is_loopback, open_loopback
 from app_server.mcp_wire.http.redirects import follow, origin_of, shown
 from app_server.mcp_wire.http.refusals import stand_in
 from app_server.mcp_wire.http.remote import open_remote, trusted_certificates
 from app_server.mcp_wire.http.session import SESSION_HEADER, VERSION_HEADER, Session
-from app_server.mcp_wire.messages import SessionMessage
+from app_server.mcp_wire.messages import (
+    JSONRPCNotification,
+    JSONRPCRequest,
+    RequestId,
+    SessionMessage,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,9 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from app_server.mcp_wire.envelopes import jsonrpc_message_adapter
 from app_server.mcp_wire.errors import RequestRefused
 from app_server.mcp_wire.json_rpc_client import JsonRpcClient
-from app_server.mcp_wire.messages import SessionMessage
+from app_server.mcp_wire.messages import SessionMessage, jsonrpc_message_adapter
 from protocol.jsonrpc.errors import INVALID_PARAMS
 from tests.support.harness import WAIT_S
 
