@@ -2,38 +2,36 @@
 
 Knows: who is signed in, what every part of this package does. Does not know: clients, turns, the
 package of MCP; threads get its servers as registrations, like any other.
-Source: docs/apps.md, "The service".
+Source: docs/apps.md, "The service", "Snapshots", "Turns".
 """
 
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
 from app_server.apps.account import AuthPort
-from app_server.apps.connection import Connection, ConnectionPorts, Timer
-from app_server.apps.connections import Connections
+from app_server.apps.connection import Connection, ConnectionPorts, Connections, Timer
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files.environments import Machines
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.plugins import PluginPort
 from app_server.apps.policy import AppsPolicy, Use
-from app_server.apps.presentation import ApprovalTemplates
+from app_server.apps.presentation import ApprovalTemplates, app_context
 from app_server.apps.published import Published
 from app_server.apps.routes.generation import Generation
 from app_server.apps.settings import AppsSettings
-from app_server.apps.snapshot import Snapshot
-from app_server.apps.turns import AppsInTurns
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.config.values import ConfigError
 from app_server.extensions.contract.registration import ContributionContext, Registration
+from app_server.extensions.contract.turns import Presentation, ToolCall
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +46,73 @@ END_S = 5.0
 
 Settings: TypeAlias = Mapping[str, Any]
 """The settings in force, as config.toml has them."""
+
+
+class Snapshot:
+    """A generation, leased; use it as a context, or call `release`."""
+
+    def __init__(self, published: Published, *, is_live: bool) -> None:
+        self.is_live = is_live
+        """Whether it was fetched since the sign-in or the start, not read from disk."""
+        self.published = published
+        self._lease = published.generation.lease()
+
+    @property
+    def apps(self) -> Sequence[Connector]:
+        """Connectors with a real tool."""
+        return self.published.generation.inventory.installed
+
+    def missing(self, app_ids: Sequence[str]) -> list[str]:
+        """Return those of these apps that the account has not linked, in their order."""
+        linked = {connector.id for connector in self.published.generation.inventory.connectors}
+        return [id_ for id_ in app_ids if id_ not in linked]
+
+    def release(self) -> None:
+        """Let the generation go; called any number of times."""
+        self._lease.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.release()
+
+
+INSTRUCTIONS = """\
+<apps_instructions>
+The user has installed apps. A user names one as [$name](app://id) in a message; use its tools \
+then. Use the tools of an app unasked, too, where they fit what the user wants. Every app is a \
+namespace of its own among your tools, or is found with the tool search. Listing resources tells \
+nothing about apps.
+</apps_instructions>"""
+
+
+class AppsInTurns(TurnExtension):
+    """The TurnExtension of the service."""
+
+    def __init__(self, shown_to: Callable[[str], Published | None]) -> None:
+        """`shown_to` says what the servers of a thread were last made of."""
+        self._shown_to = shown_to
+
+    def instructions(
+        self, context: ContributionContext, tools: Collection[tuple[str, str]]
+    ) -> str | None:
+        """Return what the model is shown of apps, if it has a tool of one."""
+        published = None if context.thread_id is None else self._shown_to(context.thread_id)
+        if published is None or not any(server in published.made.routes for server, _ in tools):
+            return None
+        wanted = AppsSettings.read(context.config).includes_instructions
+        return INSTRUCTIONS if wanted else None
+
+    def present(self, call: ToolCall) -> Presentation | None:
+        """Name the app that a call goes to."""
+        published = self._shown_to(call.thread_id)
+        route = None if published is None else published.made.routes.get(call.server)
+        tool = None if route is None else route.tools.get(call.tool)
+        if route is None or tool is None:
+            return None
+        uri = tool.resources[0] if tool.resources else None
+        return Presentation(app_context(route.connector, tool), uri)
 
 
 class AppsService:

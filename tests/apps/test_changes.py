@@ -118,7 +118,7 @@ async def test_a_port_that_cannot_be_opened_is_a_failed_attempt_like_any_other(
         tries.append(len(given))
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("app_server.apps.publishing.open_generation", no_port)
+    monkeypatch.setattr("app_server.apps.published.open_generation", no_port)
     async with open_apps(tmp_path) as apps:
         for wait_s in (1.0, 2.0, 4.0):
             with pytest.raises(AppsUnavailable, match=r"^no port can be opened$"):

@@ -9,8 +9,7 @@ import pytest
 
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.presentation import ApprovalTemplates
-from app_server.apps.published import Published, prepare
-from app_server.apps.publishing import Publishing, with_known
+from app_server.apps.published import Published, Publishing, prepare, with_known
 from app_server.apps.routes.generation import Generation, GenerationPorts
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from protocol.model import JsonObject

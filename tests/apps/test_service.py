@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.routes.generation import Generation, open_generation
-from app_server.apps.service import AppsService
-from app_server.apps.turns import INSTRUCTIONS
+from app_server.apps.service import INSTRUCTIONS, AppsService
 from app_server.extensions.contract.registry import ExtensionRegistry
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import BOTH, LIST, NoPlugins, Who, open_apps, runs, served
@@ -282,7 +281,7 @@ async def test_a_sign_out_while_a_generation_opens_leaves_nothing_behind(
         apps.auth.change(None)
         return generation
 
-    monkeypatch.setattr("app_server.apps.publishing.open_generation", open_and_sign_out)
+    monkeypatch.setattr("app_server.apps.published.open_generation", open_and_sign_out)
     async with open_apps(tmp_path) as apps:
         assert await apps.service.snapshot(apps.config) is None
         with anyio.fail_after(WAIT_S):

@@ -1,18 +1,78 @@
-"""The resources that all routes of one generation share: pool, credentials, running calls.
+"""The resources that all routes of one generation share, and the ports of those from above.
 
 Imports nothing of the MCP SDK: most generations are never called.
-Source: docs/apps.md, "Generations".
+Source: docs/apps.md, "Generations", "Local routes".
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
 
 import anyio
 
-from app_server.apps.routes.ports import AuthGuard, UpstreamPool
-from app_server.mcp_wire.errors import PeerError
+from app_server.mcp_wire.errors import PeerError, ProgressCallback
 from protocol.jsonrpc.errors import INTERNAL_ERROR
+from protocol.model import JsonObject
+
+ElicitationMode: TypeAlias = Literal["form", "url", "openai/form"]
+
+
+class DownstreamPeer(Protocol):
+    """The client of one local session, as the endpoint's questions reach it."""
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        """Ask the client and return its answer: `action`, perhaps `content` and `_meta`.
+
+        `params` go down as they are; with `mode` `openai/form` they are those of the method of
+        that name, and `mode` stays behind. The answer is `cancel` without a call that runs, for a
+        client that cannot be asked so, and once the call has ended.
+        """
+
+
+class UpstreamSession(Protocol):
+    """One session with the endpoint."""
+
+    async def request(
+        self, method: str, params: JsonObject, *, on_progress: ProgressCallback | None = None
+    ) -> JsonObject:
+        """Call a method and return the result as it came; without a time limit.
+
+        Cancelling tells the endpoint.
+
+        Raises:
+            PeerError: the endpoint answered with an error, or did not answer.
+        """
+
+
+class UpstreamPool(Protocol):
+    """Sessions with the endpoint, one for each local session that makes calls."""
+
+    def session_of(
+        self, key: Hashable, peer: DownstreamPeer
+    ) -> AbstractAsyncContextManager[UpstreamSession]:
+        """Get or open the session of a key; it is kept when the context ends.
+
+        Raises:
+            PeerError: there is none to be had.
+        """
+
+    async def close(self, key: Hashable) -> None:
+        """End the session of a key, if there is one."""
+
+    def shut_down(self) -> None:
+        """Begin to close everything."""
+
+
+class AuthGuard(Protocol):
+    """The credentials that something was built with."""
+
+    def holds(self) -> bool:
+        """Whether they are still the current ones."""
+
+    async def settle(self) -> None:
+        """Find out whether they are; `holds` says it from then on."""
+
 
 ENDED = "these app servers have been shut down"
 OUTDATED = "the credentials for apps are out of date"

@@ -13,7 +13,7 @@ import anyio
 from pydantic import SecretStr
 from starlette.types import Receive, Scope, Send
 
-from app_server.apps.routes.ports import AuthGuard
+from app_server.apps.routes.backing import AuthGuard
 from app_server.runtime.http.backlog import HOST
 
 

@@ -13,8 +13,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from app_server.apps.routes.backing import Backing
-from app_server.apps.routes.ports import ElicitationMode, UpstreamSession
+from app_server.apps.routes.backing import Backing, ElicitationMode, UpstreamSession
 from app_server.mcp_wire.errors import PeerError, ProgressCallback
 from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.model import Json, JsonObject

@@ -14,7 +14,7 @@ import anyio
 from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.inventory.names import install_url
-from app_server.apps.routes.ports import DownstreamPeer
+from app_server.apps.routes.backing import DownstreamPeer
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

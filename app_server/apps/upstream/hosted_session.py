@@ -12,7 +12,7 @@ import anyio
 import httpx2
 from anyio.abc import TaskStatus
 
-from app_server.apps.routes.ports import DownstreamPeer, ElicitationMode
+from app_server.apps.routes.backing import DownstreamPeer, ElicitationMode
 from app_server.apps.upstream.endpoint import UpstreamTarget
 from app_server.mcp_wire.errors import (
     BadQuestion,

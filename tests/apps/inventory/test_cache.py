@@ -10,13 +10,13 @@ import pytest
 
 from app_server.apps.inventory.cache import (
     MAX_ENTRIES,
+    MAX_FILE_BYTES,
     CacheIdentity,
     DirectoryCache,
     InventoryCache,
     inventory_key,
 )
 from app_server.apps.inventory.inventory import MAX_TOOLS
-from app_server.apps.inventory.stored import MAX_FILE_BYTES
 from tests.support.harness import claim
 from tests.support.threads.damage import spoil
 
@@ -50,7 +50,7 @@ def sum_of(objects: list[dict[str, Any]]) -> str:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name == "app_server.apps.inventory.stored"]
+    return [r.getMessage() for r in caplog.records if r.name == "app_server.apps.inventory.cache"]
 
 
 @claim("apps:t-22")

@@ -13,8 +13,7 @@ from pydantic import SecretStr
 
 from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
 from app_server.apps.upstream.hosted_session import ElicitationBridge
-from app_server.apps.upstream.places import Places, PoolCounters, PoolLimits
-from app_server.apps.upstream.sessions import UpstreamPool
+from app_server.apps.upstream.sessions import Places, PoolCounters, PoolLimits, UpstreamPool
 from app_server.mcp_wire.errors import PeerError
 from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.model import JsonObject

@@ -31,8 +31,7 @@ from pydantic import SecretStr
 from starlette.responses import Response
 
 from app_server.apps.account import FixedAccount
-from app_server.apps.service import AppsService
-from app_server.apps.snapshot import Snapshot
+from app_server.apps.service import AppsService, Snapshot
 from app_server.apps.upstream.endpoint import upstream_target
 from app_server.apps.upstream.hosted_session import ElicitationBridge, open_session
 from app_server.clients.demo.hosted.tool import (

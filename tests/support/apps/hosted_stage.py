@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.lowlevel
 
-from app_server.apps.upstream.places import PoolLimits
-from app_server.apps.upstream.sessions import UpstreamPool
+from app_server.apps.upstream.sessions import PoolLimits, UpstreamPool
 from app_server.clients.demo.hosted.tool import Call, HostedConnector, text_result
 from protocol.model import JsonObject
 from tests.support.apps.hosted import Hosted, serve_hosted

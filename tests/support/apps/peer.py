@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
+from app_server.apps.routes.backing import DownstreamPeer
 from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
-from app_server.apps.routes.ports import DownstreamPeer
 from app_server.mcp_wire.errors import PeerError, ProgressCallback
 from protocol.model import JsonObject
 from tests.support.changes import Changes
