@@ -30,8 +30,7 @@ from app_server.accounts.credentials import (
     claims_of,
 )
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.record import AuthRecord, Tokens
-from app_server.accounts.store import AuthStore
+from app_server.accounts.store import AuthRecord, AuthStore, Tokens
 from app_server.runtime.loader import LoadFailed, load
 from protocol.model import JsonObject
 

@@ -9,7 +9,7 @@ from app_server.accounts.account_errors import (
 )
 from app_server.accounts.credentials import RefreshReason
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.record import AuthRecord, Tokens
+from app_server.accounts.store import AuthRecord, Tokens
 from app_server.accounts.web import Web, WebAnswer, open_issuer_web
 from protocol.model import JsonObject
 

@@ -24,7 +24,7 @@ import anyio.abc
 from app_server.accounts.account_errors import AccountError, DeviceCodeNotOffered, LoginFailed
 from app_server.accounts.grants import exchange_code
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.record import Tokens
+from app_server.accounts.store import Tokens
 from app_server.accounts.web import Web, open_issuer_web
 from app_server.config.values import ConfigError
 from app_server.observability.log_context import start_apart

@@ -23,8 +23,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from app_server.models.prompt.environment_context import kind_of
-from app_server.runtime.http.backlog import HOST
 from app_server.runtime.http.bounded_body import TooManyBytes, read_bounded
+from app_server.runtime.http.listening import HOST
 from app_server.runtime.http.loopback_server import serve_on_loopback
 
 INTRODUCTION = "This is the offline model: it repeats what it is told."

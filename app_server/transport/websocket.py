@@ -25,8 +25,12 @@ from websockets.typing import Subprotocol
 
 from app_server.rpc.message_stream import MessageStream
 from app_server.runtime.counted_warnings import warn_counted
-from app_server.runtime.http.backlog import ASKED_BACKLOG, lengthen_backlogs
-from app_server.runtime.http.counted_sockets import AcceptedSockets, CountedConnection
+from app_server.runtime.http.listening import (
+    ASKED_BACKLOG,
+    AcceptedSockets,
+    CountedConnection,
+    lengthen_backlogs,
+)
 from app_server.runtime.http.loopback_address import is_loopback_address, is_this_machine
 from app_server.runtime.http.peer_user import refusal_of_stranger
 from app_server.runtime.loader import load

@@ -8,7 +8,7 @@ import pytest
 from app_server.accounts.accounts import EARLY_MS, MAX_AGE_MS, CurrentAccount
 from app_server.accounts.credentials import AuthState, Credentials
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.record import AuthRecord, Tokens
+from app_server.accounts.store import AuthRecord, Tokens
 from tests.support.accounts.account import NOW_MS
 from tests.support.accounts.issuer_peer import make_id_token, make_jwt
 

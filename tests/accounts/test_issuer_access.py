@@ -7,7 +7,7 @@ from app_server.accounts import accounts
 from app_server.accounts.account_errors import IssuerUnavailable
 from app_server.accounts.accounts import IssuerAccess
 from app_server.accounts.credentials import RefreshReason
-from app_server.accounts.record import AuthRecord
+from app_server.accounts.store import AuthRecord
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 

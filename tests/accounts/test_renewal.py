@@ -22,7 +22,7 @@ from app_server.accounts.accounts import LOOK_MS
 from app_server.accounts.credentials import AuthState, Credentials
 from app_server.accounts.grants import Grants
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.record import AuthRecord, Tokens, external_credentials
+from app_server.accounts.store import AuthRecord, Tokens, external_credentials
 from tests.support.accounts.account import (
     NOW_MS,
     accounts,

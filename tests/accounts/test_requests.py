@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 # Imported here so that no test waits for them.
-from app_server.accounts.record import AuthRecord, Tokens
+from app_server.accounts.store import AuthRecord, Tokens
 from app_server.cli.serve import quiet_libraries
 from app_server.config.values import Config
 from app_server.models.catalogue.providers import read_providers

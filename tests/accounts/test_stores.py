@@ -13,8 +13,7 @@ from app_server.accounts.account_errors import (
     AccountError,
 )
 from app_server.accounts.account_settings import AccountSettings, read_account_settings
-from app_server.accounts.record import AuthRecord
-from app_server.accounts.store import AuthStore
+from app_server.accounts.store import AuthRecord, AuthStore
 from app_server.config.values import Config, ConfigError
 from tests.support.accounts.account import accounts
 from tests.support.accounts.issuer_peer import make_id_token

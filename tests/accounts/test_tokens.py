@@ -13,7 +13,7 @@ from app_server.accounts.account_errors import (
 # Imported here so that no test waits for them.
 from app_server.accounts.credentials import InvalidToken, plan_name, read_claims
 from app_server.accounts.issuer import CLIENT_ID, Issuer, require_private_channel
-from app_server.accounts.record import AuthRecord, external_credentials
+from app_server.accounts.store import AuthRecord, external_credentials
 from tests.support.accounts.account import PLUS, account, server
 from tests.support.accounts.issuer_peer import make_id_token, make_jwt
 from tests.support.harness import (

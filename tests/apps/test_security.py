@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from app_server.apps.routes import generation
+from app_server.apps.routes.http import serve_when_wanted
 from app_server.extensions.contract.registration import Registration
-from app_server.runtime.http.loopback_port import serve_when_wanted
 from tests.support.apps.hosted import connector
 from tests.support.apps.peer import listed, serve_tools
 from tests.support.apps.service import open_apps, runs

@@ -26,7 +26,7 @@ from app_server.apps.routes.backing import Backing, OpenStreams, Running
 from app_server.apps.routes.connector import ConnectorServer
 from app_server.apps.routes.http import GuardedRoutes
 from app_server.apps.routes.local_server import RouteApp, resource_server
-from app_server.runtime.http.backlog import HOST
+from app_server.runtime.http.listening import HOST
 from app_server.runtime.http.loopback_server import serve_on_loopback
 from tests.conformance import endpoint
 from tests.support.apps.peer import FakePool, Guard

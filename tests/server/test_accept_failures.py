@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.runtime.http.backlog import ASKED_BACKLOG
+from app_server.runtime.http.listening import ASKED_BACKLOG
 from app_server.server import listeners
 from app_server.server.listeners import NOT_ACCEPTED, accept_failures_logged_once
 from tests.support.files.descriptors import no_descriptor_left

@@ -20,11 +20,10 @@ from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import Inventory
 from app_server.apps.inventory.names import RESOURCES, Route
 from app_server.apps.routes.backing import AuthGuard, Backing, OpenStreams, Running, UpstreamPool
-from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp
+from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp, serve_when_wanted
 from app_server.apps.routes.sign_in import Refresh
 from app_server.extensions.contract.registration import Lease, Owner
-from app_server.runtime.http.backlog import HOST
-from app_server.runtime.http.loopback_port import serve_when_wanted
+from app_server.runtime.http.listening import HOST
 from app_server.runtime.loader import load
 
 if TYPE_CHECKING:

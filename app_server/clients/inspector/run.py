@@ -36,7 +36,7 @@ from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES, connection_to
 from app_server.clients.token_file import NoToken
 from app_server.runtime.counted_warnings import warn_counted
-from app_server.runtime.http.counted_sockets import AcceptedSockets, CountedConnection
+from app_server.runtime.http.listening import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger
 from protocol.contract.methods import METHODS
 

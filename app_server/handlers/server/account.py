@@ -33,7 +33,7 @@ from app_server.accounts.credentials import (
 )
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.login import BrowserWishes, Flow, LoginAttempts
-from app_server.accounts.record import Tokens, external_credentials
+from app_server.accounts.store import Tokens, external_credentials
 from app_server.accounts.usage import (
     AccountUsage,
     FurtherLimit,

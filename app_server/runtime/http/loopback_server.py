@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app_server.runtime.http.backlog import ASKED_BACKLOG, lengthen_backlogs, open_port
+from app_server.runtime.http.listening import ASKED_BACKLOG, lengthen_backlogs, open_port
 from app_server.runtime.http.peer_user import refusal_of_stranger
 
 SHUTDOWN_S = 1

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -10,8 +12,12 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from app_server.apps.routes import local_server
+from app_server.apps.routes import http, local_server
 from app_server.apps.routes.generation import Generation
+from app_server.apps.routes.http import serve_when_wanted
+from app_server.runtime.http import loopback_server
+from app_server.runtime.http.listening import HOST
+from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 from tests.support.apps.peer import Exchange, FakePool, listed, serve_tools
 from tests.support.harness import WAIT_S, claim
@@ -181,3 +187,39 @@ async def test_the_official_client_lists_and_calls() -> None:
             assert [block.model_dump() for block in result.content] == [
                 {"type": "text", "text": "done", "annotations": None, "meta": None}
             ]
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def answer_of(port: int) -> tuple[int, bytes]:
+    async with httpx2.AsyncClient(
+        verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False
+    ) as client:
+        answer = await client.get(f"http://{HOST}:{port}/")
+    return answer.status_code, answer.content
+
+
+async def test_a_web_server_is_loaded_for_the_first_connection_and_again_where_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[ModuleType] = []
+    failures = [LoadFailed("now")]
+
+    async def load_late(import_it: Callable[[], ModuleType]) -> ModuleType:
+        if failures:
+            raise failures.pop()
+        loaded.append(import_it())
+        return loaded[-1]
+
+    monkeypatch.setattr(http, "load", load_late)
+    monkeypatch.setattr(http, "RETRY_FIRST_S", 0)
+    async with serve_when_wanted(hello) as port, serve_when_wanted(hello) as unused:
+        assert (port != unused, loaded, len(failures)) == (True, [], 1)
+        assert [await answer_of(port), await answer_of(port)] == [(200, b"hello")] * 2
+        assert (loaded, failures) == ([loopback_server], [])
+    for closed in (port, unused):
+        with pytest.raises(httpx2.ConnectError):
+            await answer_of(closed)

@@ -3,11 +3,9 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from types import ModuleType
 from typing import Any
 
 import anyio
@@ -16,13 +14,10 @@ import httpx2
 import pytest
 from starlette.requests import Request
 
-from app_server.runtime.http import loopback_port
 from app_server.runtime.http import loopback_server as loopback
-from app_server.runtime.http.backlog import HOST
 from app_server.runtime.http.callback_port import MAX_VISITORS, LoopbackListener, Page, Visit
-from app_server.runtime.http.loopback_port import serve_when_wanted
+from app_server.runtime.http.listening import HOST
 from app_server.runtime.http.loopback_server import serve_on_loopback
-from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S
 from tests.support.http_peer import NO_CERTIFICATES
 from tests.support.other_user import done_as, other_user
@@ -50,29 +45,6 @@ async def test_a_port_is_open_as_long_as_the_context_lasts() -> None:
         assert now == handlers
     with pytest.raises(httpx2.ConnectError):
         await ask(port)
-
-
-async def test_a_web_server_is_loaded_for_the_first_connection_and_again_where_that_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    loaded: list[ModuleType] = []
-    failures = [LoadFailed("now")]
-
-    async def load_late(import_it: Callable[[], ModuleType]) -> ModuleType:
-        if failures:
-            raise failures.pop()
-        loaded.append(import_it())
-        return loaded[-1]
-
-    monkeypatch.setattr(loopback_port, "load", load_late)
-    monkeypatch.setattr(loopback_port, "RETRY_FIRST_S", 0)
-    async with serve_when_wanted(hello) as port, serve_when_wanted(hello) as unused:
-        assert (port != unused, loaded, len(failures)) == (True, [], 1)
-        assert [await ask(port), await ask(port)] == [(200, b"hello")] * 2
-        assert (loaded, failures) == ([loopback], [])
-    for closed in (port, unused):
-        with pytest.raises(httpx2.ConnectError):
-            await ask(closed)
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

@@ -31,7 +31,7 @@ from app_server.clients.demo.hosted.tool import (
     JsonObject,
 )
 from app_server.clients.demo.hosted.tools_of_apps import DAY_URI, Mail, calendar, drive, survey
-from app_server.runtime.http.backlog import HOST
+from app_server.runtime.http.listening import HOST
 from app_server.runtime.http.loopback_server import serve_on_loopback
 
 logger = logging.getLogger(__name__)

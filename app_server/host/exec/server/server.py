@@ -47,7 +47,7 @@ from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.runtime.counted_warnings import warn_counted
-from app_server.runtime.http.counted_sockets import AcceptedSockets, CountedConnection
+from app_server.runtime.http.listening import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger
 from protocol.exec.processes import (
     ExecEnvironmentInfoResponse,

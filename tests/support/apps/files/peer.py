@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app_server.apps.files.files import FileMetadata, FileRefused, SandboxState
-from app_server.runtime.http.backlog import HOST
+from app_server.runtime.http.listening import HOST
 from app_server.runtime.http.loopback_server import serve_on_loopback
 from protocol.model import JsonObject
 

@@ -1,17 +1,21 @@
-"""Backlog of a listener, and the number of connections accepted at once.
+"""Bounds of a port: its backlog, the connections accepted at once, the sockets that are open.
 
 asyncio tries to accept as many connections at each look as the backlog is long. Where no descriptor
 is left it goes on trying, logs each failure, and plans a new look for each: a hundred now, and a
 hundred times as many a second later. So listeners are opened with the least backlog, which makes it
 take one connection a look, and the system is told of the real one afterwards.
-Source: docs/storage.md, "Descriptors"; listen(2).
+Source: docs/storage.md, "Descriptors"; docs/wire.md, "Bounds"; listen(2).
 """
 
+import asyncio
+import logging
 import os
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
+
+from app_server.runtime.counted_warnings import warn_counted
 
 HOST = "127.0.0.1"
 
@@ -56,3 +60,37 @@ def open_port() -> Iterator[socket.socket]:
         listener.bind((HOST, 0))
         listener.listen(BACKLOG)
         yield listener
+
+
+logger = logging.getLogger(__name__)
+
+
+class AcceptedSockets:
+    """Counts the sockets of one port: clients, and who may become one."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        """At a time; the next one is cut off at once."""
+        self.count = 0
+
+
+class CountedConnection(asyncio.Protocol):
+    """A base of connections that count from when they are accepted, not once they are clients."""
+
+    def __init__(self, *arguments: Any, accepted: AcceptedSockets, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._accepted = accepted
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the socket; cut it off where there are too many."""
+        super().connection_made(transport)
+        self._accepted.count += 1
+        if self._accepted.count > self._accepted.most:
+            warn_counted(logger, "cut a connection off: there are %d", self._accepted.most)
+            assert isinstance(transport, asyncio.Transport)
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count the socket no longer."""
+        self._accepted.count -= 1
+        super().connection_lost(exc)
