@@ -31,7 +31,7 @@ from app_server.apps.settings import AppsSettings
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.config.values import ConfigError
 from app_server.extensions.contract.registration import ContributionContext, Registration
-from app_server.extensions.contract.turns import Presentation, ToolCall
+from app_server.extensions.contract.turns import Presentation, ToolCall, TurnExtension
 
 logger = logging.getLogger(__name__)
 

@@ -171,7 +171,8 @@ class ThreadDelivery:
         with anyio.CancelScope(shield=True):
             messages = [_inbox_message(entry) for entry in waiting]
             reception = await session.inbox.receive(messages)
-            effects.append(reception.begin)
+            if reception.woken is not None:
+                effects.append(reception.woken.run_soon)
             await self._entries.follow(session.log.state, effects)
         return False
 

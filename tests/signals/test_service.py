@@ -93,7 +93,8 @@ class Session:
         for message in messages:
             self.received.append(message)
             self.append(message.mark)
-        return SimpleNamespace(begin=lambda: self.said.append("turn"))
+        woken = SimpleNamespace(run_soon=lambda: self.said.append("turn"))
+        return SimpleNamespace(woken=woken)
 
     def append(self, *marks: SignalMark) -> None:
         items = [raw(mark.id) for mark in marks]

@@ -70,6 +70,7 @@ async def start_compaction(
 ) -> ThreadCompactStartResponse:
     """Compact a thread's history in a turn of its own, in the place of one that runs."""
     with thread_failures(params.thread_id):
-        begin = await context.services.sessions.get(params.thread_id).turns.start_compaction()
-    context.after_answer(begin)
+        accepted = await context.services.sessions.get(params.thread_id).turns.start_compaction()
+    if accepted is not None:
+        context.after_answer(accepted.run_soon)
     return ThreadCompactStartResponse()

@@ -128,9 +128,10 @@ async def start_queue(
                 "threadNotLoaded",
                 threadId=thread_id,
             )
-        turn_id, begin = await session.queue.start(params.queued_submission_id)
-    context.after_answer(begin)
-    return ThreadQueueStartResponse(turn=started_turn(turn_id))
+        turn = await session.queue.start(params.queued_submission_id)
+    context.after_answer(session.clients.queue_changed)
+    context.after_answer(turn.run_soon)
+    return ThreadQueueStartResponse(turn=started_turn(turn.id))
 
 
 @serves("thread/queue/list")

@@ -6,7 +6,6 @@ Source: docs/threads.md, "Settings".
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from app_server.config.values import Config
 from app_server.handlers.errors import (
@@ -34,6 +33,7 @@ from app_server.models.prompt.user_input import (
     context_items,
     user_message,
 )
+from app_server.sessions.input.client import ClientMetadata
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.queue import digest_of, digest_of_words
@@ -83,12 +83,12 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
         before = session.log.state.settings
         settings, replaced = allowed_settings(before, overrides, requirements, without_tier=False)
         await hold_places(context.services, overrides, settings)
-        turn_id, begin = await session.input.start(
+        accepted = await session.input.start(
             await _turn_input(session, params, _digest(params)),
             settings,
             TurnOptions(
                 output_schema=params.output_schema,
-                client_metadata=_client_metadata(params, None),
+                client_metadata=_client_metadata(params).over(None),
                 mcp_meta=dict(params.mcp_meta_by_server or {}),
                 service_tier=params.service_tier_for_turn,
                 trigger=params.turn_trigger,
@@ -97,8 +97,8 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
         )
     if session.log.state.settings != before:
         announce_settings(context.services.hub, context, session, replaced)
-    context.after_answer(begin)
-    return TurnStartResponse(turn=_taken(session, params, turn_id))
+    context.after_answer(accepted.run_soon)
+    return TurnStartResponse(turn=_taken(session, params, accepted.turn_id))
 
 
 def _taken(session: ThreadSession, params: TurnStartParams, turn_id: str) -> Turn:
@@ -118,14 +118,14 @@ async def steer_turn(context: RequestContext, params: TurnSteerParams) -> TurnSt
         session = await context.services.sessions.writable(params.thread_id)
         client_id, context_ = params.client_user_message_id, params.additional_context
         digest = digest_of_words(params.thread_id, client_id, params.input, context_)
-        turn_id, cut_off = await session.input.steer(
+        accepted = await session.input.steer(
             params.expected_turn_id,
             await _turn_input(session, params, digest),
             params.mcp_meta_by_server or {},
-            partial(_client_metadata, params),
+            _client_metadata(params),
         )
-    context.after_answer(cut_off)
-    return TurnSteerResponse(turn_id=turn_id)
+    context.after_answer(accepted.run_soon)
+    return TurnSteerResponse(turn_id=accepted.turn_id)
 
 
 @serves("turn/interrupt")
@@ -182,13 +182,10 @@ def _digest(params: TurnStartParams) -> str | None:
     return digest_of(params, without=METADATA)
 
 
-def _client_metadata(
-    params: TurnStartParams | TurnSteerParams, before: Mapping[str, str] | None
-) -> dict[str, str] | None:
-    """Put what a request says of the client's entries for the model's API over what there was."""
-    chosen, patch = params.responsesapi_client_metadata, params.responsesapi_client_metadata_patch
-    entries = before if chosen is None else chosen
-    return None if entries is None and patch is None else {**(entries or {}), **(patch or {})}
+def _client_metadata(params: TurnStartParams | TurnSteerParams) -> ClientMetadata:
+    return ClientMetadata(
+        params.responsesapi_client_metadata, params.responsesapi_client_metadata_patch
+    )
 
 
 async def _turn_input(

@@ -4,7 +4,7 @@ Whatever is accepted is in the log before the client is answered.
 Source: docs/wire.md, "Turns", "Sending again"; docs/mcp.md, "Calls".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic_core import to_json
@@ -13,7 +13,7 @@ from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.turn.turn import (
     InputWork,
     ThreadTurns,
-    already_begun,
+    Turn,
     name_records,
     user_message_item,
 )
@@ -34,6 +34,44 @@ from protocol.model import Json, JsonObject
 from protocol.turns.requests import McpMetaByServer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedInput:
+    """Input that is on disk, with the turn that took it."""
+
+    turn_id: str
+    begun: Turn | None = None
+    """The turn, if the input begins it."""
+    steered: RunningTurn | None = None
+    """The turn, if it ran already. Both are None where an earlier request had the same input."""
+
+    def run_soon(self) -> None:
+        """Let the turn run, or have it ask its model again with the input; never waits.
+
+        To be called once the client has been answered.
+        """
+        if self.begun is not None:
+            self.begun.run_soon()
+        elif self.steered is not None:
+            self.steered.cut_off()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMetadata:
+    """A request's entries of `client_metadata` of the model's API."""
+
+    entries: Mapping[str, str] | None = None
+    """All of them; None keeps those of before."""
+    patch: Mapping[str, str] | None = None
+    """Those to add or to replace."""
+
+    def over(self, before: Mapping[str, str] | None) -> dict[str, str] | None:
+        """Return the entries from now on; None if there were none, and none came."""
+        entries = before if self.entries is None else self.entries
+        if entries is None and self.patch is None:
+            return None
+        return {**(entries or {}), **(self.patch or {})}
+
+
 @dataclass(frozen=True, slots=True)
 class ClientInput:
     """The input of clients into one loaded thread."""
@@ -43,12 +81,11 @@ class ClientInput:
 
     async def start(
         self, user_input: TurnInput, settings: Settings, options: TurnOptions
-    ) -> tuple[str, Callable[[], None]]:
+    ) -> AcceptedInput:
         """Accept input: for a new turn, or for the one that runs.
 
-        When this returns, the input is on disk. Gives the id of the turn and what lets it begin;
-        that must be called, once the caller has been answered. The same input again gives the turn
-        that took it.
+        When this returns, the input is on disk; `AcceptedInput.run_soon` must follow. The same
+        input again gives the turn that took it.
 
         Raises:
             InputIdTaken: another input has the same name.
@@ -58,30 +95,29 @@ class ClientInput:
         """
         async with self.context.slot.reserve(while_draining=True):
             if (taken_by := _turn_that_took(self.context.log.state, user_input)) is not None:
-                return taken_by, already_begun
+                return AcceptedInput(turn_id=taken_by)
             if self.context.slot.turn is None:
                 check_mcp_meta({}, options.mcp_meta)
             else:
                 turn = self.context.slot.turn
                 await self._queue(turn, user_input, options.mcp_meta)
-                return turn.id, turn.cut_off
+                return AcceptedInput(turn_id=turn.id, steered=turn)
             if self.context.slot.draining:
                 raise SessionClosed
             begun = await self.turns.begin(InputWork(user_input, settings), options)
-            return begun.id, begun.run_soon
+            return AcceptedInput(turn_id=begun.id, begun=begun)
 
     async def steer(
         self,
         expected_turn_id: str,
         user_input: TurnInput,
         mcp_meta: McpMetaByServer,
-        client_metadata: Callable[[dict[str, str] | None], dict[str, str] | None],
-    ) -> tuple[str, Callable[[], None]]:
-        """Give the running turn more input; when this returns, it is on disk.
+        client_metadata: ClientMetadata,
+    ) -> AcceptedInput:
+        """Give the running turn more input.
 
-        `client_metadata` makes the entries from then on of those so far. Gives the id of the turn
-        and what lets it go on with the input; that must be called, once the caller has been
-        answered. The same input again gives the turn that took it.
+        When this returns, the input is on disk; `AcceptedInput.run_soon` must follow. The same
+        input again gives the turn that took it.
 
         Raises:
             InputIdTaken: another input has the same name.
@@ -91,7 +127,7 @@ class ClientInput:
         """
         async with self.context.slot.changing():
             if (taken_by := _turn_that_took(self.context.log.state, user_input)) is not None:
-                return taken_by, already_begun
+                return AcceptedInput(turn_id=taken_by)
             turn = self.context.slot.turn
             if turn is not None and expected_turn_id != turn.id:
                 raise TurnIdMismatch(expected_turn_id, turn.id)
@@ -99,8 +135,8 @@ class ClientInput:
             if turn.kind is not None:
                 raise TurnNotSteerable(turn.kind)
             await self._queue(turn, user_input, mcp_meta)
-            turn.options.client_metadata = client_metadata(turn.options.client_metadata)
-            return turn.id, turn.cut_off
+            turn.options.client_metadata = client_metadata.over(turn.options.client_metadata)
+            return AcceptedInput(turn_id=turn.id, steered=turn)
 
     async def _queue(
         self, turn: RunningTurn, user_input: TurnInput, mcp_meta: McpMetaByServer

@@ -5,11 +5,11 @@ Does not know: the ledger, how a turn runs.
 Source: docs/signals.md, "Order".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app_server.models.prompt.user_input import TurnInput
-from app_server.sessions.turn.turn import InputWork, ThreadTurns, already_begun
+from app_server.sessions.turn.turn import InputWork, ThreadTurns, Turn
 from app_server.turns.context import ThreadContext
 from protocol.log.rollout import (
     HistoryAppended,
@@ -35,11 +35,11 @@ class InboxMessage:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Signals taken; `begin` lets the turn run that they woke."""
+    """Signals that the thread took."""
 
     taken: Sequence[InboxMessage]
-    turn_id: str | None = None
-    begin: Callable[[], None] = already_begun
+    woken: Turn | None = None
+    """The turn that they begin; `Turn.run_soon` must follow."""
 
 
 def without_own_turn(messages: Sequence[InboxMessage]) -> list[InboxMessage]:
@@ -85,7 +85,7 @@ class Inbox:
                 woken = await self.turns.begin(
                     InputWork(TurnInput((), items, signals=marks), settings)
                 )
-                return Reception(messages, woken.id, woken.run_soon)
+                return Reception(messages, woken)
             marks = [message.mark for message in messages]
             at_ms = self.context.clock.now_ms()
             await self.context.log.append(HistoryAppended(at_ms=at_ms, items=items, signals=marks))

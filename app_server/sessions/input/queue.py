@@ -5,9 +5,7 @@ Does not know: how a turn runs.
 Source: docs/queue.md.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from app_server.sessions.turn.turn import ThreadTurns, Turn
 from app_server.threads.log.state.queue import Plan, QueueRefusal, QueueState, Result
@@ -42,11 +40,11 @@ class ThreadQueue:
                 await self.context.log.append(*records)
         return result, bool(records)
 
-    async def start(self, submission_id: str | None) -> tuple[str, Callable[[], None]]:
+    async def start(self, submission_id: str | None) -> Turn:
         """Begin a turn with an entry, or with the first one, also while the queue is paused.
 
-        When this returns, the turn is on disk. Gives its id and what lets it begin; that must be
-        called, once the caller has been answered.
+        When this returns, the start of the turn is on disk. `ThreadClients.queue_changed` and
+        `Turn.run_soon` follow, once the client has been answered.
 
         Raises:
             QueueRefusal: no such entry, nothing queued, or a turn runs.
@@ -62,9 +60,4 @@ class ThreadQueue:
                 raise QueueRefusal("queue is empty", "queueEmpty")
             if self.context.slot.turn is not None:
                 raise QueueRefusal("thread already has an active or pending turn", "turnActive")
-            turn = await self.turns.begin_queued(entry)
-        return turn.id, partial(self._begin, turn)
-
-    def _begin(self, turn: Turn) -> None:
-        self.context.clients.queue_changed()
-        turn.run_soon()
+            return await self.turns.begin_queued(entry)

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from html import escape
 from typing import TypeAlias
 
@@ -130,10 +129,6 @@ class GivenInput:
     named: NamedByInput = NOTHING_NAMED
 
 
-def already_begun() -> None:
-    """Let nothing run: the turn that took the input was begun by another request."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTurns:
     """Begins the turns of one loaded thread."""
@@ -217,10 +212,11 @@ class ThreadTurns:
 
     # Turns that clients ask for without input.
 
-    async def start_compaction(self) -> Callable[[], None]:
-        """Begin a compaction, once a turn that runs has been stopped; one that runs goes on.
+    async def start_compaction(self) -> "Turn | CompactionInPlace | None":
+        """Accept a compaction: a turn of its own, perhaps in the place of the one that runs.
 
-        Gives what is to be called once the caller has been answered.
+        Once the caller has been answered, `run_soon` of what this returns is to be called. None if
+        a compaction runs already: it goes on.
 
         Raises:
             SessionClosed
@@ -229,16 +225,8 @@ class ThreadTurns:
         async with self.context.slot.reserve():
             turn = self.context.slot.turn
             if turn is None:
-                return (await self.begin(CompactionWork())).run_soon
-            return already_begun if turn.kind == "compact" else partial(self._compact_after, turn)
-
-    def _compact_after(self, turn: RunningTurn) -> None:
-        slot = self.context.slot
-        slot.compaction_waits = True
-        if slot.turn is turn:
-            turn.scope.cancel()
-        else:
-            self.run_next_soon()
+                return await self.begin(CompactionWork())
+            return None if turn.kind == "compact" else CompactionInPlace(self, turn)
 
     async def start_review(self, target: ReviewTarget) -> "Turn":
         """Begin a review of code; `Turn.run_soon` lets it run.
@@ -333,6 +321,23 @@ class ThreadTurns:
         turn = await self.begin(InputWork(turn_input, settings))
         context.goals.turn_began_alone()
         return turn
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionInPlace:
+    """A compaction that was accepted while a turn ran, in whose place it comes."""
+
+    turns: ThreadTurns
+    turn: RunningTurn
+
+    def run_soon(self) -> None:
+        """Stop the turn, if it still runs, and let the compaction begin."""
+        slot = self.turns.context.slot
+        slot.compaction_waits = True
+        if slot.turn is self.turn:
+            self.turn.scope.cancel()
+        else:
+            self.turns.run_next_soon()
 
 
 class Turn(RunningTurn):

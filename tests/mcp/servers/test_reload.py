@@ -10,6 +10,7 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.servers.server_set import ServerSet
+from app_server.sessions.turn.turn import Turn
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import Settings
@@ -295,9 +296,10 @@ async def test_a_turn_begins_with_the_servers_of_the_last_reload(tmp_path: Path)
         # What starts the servers asks for them too.
         await anyio.wait_all_tasks_blocked()
         session.servers.reload_later(after)
-        begin = await session.turns.start_compaction()
+        compaction = await session.turns.start_compaction()
+        assert isinstance(compaction, Turn)
         assert session.servers.statuses() == [("new", "disabled")]
-        begin()
+        compaction.run_soon()
         await session.slot.idle.wait()
         await sessions.aclose()
     await store.aclose()
