@@ -22,7 +22,7 @@ from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.turn.mentions import InputMentions
 from app_server.sessions.turn.skill_servers import SkillServers
 from app_server.sessions.turn.turn import ThreadTurns
-from app_server.sessions.user_commands import UserCommands, UserShell
+from app_server.sessions.user_commands import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.turns.context import thread_context
 from app_server.turns.server_context import ServerContext
@@ -64,7 +64,7 @@ class ThreadSession:
         self.input = ClientInput(context, self.turns)
         self.inbox = Inbox(context, self.turns)
         self.queue = ThreadQueue(context, self.turns)
-        self.user_commands = UserCommands(context, self.turns, self.input, UserShell(context))
+        self.user_commands = UserCommands(context, self.turns, self.input)
         self.out_of_band = OutOfBandElicitations(context)
         context.log.watch(server.log_grew)
         server.plugin_switches.switch_off(

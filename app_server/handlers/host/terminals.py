@@ -7,7 +7,7 @@ from app_server.handlers.errors import loaded_thread, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import cursor_number
-from app_server.sessions.user_commands import DEFAULT_S, UserCommand
+from app_server.sessions.turn.user_shell import DEFAULT_S, UserCommand
 from app_server.tools.command_arguments import MAX_LINE_CHARS
 from app_server.turns.commands.run import CommandRun
 from app_server.turns.commands.terminals import Terminals
@@ -48,8 +48,8 @@ async def run_shell_command(
             timeout_s=DEFAULT_S if timeout_ms is None else timeout_ms / 1000,
             output_limit_bytes=session.output_limit_bytes,
         )
-        begin = await session.user_commands.start(command)
-    context.after_answer(begin)
+        accepted = await session.user_commands.start(command)
+    context.after_answer(accepted.run_soon)
     return ThreadShellCommandResponse()
 
 

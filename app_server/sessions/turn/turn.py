@@ -9,7 +9,7 @@ docs/compaction.md; docs/threads.md, "Goals"; docs/tools.md, "Reviews".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -30,6 +30,7 @@ from app_server.sessions.managed_policy import with_required
 from app_server.sessions.settings import of_review, of_turn
 from app_server.sessions.turn.mentions import NOTHING_NAMED, InputMentions, NamedByInput
 from app_server.sessions.turn.skill_servers import SkillServers
+from app_server.sessions.turn.user_shell import UserCommand, UserShell
 from app_server.threads.log.state.queue import digest_of_words
 from app_server.threads.log.state.thread import ThreadState
 from app_server.tools.registry import review_table, tool_table
@@ -105,15 +106,8 @@ class ReviewWork:
     """Of the review (`of_review`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandWork:
-    """A command of the user; the model is asked nothing."""
-
-    run: Callable[[RunningTurn], Awaitable[None]]
-    """Runs the command in its turn."""
-
-
-TurnWork: TypeAlias = InputWork | CompactionWork | ReviewWork | CommandWork
+TurnWork: TypeAlias = InputWork | CompactionWork | ReviewWork | UserCommand
+"""The work of a turn; after a command of the user the model is asked nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +149,7 @@ class ThreadTurns:
             case ReviewWork():
                 environment = self.environment.all_of(work.settings)
                 await self._write_start(turn_id)
-            case CompactionWork() | CommandWork():
+            case CompactionWork() | UserCommand():
                 await self._write_start(turn_id)
         # A turn has the servers of the last reload, also where its first step asks for no tools.
         context.servers.catch_up()
@@ -536,8 +530,8 @@ class Turn(RunningTurn):
         match self._work:
             case CompactionWork():
                 await self._loop.compact()
-            case CommandWork():
-                await self._work.run(self)
+            case UserCommand():
+                await UserShell(self._context).run(self._work, self)
             case ReviewWork():
                 table = review_table(self._context, self)
                 reviewer = ModelLoop(self._context, self.recorder, table, TurnOptions())

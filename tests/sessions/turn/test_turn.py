@@ -12,14 +12,14 @@ from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import of_review
 from app_server.sessions.turn.turn import (
-    CommandWork,
     CompactionWork,
     InputWork,
     ReviewWork,
     TurnWork,
 )
+from app_server.sessions.turn.user_shell import UserCommand
 from app_server.threads.store import ThreadStore
-from app_server.turns.slot import RunningTurn, TurnOptions
+from app_server.turns.slot import TurnOptions
 from protocol.log.rollout import Record
 from protocol.turns.code_review import UncommittedChangesReviewTarget
 from tests.support.harness import WAIT_S
@@ -42,10 +42,6 @@ async def loaded(home: Path) -> AsyncIterator[ThreadSession]:
     await store.aclose()
 
 
-async def _nothing(turn: RunningTurn) -> None:
-    pass
-
-
 def work_of(kind: str, session: ThreadSession) -> TurnWork:
     settings = session.log.state.settings
     match kind:
@@ -56,7 +52,7 @@ def work_of(kind: str, session: ThreadSession) -> TurnWork:
         case "review":
             target = UncommittedChangesReviewTarget(type="uncommittedChanges")
             return ReviewWork(target, of_review(settings, "reviewer"))
-    return CommandWork(_nothing)
+    return UserCommand(line="exit 0", output_limit_bytes=1_000)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,7 +73,7 @@ async def test_a_turn_that_the_disk_refuses_leaves_an_idle_thread(
         assert (slot.idle.is_set(), *left) == (True, None, None, None, [])
         # The next one begins and ends.
         async with slot.reserve():
-            turn = await turns.begin(CommandWork(_nothing))
+            turn = await turns.begin(CompactionWork())
         assert (slot.turn, slot.idle.is_set()) == (turn, False)
         turn.run_soon()
         await slot.idle.wait()

@@ -8,7 +8,8 @@ import pytest
 
 from app_server.host.commands.command import RunningCommand
 from app_server.host.commands.machine import MachineCommands
-from app_server.sessions.user_commands import NOT_RUN, UserShell
+from app_server.sessions.turn.user_shell import UserShell
+from app_server.sessions.user_commands import NOT_RUN
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.elsewhere import add, desk_there
