@@ -55,7 +55,7 @@ MAX_TRIMS = 8
 """Times that the oldest quarter is left out of a history too long even for its compaction."""
 
 MAX_IN_A_ROW = 3
-"""Automatic compactions with one answer between them; then the turn fails."""
+"""Automatic compactions with one response between them; then the turn fails."""
 
 
 def is_too_long(failure: ModelFailure) -> bool:

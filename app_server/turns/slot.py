@@ -85,8 +85,8 @@ class RunningTurn(ABC):
 
     @property
     @abstractmethod
-    def is_asking(self) -> bool:
-        """Whether the model is being asked at this moment."""
+    def awaits_model(self) -> bool:
+        """Whether a request to the model is under way."""
 
     @abstractmethod
     def cut_off(self) -> None:
@@ -139,9 +139,9 @@ class TurnSlot:
         return None if self.turn is None else self.turn.id
 
     @property
-    def is_asking(self) -> bool:
-        """Whether a model is being asked at this moment."""
-        return self.turn is not None and self.turn.is_asking
+    def awaits_model(self) -> bool:
+        """Whether a request of the running turn to its model is under way."""
+        return self.turn is not None and self.turn.awaits_model
 
     def require_active(self, turn_id: str) -> RunningTurn:
         """Return the running turn if it is the one that is meant; "" means any.

@@ -234,7 +234,7 @@ async def test_a_bug_in_a_turn_ends_it_and_its_cause_is_only_logged(
             raise LookupError("the secret is 42")
 
         with monkeypatch.context() as patch:
-            patch.setattr("app_server.turns.model_loop.request_body", broken)
+            patch.setattr("app_server.turns.model_exchange.request_body", broken)
             turn = await client.turn(thread_id, "go")
         assert turn["error"]["message"] == "internal error"
         assert "the secret is 42" in caplog.text

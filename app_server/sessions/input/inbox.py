@@ -119,7 +119,7 @@ class Inbox:
             place = self.context.log.state.signals.find((source, signal_id))
             if place is None or place.stage not in ("queued", "visible"):
                 return False
-            if place.stage == "visible" and self.context.slot.is_asking:
+            if place.stage == "visible" and self.context.slot.awaits_model:
                 return False
             at_ms = self.context.clock.now_ms()
             await self.context.log.append(SignalRecalled(at_ms=at_ms, source=source, id=signal_id))

@@ -37,7 +37,7 @@ from app_server.tools.registry import review_table, tool_table
 from app_server.turns.clients import TurnEnd
 from app_server.turns.code_review.run import CodeReview
 from app_server.turns.context import ThreadContext
-from app_server.turns.model_loop import ModelLoop
+from app_server.turns.model_exchange import ModelExchange
 from app_server.turns.slot import RunningTurn, TurnKind, TurnOptions
 from app_server.turns.thread_errors import SessionClosed, TurnActive
 from protocol.log.rollout import (
@@ -358,18 +358,18 @@ class Turn(RunningTurn):
         self._work = work
         self._given = given
         self._environment = environment
-        self._loop = ModelLoop(context, recorder, tool_table(context, self), options)
+        self._exchange = ModelExchange(context, recorder, tool_table(context, self), options)
         self._times_stopped = 0
         """Times that hooks have continued the turn."""
 
     @property
-    def is_asking(self) -> bool:
-        """Whether the model is being asked at this moment."""
-        return self._loop.is_asking
+    def awaits_model(self) -> bool:
+        """Whether a request to the model is under way."""
+        return self._exchange.is_under_way
 
     def cut_off(self) -> None:
         """Cut off the request that is under way; see RunningTurn."""
-        self._loop.cut_off()
+        self._exchange.cut_off()
 
     # From the beginning to the end.
 
@@ -409,7 +409,7 @@ class Turn(RunningTurn):
         failure: TurnError | None = None
         try:
             with self.scope:
-                if await self._run_start_hooks() or not await self._complete():
+                if await self._run_start_hooks() or not await self._end_unless_queued():
                     await self._work_to_the_end()
         except ModelFailure as exc:
             failure = TurnError(message=exc.message, codex_error_info=exc.info)
@@ -467,7 +467,7 @@ class Turn(RunningTurn):
         Raises:
             OSError: the log cannot be written.
         """
-        context, hooks, said = self._context, self._context.hooks, self._loop.last_message
+        context, hooks, said = self._context, self._context.hooks, self._exchange.last_message
         if self._times_stopped >= MAX_TIMES_STOPPED or not hooks.listens("Stop"):
             return False
         if context.log.state.queued:
@@ -495,16 +495,16 @@ class Turn(RunningTurn):
         return True
 
     async def _work_to_the_end(self) -> None:
-        """Do the work of the turn, then ask and call until the turn is complete.
+        """Do the work of the turn, then exchange with the model until the turn has ended.
 
         Raises:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
-        turns, loop, context = self._turns, self._loop, self._context
+        turns, exchange, context = self._turns, self._exchange, self._context
         if not isinstance(self._work, InputWork):
             await self._do_work()
-            if await self._complete():
+            if await self._end_unless_queued():
                 return
         if self._given.needed_servers:
             await turns.skill_servers.offer(self.id, self._given.needed_servers)
@@ -515,29 +515,29 @@ class Turn(RunningTurn):
             named = NOTHING_NAMED
             await turns.environment.add_changes()
             await self._take_queued()
-            answer = await loop.ask()
-            await context.goals.spend(self.id, answer.usage)
-            await loop.make_calls(answer)
-            if answer.calls or await self._run_stop_hooks():
+            response = await exchange.respond()
+            await context.goals.spend(self.id, response.usage)
+            await exchange.make_calls(response)
+            if response.calls or await self._run_stop_hooks():
                 continue
-            if await self._complete():
+            if await self._end_unless_queued():
                 return
         failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
-        raise loop.requests.announced(failure)
+        raise exchange.requests.announced(failure)
 
     async def _do_work(self) -> None:
         """Do what comes before the thread's model is asked; directions are taken afterwards."""
         match self._work:
             case CompactionWork():
-                await self._loop.compact()
+                await self._exchange.compact()
             case UserCommand():
                 await UserShell(self._context).run(self._work, self)
             case ReviewWork():
                 table = review_table(self._context, self)
-                reviewer = ModelLoop(self._context, self.recorder, table, TurnOptions())
+                reviewer = ModelExchange(self._context, self.recorder, table, TurnOptions())
                 target = self._work.target
                 review = CodeReview(target, self.recorder, reviewer, self._environment)
-                self._loop.last_message = await review.run()
+                self._exchange.last_message = await review.run()
                 # What was queued meanwhile is for the thread's own model.
                 state = self._context.log.state
                 state.turn_settings = of_turn(state.settings)
@@ -555,8 +555,8 @@ class Turn(RunningTurn):
             if entry.message is not None:
                 self.recorder.announce_user_message(entry.message)
 
-    async def _complete(self) -> bool:
-        """Complete the turn unless input is queued that it has to go on for."""
+    async def _end_unless_queued(self) -> bool:
+        """End the turn, unless input is queued that it has to go on for; return whether it did."""
         async with self._context.slot.exclusive():
             queued = self._context.log.state.queued
             if any(entry.message is not None or entry.steers for entry in queued):
@@ -593,7 +593,7 @@ class Turn(RunningTurn):
         context.goals.publish(self.id, marks)
         context.status.publish()
         context.clients.turn_completed(
-            state.turns[-1], end, error, self._loop.last_message, context.clock.now_ms()
+            state.turns[-1], end, error, self._exchange.last_message, context.clock.now_ms()
         )
         context.log.open_items.clear()
         context.approvals.questions.turn_ended(self.id)

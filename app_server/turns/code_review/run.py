@@ -20,7 +20,7 @@ from app_server.turns.code_review.texts import (
     review_for_model,
     shown_review,
 )
-from app_server.turns.model_loop import ModelLoop
+from app_server.turns.model_exchange import ModelExchange
 from app_server.turns.recorder import TurnRecorder
 from protocol.model import JsonObject
 from protocol.turns.code_review import ReviewTarget
@@ -42,7 +42,7 @@ class CodeReview:
     target: ReviewTarget
     recorder: TurnRecorder
     """Of the turn, and of `reviewer`."""
-    reviewer: ModelLoop
+    reviewer: ModelExchange
     environment: Sequence[JsonObject]
     """Are sent to the reviewer first."""
 
@@ -60,23 +60,23 @@ class CodeReview:
         recorder.started(entered)
         try:
             await recorder.completed(entered)
-            answer = await self._review()
+            review = await self._review()
         except ModelFailure as failure:
             await self._exit(FAILED.format(failure.message), last)
             raise
         except BaseException:
             await self._exit(STOPPED, last)
             raise
-        return await self._exit(shown_review(answer), last)
+        return await self._exit(shown_review(review), last)
 
     async def _review(self) -> str:
         """Let the reviewer work until it calls no more tools; returns its last message."""
         reviewer, asked = self.reviewer, message("user", request(self.target))
         with self.recorder.own_history([*self.environment, asked]):
             for _ in range(MAX_REQUESTS):
-                answer = await reviewer.ask()
-                await reviewer.make_calls(answer)
-                if not answer.calls:
+                response = await reviewer.respond()
+                await reviewer.make_calls(response)
+                if not response.calls:
                     said = reviewer.last_message
                     return "" if said is None else said.text
             raise reviewer.requests.announced(
@@ -94,10 +94,10 @@ class CodeReview:
             await recorder.completed(exited, [outcome])
             said = AgentMessageThreadItem(id=f"msg_{recorder.new_id()}", text=text)
             recorder.started(said)
-            answer: JsonObject = {
+            item: JsonObject = {
                 "type": "message",
                 "role": "assistant",
                 "content": [{"type": "output_text", "text": text}],
             }
-            await recorder.completed(said, [answer])
+            await recorder.completed(said, [item])
         return said

@@ -1,4 +1,4 @@
-"""Prompts of code reviews, and the text shown of the model's answer. No I/O.
+"""Prompts of code reviews, and the text shown of the model's response. No I/O.
 
 Source: docs/tools.md, "Reviews".
 """
@@ -17,7 +17,7 @@ from protocol.turns.code_review import (
 )
 
 MAX_REVIEW_CHARS = 256 * 1024
-"""Of an answer; what is beyond is cut."""
+"""Of a response; what is beyond is cut."""
 SHORT_SHA = 7
 
 STOPPED = "The review was stopped before it was finished."
@@ -107,12 +107,12 @@ def request(target: ReviewTarget) -> str:
             return target.instructions.strip()
 
 
-def shown_review(answer: str) -> str:
-    """Render an answer for people: the explanation, then the findings; other texts as they are."""
-    answer = answer[:MAX_REVIEW_CHARS].strip()
-    parsed = _parsed(answer)
+def shown_review(response: str) -> str:
+    """Render a response for people: the explanation, then the findings; other texts as they are."""
+    response = response[:MAX_REVIEW_CHARS].strip()
+    parsed = _parsed(response)
     if parsed is None:
-        return answer or SILENT
+        return response or SILENT
     explanation, findings = parsed
     parts = [explanation.strip()]
     if findings:
@@ -146,13 +146,13 @@ def _shown(finding: JsonObject) -> str:
     return "\n".join((head, *(f"  {text}".rstrip() for text in texts)))
 
 
-def _parsed(answer: str) -> tuple[str, list[JsonObject]] | None:
-    """Read explanation and findings of an answer, also where something stands around its JSON."""
-    start, end = answer.find("{"), answer.rfind("}")
+def _parsed(response: str) -> tuple[str, list[JsonObject]] | None:
+    """Read explanation and findings of a response, also where something stands around its JSON."""
+    start, end = response.find("{"), response.rfind("}")
     if start < 0 or end < start:
         return None
     try:
-        review: Json = from_json(answer[start : end + 1])
+        review: Json = from_json(response[start : end + 1])
     except ValueError:
         return None
     if not isinstance(review, dict):

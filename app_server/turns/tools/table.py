@@ -73,8 +73,8 @@ class ToolTable:
         tool = self._find(call)
         return tool is None or tool.may_overlap(call)
 
-    async def answer(self, call: RequestedCall) -> JsonObject:
-        """Make one call and return the item that answers it in the history.
+    async def make_call(self, call: RequestedCall) -> JsonObject:
+        """Make one call and return the item of the history with its output.
 
         Raises:
             OSError: the thread's log cannot be written.

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from app_server.models.prompt.request import ABORTED_OUTPUT
-from app_server.turns.model_loop import run_calls
+from app_server.turns.model_exchange import run_calls
 from tests.support.harness import claim
 from tests.support.mcp_peers.calls import (
     asking,
@@ -105,7 +105,7 @@ async def test_calls_of_one_response_keep_their_order_and_end_together() -> None
         return call * 10
 
     recorder = cast(Any, SimpleNamespace(remember=keep))
-    tools = cast(Any, SimpleNamespace(may_overlap=lambda call: call != 3, answer=run))
+    tools = cast(Any, SimpleNamespace(may_overlap=lambda call: call != 3, make_call=run))
     await run_calls(cast(Any, [1, 2, 3, 4]), tools, recorder)
     assert (began, kept) == ([1, 2, 3, 4], [(10, 20), (30,), (40,)])
     kept.clear()

@@ -58,18 +58,18 @@ def function(arguments: Json, name: str = "repeat") -> RequestedCall:
 
 async def test_an_answer_has_the_kind_of_its_call() -> None:
     tools = table()
-    assert await tools.answer(function('{"text":"ab"}')) == {
+    assert await tools.make_call(function('{"text":"ab"}')) == {
         "type": "function_call_output",
         "call_id": "c",
         "output": "abab",
     }
     custom = {"type": "custom_tool_call", "call_id": "d", "name": "repeat", "input": "as it is"}
-    assert await tools.answer(call(custom)) == {
+    assert await tools.make_call(call(custom)) == {
         "type": "custom_tool_call_output",
         "call_id": "d",
         "output": "as it is",
     }
-    assert await tools.answer(call({"type": "tool_search_call", "arguments": {}})) == {
+    assert await tools.make_call(call({"type": "tool_search_call", "arguments": {}})) == {
         "type": "tool_search_output",
         "call_id": "new",
         "status": "completed",
@@ -90,7 +90,7 @@ async def test_an_answer_has_the_kind_of_its_call() -> None:
     ],
 )
 async def test_wrong_arguments_are_named_to_the_model(arguments: str, text: str) -> None:
-    answer = await table().answer(function(arguments))
+    answer = await table().make_call(function(arguments))
     assert answer["output"].startswith(f"failed to parse function arguments: {text}")
 
 
@@ -98,9 +98,9 @@ async def test_a_call_that_no_tool_offers_is_answered() -> None:
     tools = table()
     unknown = function("{", name="no_such_tool")
     assert tools.may_overlap(unknown)
-    assert (await tools.answer(unknown))["output"] == "unsupported call: no_such_tool"
+    assert (await tools.make_call(unknown))["output"] == "unsupported call: no_such_tool"
     in_namespace = {"type": "custom_tool_call", "namespace": "a", "name": "b", "input": ""}
-    assert await tools.answer(call(in_namespace)) == {
+    assert await tools.make_call(call(in_namespace)) == {
         "type": "custom_tool_call_output",
         "call_id": "new",
         "output": "unsupported call: ab",

@@ -1,4 +1,4 @@
-"""Model requests of a turn, and the tool calls that the model wants.
+"""An exchange with a model: a request, its response, and the calls that the response wants.
 
 Does not know: the thread's session, whose turn takes these steps one after the other.
 Source: docs/wire.md, "Turns"; docs/mcp.md, "Calls".
@@ -28,8 +28,8 @@ from protocol.model import JsonObject
 from protocol.turns.items import AgentMessageThreadItem
 
 
-class ModelLoop:
-    """The requests and calls of one turn, or of the review in it."""
+class ModelExchange:
+    """Exchanges of one turn with its model, or of the review in it: one request at a time."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class ModelLoop:
         options: TurnOptions,
     ) -> None:
         self.last_message: AgentMessageThreadItem | None = None
-        self.is_asking = False
-        """Whether a model is being asked at this moment."""
+        self.is_under_way = False
+        """Whether a request is being made, or its response read, at this moment."""
         self._context = context
         self._recorder = recorder
         self._tools = tools
@@ -76,12 +76,14 @@ class ModelLoop:
         """Do what a turn of compaction begins with.
 
         Raises:
-            ModelFailure, OSError: see `ask`.
+            ModelFailure, OSError: see `respond`.
         """
         await self._compactor.compact_all()
 
-    async def ask(self) -> ResponseReader:
-        """Get an answer of the model, after making room for it; whole, unless it is cut off.
+    async def respond(self) -> ResponseReader:
+        """Have the model respond to the history, after making room for that.
+
+        The response is whole, unless `cut_off` was called; the calls that it wants are not made.
 
         Once a turn, a request that is too long is made shorter and sent again.
 
@@ -89,29 +91,29 @@ class ModelLoop:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
-        self.is_asking = True
+        self.is_under_way = True
         try:
             if not self._is_prepared:
                 self._is_prepared = True
                 if (warning := await self._model.prepare()) is not None:
                     self._context.clients.warning(warning)
             await self._make_room()
-            answer = await self._answer()
+            response = await self._send_until_responded()
         finally:
-            self.is_asking = False
-        self.last_message = answer.last_message or self.last_message
-        await self.requests.account(answer.usage)
-        self.requests.emit_limits(answer.limits)
-        return answer
+            self.is_under_way = False
+        self.last_message = response.last_message or self.last_message
+        await self.requests.account(response.usage)
+        self.requests.emit_limits(response.limits)
+        return response
 
-    async def make_calls(self, answer: ResponseReader) -> None:
-        """Make the calls that an answer wants.
+    async def make_calls(self, response: ResponseReader) -> None:
+        """Make the calls that a response wants, and write their outputs to the history.
 
         Raises:
             OSError: the disk refused.
         """
         recorder = self._recorder
-        calls = [RequestedCall.of(item, recorder.new_id()) for item in answer.calls]
+        calls = [RequestedCall.of(item, recorder.new_id()) for item in response.calls]
         await run_calls(calls, self._tools, recorder)
 
     async def _make_room(self) -> None:
@@ -131,12 +133,12 @@ class ModelLoop:
         self._compactions_in_a_row += 1
         await self._compactor.compact_for_request()
 
-    async def _answer(self) -> ResponseReader:
-        """Send the request until it is answered, or has failed for good."""
+    async def _send_until_responded(self) -> ResponseReader:
+        """Send the request until its response is complete, or it has failed for good."""
         attempts = self.requests.attempts()
         while True:
             try:
-                return await self._respond(attempts.provider)
+                return await self._send(attempts.provider)
             except ModelFailure as failure:
                 if not self._may_be_shortened(failure):
                     await attempts.wait(failure)
@@ -151,7 +153,7 @@ class ModelLoop:
             return False
         return is_too_long(failure) and self._compactor.may_help
 
-    async def _respond(self, provider: Provider) -> ResponseReader:
+    async def _send(self, provider: Provider) -> ResponseReader:
         state = self._recorder.log.state
         body = request_body(
             state,
@@ -230,7 +232,7 @@ async def run_calls(
 
     async def run_one(index: int, call: RequestedCall) -> None:
         async with limit:
-            await outputs.add(index, await tools.answer(call))
+            await outputs.add(index, await tools.make_call(call))
 
     try:
         for together, group in groupby(enumerate(calls), lambda entry: tools.may_overlap(entry[1])):
