@@ -35,7 +35,7 @@ from app_server.patch.shown import shown_changes, summary, touched
 from app_server.patch.turn_diff import Touched, TurnDiff
 from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.decision import Ask, Refuse
+from app_server.permissions.verdict import NeedsApproval, Refuse
 from app_server.runtime.files.repository import repository_of
 from app_server.tools.environments import (
     FoundEnvironment,
@@ -253,10 +253,10 @@ class ApplyPatch(TurnTool):
         if isinstance(verdict, Refuse):
             return verdict.text
         turn.recorder.started(item)
-        if isinstance(verdict, Ask):
+        if isinstance(verdict, NeedsApproval):
             try:
-                with self._approvals.questions.open(approvals.question(request)) as asked:
-                    decision = await asked.decide()
+                with self._approvals.questions.open(approvals.question(request)) as open_question:
+                    decision = await open_question.decide()
             except BaseException:
                 # Interrupted, or refused by the disk: it is not done.
                 item.status = "declined"

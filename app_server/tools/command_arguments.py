@@ -9,7 +9,7 @@ from typing import Annotated, cast
 
 from pydantic import Field, StringConstraints
 
-from app_server.permissions.decision import SandboxPermissions
+from app_server.permissions.verdict import SandboxPermissions
 from app_server.turns.tools.call import ToolArguments
 from app_server.turns.tools.declaration import function_declaration
 from protocol.model import JsonObject

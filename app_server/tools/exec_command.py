@@ -19,8 +19,8 @@ from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.decision import Ask, CommandFacts, Refuse, Run, Verdict
 from app_server.permissions.shell.actions import command_actions
+from app_server.permissions.verdict import CommandFacts, NeedsApproval, Refuse, Run, Verdict
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.command_arguments import EXEC_COMMAND, ExecArguments, exec_declaration
 from app_server.tools.environments import (
@@ -114,7 +114,7 @@ class ExecCommand(TurnTool):
         made_room = await self._terminals.make_room()
         run = self._terminals.open(item, planned.arguments.cmd, recorder)
         try:
-            if isinstance(verdict, Ask):
+            if isinstance(verdict, NeedsApproval):
                 decision = await self._ask(run, planned, verdict)
                 if not decision.is_allowed:
                     return _failed(decision.text)
@@ -191,28 +191,30 @@ class ExecCommand(TurnTool):
             confinement.proxy, self._turn.id, run.item.id, run.note
         )
 
-    async def _ask(self, run: CommandRun, planned: _Planned, ask: Ask) -> Decision:
+    async def _ask(self, run: CommandRun, planned: _Planned, needed: NeedsApproval) -> Decision:
         """Announce the item as one that nothing runs for yet, ask, and keep what was allowed."""
         item, approvals = run.item, self._approvals.commands
         item.source, item.process_id = "agent", None
-        with self._approvals.questions.open(approvals.question(planned.request, ask)) as asked:
+        with self._approvals.questions.open(
+            approvals.question(planned.request, needed)
+        ) as open_question:
             self._turn.recorder.started(item)
-            decision = await asked.decide()
+            decision = await open_question.decide()
             if not decision.is_allowed:
                 await run.decline()
         if decision.is_allowed:
-            await approvals.keep(planned.request, ask, decision)
+            await approvals.keep(planned.request, needed, decision)
             item.source, item.process_id = "unifiedExecStartup", run.session_id
         elif decision.ends_turn:
             await self._turn.interrupt_here()
         return decision
 
-    async def _allowed(self, planned: _Planned, ask: Ask) -> Run:
+    async def _allowed(self, planned: _Planned, needed: NeedsApproval) -> Run:
         """Return how an allowed command runs: as asked, or as a rule says that was accepted."""
         if self._may_not_leave:
             return Run()
         verdict = await self._approvals.commands.check(planned.request)
-        return verdict if isinstance(verdict, Run) else Run(ask.sandboxed)
+        return verdict if isinstance(verdict, Run) else Run(needed.sandboxed)
 
     async def _run(
         self, run: CommandRun, planned: _Planned, confinement: Confinement, made_room: str | None
@@ -264,11 +266,11 @@ class ExecCommand(TurnTool):
         run.send_pending()
         approvals = self._approvals.commands
         verdict = await approvals.check_unsandboxed(planned.request)
-        if not isinstance(verdict, Ask):
+        if not isinstance(verdict, NeedsApproval):
             return isinstance(verdict, Run)
         question = approvals.question(planned.request, verdict, is_retry=True)
-        with self._approvals.questions.open(question) as asked:
-            decision = await asked.decide()
+        with self._approvals.questions.open(question) as open_question:
+            decision = await open_question.decide()
         if decision.is_allowed:
             await approvals.keep(planned.request, verdict, decision)
         elif decision.ends_turn:

@@ -26,7 +26,7 @@ from app_server.turns.commands.terminals import Terminals, ThreadMachine
 from app_server.turns.goals import Goals
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.review.reviewer import Reviewer, VerdictRequests
+from app_server.turns.review.reviewer import AssessmentRequests, Reviewer
 from app_server.turns.server_context import ServerContext
 from app_server.turns.servers import ThreadServers
 from app_server.turns.session_settings import SessionSettings
@@ -93,13 +93,13 @@ def thread_context(
     clients = ThreadClients(server.clients, log.id)
     status = SessionStatus(slot, clients)
     hooks = ThreadHooks(log, clients, server)
-    verdicts = VerdictRequests(log, server.model, settings.model.providers)
+    assessments = AssessmentRequests(log, server.model, settings.model.providers)
     questions = ThreadQuestions(
         log=log,
         clients=clients,
         status=status,
         hooks=hooks,
-        reviewer=Reviewer(slot, log, verdicts, clients, clock),
+        reviewer=Reviewer(slot, log, assessments, clients, clock),
         clock=clock,
         timeout_s=settings.approval_timeout_s,
     )

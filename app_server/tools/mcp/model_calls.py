@@ -30,7 +30,7 @@ from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.table import Tool, declare
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.features import ModelFeatures
-from app_server.permissions.decision import Ask, Refuse
+from app_server.permissions.verdict import NeedsApproval, Refuse
 from app_server.tools.environments import TurnEnvironments
 from app_server.tools.mcp.turn_metadata import Place, sandbox_state, turn_metadata
 from app_server.turns.approval.tools import ToolRequest
@@ -143,9 +143,9 @@ class McpCalls(TurnTool):
         verdict = approvals.check(request)
         if isinstance(verdict, Refuse):
             return verdict.text
-        if isinstance(verdict, Ask):
-            with self._approvals.questions.open(approvals.question(request)) as asked:
-                decision = await asked.decide()
+        if isinstance(verdict, NeedsApproval):
+            with self._approvals.questions.open(approvals.question(request)) as open_question:
+                decision = await open_question.decide()
             if not decision.is_allowed:
                 return decision.text
             await approvals.keep(request, decision)

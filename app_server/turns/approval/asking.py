@@ -1,13 +1,15 @@
 """Questions about actions: hooks, the reviewer or the user decide, and the log keeps the decision.
 
 A question is a value, and so is its decision. The order of what happens around it stands in its
-caller:
+caller. A command is announced once the thread's status shows that the user is asked:
 
-    with questions.open(question) as asked:  # the thread's status shows that the user is asked
+    with questions.open(question) as open_question:
         recorder.started(item)
-        decision = await asked.decide()
+        decision = await open_question.decide()
         if not decision.is_allowed:
             await recorder.completed(declined_item)
+
+A patch, and a call of an MCP tool, is announced before `open`, whatever is decided.
 
 Source: docs/tools.md, "Approvals and rules".
 """
@@ -44,8 +46,8 @@ DecidedBy: TypeAlias = Literal["user", "reviewer", "server", "hook", "policy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """An action that a decision is about."""
+class RecordedAction:
+    """An action, as the record of the decision about it has it."""
 
     action: ActionKind
     turn_id: str
@@ -84,7 +86,7 @@ class HookedTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(Asked, ABC):
+class Question(RecordedAction, ABC):
     """An action that has to be allowed."""
 
     no_answer: ClassVar[str] = NO_ANSWER
@@ -127,7 +129,7 @@ class ThreadQuestions:
         """Make a question to be decided in a context, which the thread's status shows."""
         return OpenQuestion(self, question)
 
-    async def record(self, asked: Asked, decision: Decision) -> None:
+    async def record(self, action: RecordedAction, decision: Decision) -> None:
         """Write a decision to the thread's log.
 
         Raises:
@@ -135,10 +137,10 @@ class ThreadQuestions:
         """
         record = ApprovalDecided(
             at_ms=self.clock.now_ms(),
-            turn_id=asked.turn_id,
-            item_id=asked.item_id,
-            action=asked.action,
-            subject=cut_middle(asked.subject, MAX_SUBJECT_BYTES),
+            turn_id=action.turn_id,
+            item_id=action.item_id,
+            action=action.action,
+            subject=cut_middle(action.subject, MAX_SUBJECT_BYTES),
             decision=decision.word,
             by=decision.by,
             client=decision.client,
@@ -159,8 +161,8 @@ class ThreadQuestions:
 
     def turn_ended(self, turn_id: str) -> None:
         """Withdraw the questions of servers and of connections that were asked in a turn."""
-        for scope, asked_in in self._withdrawable.items():
-            if asked_in == turn_id:
+        for scope, scope_turn_id in self._withdrawable.items():
+            if scope_turn_id == turn_id:
                 scope.cancel()
 
     def warn(self, message: str) -> None:

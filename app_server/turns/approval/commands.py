@@ -13,21 +13,21 @@ from app_server.config.values import Config, ConfigError
 from app_server.permissions.commands.nested import read_command, run_by
 from app_server.permissions.commands.safe import program_name
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.decision import (
-    Ask,
-    CommandFacts,
-    Refuse,
-    Run,
-    Verdict,
-    decide,
-    may_leave_sandbox,
-    unsandboxed_amendment,
-)
 from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
 from app_server.permissions.trust import project_trust, says_something
+from app_server.permissions.verdict import (
+    CommandFacts,
+    NeedsApproval,
+    Refuse,
+    Run,
+    Verdict,
+    may_leave_sandbox,
+    unsandboxed_amendment,
+    verdict_on,
+)
 from app_server.turns.approval.asking import (
     Decision,
     HookedTool,
@@ -158,11 +158,13 @@ class CommandApprovals:
         )
         given = facts, policy, request.confinement, await self._rules()
         if len(facts.script.text) <= MAX_INLINE_BYTES:
-            verdict = decide(*given)
+            verdict = verdict_on(*given)
         else:
             # Hundreds of commands take tens of milliseconds.
-            verdict = await anyio.to_thread.run_sync(decide, *given)
-        if isinstance(verdict, Ask) and self._is_remembered(request, sandboxed=verdict.sandboxed):
+            verdict = await anyio.to_thread.run_sync(verdict_on, *given)
+        if isinstance(verdict, NeedsApproval) and self._is_remembered(
+            request, sandboxed=verdict.sandboxed
+        ):
             return Run(verdict.sandboxed)
         return verdict
 
@@ -176,12 +178,14 @@ class CommandApprovals:
         if self._is_remembered(request, sandboxed=False):
             return Run(sandboxed=False)
         amendment = unsandboxed_amendment(request.facts, await self._rules())
-        return Ask(sandboxed=False, reason=RETRY, amendment=amendment)
+        return NeedsApproval(sandboxed=False, reason=RETRY, amendment=amendment)
 
-    def question(self, request: CommandRequest, ask: Ask, *, is_retry: bool = False) -> Question:
+    def question(
+        self, request: CommandRequest, needed: NeedsApproval, *, is_retry: bool = False
+    ) -> Question:
         """Return the question; a retry has an id of its own beside the first about its item."""
         questions = self.questions
-        amendment = None if ask.amendment is None else list(ask.amendment)
+        amendment = None if needed.amendment is None else list(needed.amendment)
         rules = () if amendment is None else (_learning(amendment),)
         params = CommandExecutionRequestApprovalParams(
             thread_id=questions.log.id,
@@ -190,7 +194,7 @@ class CommandApprovals:
             started_at_ms=questions.clock.now_ms(),
             approval_id=questions.clock.new_id() if is_retry else None,
             environment_id=request.environment_id,
-            reason=ask.reason,
+            reason=needed.reason,
             command=request.command,
             cwd=request.cwd,
             command_actions=list(request.actions),
@@ -208,8 +212,8 @@ class CommandApprovals:
                 **machine_of(request.environment_id),
                 "command": bounded(request.command, MAX_ARGUMENTS_BYTES),
                 "cwd": request.cwd,
-                "runs_in_sandbox": ask.sandboxed and request.confinement.is_confined,
-                "why_asked": ask.reason,
+                "runs_in_sandbox": needed.sandboxed and request.confinement.is_confined,
+                "why_asked": needed.reason,
                 "justification_of_the_agent": bounded(
                     request.facts.justification, MAX_DESCRIPTION_BYTES
                 ),
@@ -234,14 +238,16 @@ class CommandApprovals:
             rules=rules,
         )
 
-    async def keep(self, request: CommandRequest, ask: Ask, decision: Decision) -> None:
+    async def keep(
+        self, request: CommandRequest, needed: NeedsApproval, decision: Decision
+    ) -> None:
         """Keep an approval for the session, or the rule that the user accepted with it."""
         answer = decision.answer
         if not isinstance(answer, CommandExecutionRequestApprovalResponse):
             return
         match answer.decision:
             case "acceptForSession":
-                self._remembered[_key(request, sandboxed=ask.sandboxed)] = None
+                self._remembered[_key(request, sandboxed=needed.sandboxed)] = None
                 if len(self._remembered) > MAX_REMEMBERED:
                     del self._remembered[next(iter(self._remembered))]
             case AcceptWithExecpolicyAmendmentDecision() as accepted:

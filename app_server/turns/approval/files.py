@@ -6,7 +6,7 @@ Source: docs/tools.md, "Approvals and rules".
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app_server.permissions.decision import Ask, Refuse, Run, Verdict, may_leave_sandbox
+from app_server.permissions.verdict import NeedsApproval, Refuse, Run, Verdict, may_leave_sandbox
 from app_server.turns.approval.asking import Decision, HookedTool, Question, ThreadQuestions
 from app_server.turns.review.evidence import MAX_ARGUMENTS_BYTES, bounded, machine_of
 from app_server.turns.review.reviewer import PlannedAction
@@ -98,11 +98,11 @@ class FileApprovals:
         if all(file in self._remembered for file in request.files):
             return Run(sandboxed=request.is_inside)
         if policy == "untrusted":
-            return Ask(sandboxed=request.is_inside)
+            return NeedsApproval(sandboxed=request.is_inside)
         if request.is_inside:
             return Run()
         if may_leave_sandbox(policy):
-            return Ask(sandboxed=False)
+            return NeedsApproval(sandboxed=False)
         if request.reason is not None:
             return Refuse(f"patch rejected: {request.reason}; {BY_SETTINGS}")
         return Refuse(OUTSIDE if request.may_write else READ_ONLY)

@@ -10,16 +10,16 @@ from typing import Literal, TypeAlias
 import anyio
 
 from app_server.host.proxy.gate import REASONS, Refusal, refusal_of
-from app_server.permissions.decision import may_leave_sandbox
 from app_server.permissions.network.policy import NetworkPolicy, NetworkRule, verdict_on
 from app_server.permissions.network.target import Target
 from app_server.permissions.rules.book import NotLearned, RuleBook
+from app_server.permissions.verdict import may_leave_sandbox
 from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.turns.approval.asking import (
-    Asked,
     Decision,
     HookedTool,
     Question,
+    RecordedAction,
     ThreadQuestions,
 )
 from app_server.turns.approval.commands import (
@@ -118,8 +118,8 @@ class NetworkApprovals:
         self.timeouts.pause()
         try:
             with self.questions.withdrawn_with(turn_id):
-                with self.questions.open(self._question(turn_id, target)) as asked:
-                    decision = await asked.decide()
+                with self.questions.open(self._question(turn_id, target)) as open_question:
+                    decision = await open_question.decide()
                 if decision.ends_turn:
                     self.slot.interrupt(turn_id)
                 elif decision.is_allowed:
@@ -276,14 +276,14 @@ class CommandConnections:
         said = self._written.setdefault(target, set())
         if word not in said:
             said.add(word)
-            asked = Asked(
+            action = RecordedAction(
                 action="network",
                 turn_id=self.turn_id,
                 item_id=self.item_id,
                 subject=target.shown(),
             )
             await self.approvals.questions.record(
-                asked, Decision(is_allowed=word == "accept", by="policy", word=word)
+                action, Decision(is_allowed=word == "accept", by="policy", word=word)
             )
 
 

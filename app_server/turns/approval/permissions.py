@@ -70,8 +70,8 @@ class PermissionApprovals:
         """
         if not self._may_ask():
             return Grant(), "turn"
-        with self.questions.open(self._question(request)) as asked:
-            decision = await asked.decide()
+        with self.questions.open(self._question(request)) as open_question:
+            decision = await open_question.decide()
         if not decision.is_allowed:
             return Grant(), "turn"
         given = granted(request.profile.file_system, request.profile.network)

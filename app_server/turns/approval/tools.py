@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from app_server.config.values import NotRecorded
 from app_server.extensions.contract.metadata import ApprovalPresentation
 from app_server.mcp.tools.table import Tool
-from app_server.permissions.decision import Ask, Refuse, Run, Verdict
+from app_server.permissions.verdict import NeedsApproval, Refuse, Run, Verdict
 from app_server.turns.approval.asking import Decision, Question, ThreadQuestions
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.review.evidence import bounded, connected_account, planned_call
@@ -119,7 +119,7 @@ class ToolApprovals:
             return Run()
         if approval_key(tool) in self._remembered:
             return Run()
-        return Refuse(FORBIDDEN) if settings.approval_policy == "never" else Ask()
+        return Refuse(FORBIDDEN) if settings.approval_policy == "never" else NeedsApproval()
 
     def question(self, request: ToolRequest) -> Question:
         """Return the question about a call; its user is waited for without limit."""

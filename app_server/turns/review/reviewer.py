@@ -1,7 +1,7 @@
 """The automatic reviewer: an agent with one question and no tools decides instead of the user.
 
 A review is a model call of its own, made up to three times. It fails closed: without a valid
-verdict nothing is allowed.
+assessment nothing is allowed.
 Source: docs/mcp.md, "Reviewer".
 """
 
@@ -21,16 +21,16 @@ from app_server.threads.log.live import LiveThread
 from app_server.turns.clients import ThreadClients
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response.reader import texts_of
-from app_server.turns.review.evidence import excerpt
-from app_server.turns.review.verdict import (
+from app_server.turns.review.assessment import (
     MAX_ANSWER_BYTES,
     Assessment,
-    NoVerdict,
-    UnreadableVerdict,
+    NoAssessment,
+    UnreadableAssessment,
     for_the_public,
     parse_assessment,
     review_body,
 )
+from app_server.turns.review.evidence import excerpt
 from app_server.turns.slot import TurnSlot
 from protocol.log.rollout import Settings
 from protocol.model import JsonObject
@@ -75,7 +75,7 @@ class TurnReviews:
     def end(self, *, denied: bool) -> bool:
         """Take a result; True, once, when the turn must not go on.
 
-        A review that came to no verdict is not a denial: it says nothing of the model's intent.
+        A review that came to no assessment is not a denial: it says nothing of the model's intent.
         """
         self.in_a_row = self.in_a_row + 1 if denied else 0
         self._recent.append(denied)
@@ -133,7 +133,7 @@ class Reviewer:
 
     slot: TurnSlot
     log: LiveThread
-    requests: "VerdictRequests"
+    requests: "AssessmentRequests"
     clients: ThreadClients
     clock: Clock
     _turn: TurnReviews = field(default_factory=partial(TurnReviews, ""), init=False)
@@ -144,7 +144,7 @@ class Reviewer:
         Takes at most `REVIEW_S`. Cancelling aborts the review, and clients are notified.
 
         Raises:
-            ApprovalRefused: it was denied, or there was no verdict. When a turn was denied too
+            ApprovalRefused: it was denied, or there was no assessment. When a turn was denied too
                 much, it is interrupted as well.
         """
         if self._turn.turn_id != planned.turn_id:
@@ -159,7 +159,7 @@ class Reviewer:
             self._turn.end(denied=False)
             events.ended("timedOut", TIMED_OUT)
             raise ApprovalRefused(f"{TIMED_OUT}\n{ADVICE_UNDECIDED}") from exc
-        except NoVerdict as exc:
+        except NoAssessment as exc:
             self._turn.end(denied=False)
             failure = f"Automatic approval review failed: {exc}"
             events.ended("denied", failure)
@@ -179,14 +179,14 @@ class Reviewer:
 
     async def _assess(self, planned: PlannedAction) -> Assessment:
         if not self._turn.begin():
-            raise NoVerdict(f"this turn has had {MAX_REVIEWS} reviews")
+            raise NoAssessment(f"this turn has had {MAX_REVIEWS} reviews")
         evidence = {**excerpt(self.log.state.history), "action": planned.evidence}
         try:
             assessment = await self.requests.ask(evidence)
         except ModelFailure as exc:
             # A server that refuses a request may repeat it.
             may_be_shown = planned.private is None
-            raise NoVerdict(exc.message if may_be_shown else "the model call failed") from exc
+            raise NoAssessment(exc.message if may_be_shown else "the model call failed") from exc
         return for_the_public(assessment, planned.private)
 
     def _stop_denied_turn(self, events: "_ReviewEvents") -> None:
@@ -237,7 +237,7 @@ class _ReviewEvents:
         )
 
     def ended(self, status: End, reason: str | None = None) -> None:
-        """Notify of an end without a verdict."""
+        """Notify of an end without an assessment."""
         if reason is not None:
             self.warn(reason)
         self._completed(GuardianApprovalReview(status=status, rationale=reason))
@@ -262,14 +262,14 @@ class _ReviewEvents:
 
 
 MAX_ATTEMPTS = 3
-"""For one verdict, the first one included; within each a provider is asked as for any request."""
+"""For one assessment, the first included; within each a provider is asked as for any request."""
 
 RETRY_BASE_S = 0.2
 """Before the second attempt, and twice that before the third, unless the provider wants more."""
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictRequests:
+class AssessmentRequests:
     """Requests to the model that reviews for one thread: sent again where that may help."""
 
     thread: LiveThread
@@ -277,13 +277,13 @@ class VerdictRequests:
     providers: Mapping[str, Provider]
 
     async def ask(self, evidence: JsonObject) -> Assessment:
-        """Get a verdict; the caller bounds the time.
+        """Get an assessment; the caller bounds the time.
 
         An attempt whose answer cannot be read is followed by one that says so, and one that failed
         in a way that may pass is made again.
 
         Raises:
-            NoVerdict: the last attempt had none.
+            NoAssessment: the last attempt had none.
             ModelFailure: it failed, or an earlier one failed for good.
         """
         was_unreadable = False
@@ -291,7 +291,7 @@ class VerdictRequests:
             wait_s = RETRY_BASE_S * 2 ** (attempt - 1)
             try:
                 return await self._once(evidence, was_unreadable)
-            except UnreadableVerdict:
+            except UnreadableAssessment:
                 was_unreadable = True
             except ModelFailure as failure:
                 if failure.retry_after_s is None:

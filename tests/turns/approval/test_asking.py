@@ -106,16 +106,16 @@ class Place:
 async def test_a_question_is_recorded_while_the_status_shows_it(
     place: Place, seen: list[str]
 ) -> None:
-    with place.question() as asked:
-        decision = await asked.decide()
+    with place.question() as open_question:
+        decision = await open_question.decide()
     assert (decision.is_allowed, place.seen) == (True, seen)
 
 
 @pytest.mark.parametrize("has_hook", [False, True])
 async def test_what_the_disk_does_not_take_is_not_allowed(has_hook: bool) -> None:
     place = Place(is_full=True, has_hook=has_hook)
-    with pytest.raises(OSError, match="No space"), place.question() as asked:
-        await asked.decide()
+    with pytest.raises(OSError, match="No space"), place.question() as open_question:
+        await open_question.decide()
     assert place.seen[-2:] == ["accept by user", "waited"]
 
 
@@ -143,8 +143,8 @@ async def test_an_interrupted_question_is_recorded_as_withdrawn_and_leaves_the_s
         async with anyio.create_task_group() as tasks:
 
             async def decide() -> None:
-                with place.question() as asked:
-                    await asked.decide()
+                with place.question() as open_question:
+                    await open_question.decide()
 
             tasks.start_soon(decide)
             await anyio.wait_all_tasks_blocked()

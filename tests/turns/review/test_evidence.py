@@ -12,6 +12,12 @@ from app_server.extensions.contract.metadata import ApprovalSource, RuntimeMetad
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.mcp.tools.table import Tool
+from app_server.turns.review.assessment import (
+    MAX_RATIONALE_BYTES,
+    NoAssessment,
+    for_the_public,
+    parse_assessment,
+)
 from app_server.turns.review.evidence import (
     MAX_ARGUMENTS_BYTES,
     MAX_EXCERPT_BYTES,
@@ -19,12 +25,6 @@ from app_server.turns.review.evidence import (
     connected_account,
     excerpt,
     planned_call,
-)
-from app_server.turns.review.verdict import (
-    MAX_RATIONALE_BYTES,
-    NoVerdict,
-    for_the_public,
-    parse_assessment,
 )
 from tests.support.harness import (
     claim,
@@ -121,7 +121,7 @@ def test_an_answer_is_a_verdict_or_nothing() -> None:
     long = parse_assessment(json.dumps({**ALLOW, "rationale": "r" * 10_000}))
     assert len(for_the_public(long, None).rationale) < MAX_RATIONALE_BYTES + 50
     for answer in ("", "null", "[]", '"allow"', json.dumps({**ALLOW, "risk_level": None})):
-        with pytest.raises(NoVerdict):
+        with pytest.raises(NoAssessment):
             parse_assessment(answer)
 
 

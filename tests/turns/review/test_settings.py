@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from app_server.models import offline
-from app_server.turns.review.verdict import (
+from app_server.turns.review.assessment import (
     SCHEMA_NAME,
     parse_assessment,
 )

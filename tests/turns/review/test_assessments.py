@@ -1,4 +1,4 @@
-"""The automatic reviewer of approvals: what its verdicts, and whatever is none, come to."""
+"""The automatic reviewer of approvals: what its assessments, and whatever is none, come to."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,14 @@ import pytest
 
 from app_server.models.prompt.request import INTERRUPTED
 from app_server.turns.review import reviewer
-from app_server.turns.review.reviewer import ADVICE, TIMED_OUT
-from app_server.turns.review.verdict import (
+from app_server.turns.review.assessment import (
     AGAIN,
     INSTRUCTIONS,
     MAX_ANSWER_BYTES,
     SCHEMA,
     SCHEMA_NAME,
 )
+from app_server.turns.review.reviewer import ADVICE, TIMED_OUT
 from tests.support.harness import claim, methods_of
 from tests.support.model import BREAK, Gate, Refusal, calls, says
 from tests.support.turn_tools.reviews import (

@@ -58,16 +58,16 @@ SCHEMA: JsonObject = {
 }
 
 
-class NoVerdict(Exception):
-    """The reviewer came to no verdict; the text says why."""
+class NoAssessment(Exception):
+    """The reviewer came to no assessment; the text says why."""
 
 
-class UnreadableVerdict(NoVerdict):
-    """There is an answer, and it is no verdict."""
+class UnreadableAssessment(NoAssessment):
+    """There is an answer, and it is not an assessment."""
 
 
 class Assessment(BaseModel):
-    """A verdict with its reasons."""
+    """An assessment of an action, with its rationale."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -86,7 +86,7 @@ AGAIN = (
 def review_body(
     state: ThreadState, evidence: JsonObject, *, was_unreadable: bool = False
 ) -> JsonObject:
-    """Assemble the call of the Responses API that asks for a verdict.
+    """Assemble the call of the Responses API that asks for an assessment.
 
     The evidence is one JSON text, so that nothing in it can end it. An answer that could not be
     read is not shown again: whatever made the model write it would be.
@@ -117,20 +117,20 @@ def review_body(
 
 
 def parse_assessment(answer: str) -> Assessment:
-    """Read a verdict: JSON of the schema and nothing around it.
+    """Read an assessment: JSON of the schema and nothing around it.
 
     Raises:
-        NoVerdict: there is none.
-        UnreadableVerdict: it is anything else.
+        NoAssessment: there is none.
+        UnreadableAssessment: it is anything else.
     """
     if not answer:
-        raise NoVerdict("there is no answer")
+        raise NoAssessment("there is no answer")
     if len(answer.encode()) > MAX_ANSWER_BYTES:
-        raise UnreadableVerdict(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+        raise UnreadableAssessment(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     try:
         return Assessment.model_validate_json(answer)
     except ValidationError as exc:
-        raise UnreadableVerdict("the answer is no verdict") from exc
+        raise UnreadableAssessment("the answer is no verdict") from exc
 
 
 def for_the_public(assessment: Assessment, private: str | None) -> Assessment:

@@ -7,21 +7,21 @@ import pytest
 
 from app_server.permissions.commands.nested import read_command, run_by
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.decision import (
-    CANNOT_ASK,
-    CANNOT_ESCALATE,
-    Ask,
-    CommandFacts,
-    Refuse,
-    Run,
-    Verdict,
-    decide,
-    may_leave_sandbox,
-    unsandboxed_amendment,
-)
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.verdict import (
+    CANNOT_ASK,
+    CANNOT_ESCALATE,
+    CommandFacts,
+    NeedsApproval,
+    Refuse,
+    Run,
+    Verdict,
+    may_leave_sandbox,
+    unsandboxed_amendment,
+    verdict_on,
+)
 from protocol.turns.policy import AskForApproval, GranularApprovals, GranularAskForApproval
 from tests.support.harness import claim
 
@@ -76,16 +76,16 @@ TABLE: dict[str, dict[str, Verdict]] = {
     "pip install x > y": dict.fromkeys(POLICIES, PIP),
     "mkdir x": {
         "never": Refuse(CANNOT_ASK),
-        "on-request": Ask(True, MKDIR),
-        "untrusted": Ask(True, MKDIR),
-        "rules": Ask(True, MKDIR),
+        "on-request": NeedsApproval(True, MKDIR),
+        "untrusted": NeedsApproval(True, MKDIR),
+        "rules": NeedsApproval(True, MKDIR),
         "sandbox": Refuse(CANNOT_ASK),
     },
     "touch x && mkdir x": {
         "never": Refuse(CANNOT_ASK),
-        "on-request": Ask(True, MKDIR),
-        "untrusted": Ask(True, MKDIR),
-        "rules": Ask(True, MKDIR),
+        "on-request": NeedsApproval(True, MKDIR),
+        "untrusted": NeedsApproval(True, MKDIR),
+        "rules": NeedsApproval(True, MKDIR),
         "sandbox": Refuse(CANNOT_ASK),
     },
     "touch x": dict.fromkeys(POLICIES, OUTSIDE),
@@ -96,35 +96,35 @@ TABLE: dict[str, dict[str, Verdict]] = {
     "wc -l x": dict.fromkeys(POLICIES, INSIDE),
     "rm -rf x": {
         "never": INSIDE,
-        "on-request": Ask(True, DANGER),
-        "untrusted": Ask(True, DANGER),
-        "rules": Ask(True, DANGER),
-        "sandbox": Ask(True, DANGER),
+        "on-request": NeedsApproval(True, DANGER),
+        "untrusted": NeedsApproval(True, DANGER),
+        "rules": NeedsApproval(True, DANGER),
+        "sandbox": NeedsApproval(True, DANGER),
     },
     "make": {
         **dict.fromkeys(POLICIES, INSIDE),
-        "untrusted": Ask(True, None, ("make",)),
+        "untrusted": NeedsApproval(True, None, ("make",)),
     },
-    "ls > x": {**dict.fromkeys(POLICIES, INSIDE), "untrusted": Ask(True)},
+    "ls > x": {**dict.fromkeys(POLICIES, INSIDE), "untrusted": NeedsApproval(True)},
 }
 
 ESCALATED: dict[str, dict[str, Verdict]] = {
     "npm i": dict.fromkeys(POLICIES, YARN),
     "mkdir x": {
         "never": Refuse(CANNOT_ASK),
-        "on-request": Ask(False, MKDIR),
-        "untrusted": Ask(False, MKDIR),
-        "rules": Ask(False, MKDIR),
+        "on-request": NeedsApproval(False, MKDIR),
+        "untrusted": NeedsApproval(False, MKDIR),
+        "rules": NeedsApproval(False, MKDIR),
         "sandbox": Refuse(CANNOT_ASK),
     },
     "touch x": dict.fromkeys(POLICIES, OUTSIDE),
     **{
         command: {
             "never": Refuse(CANNOT_ESCALATE),
-            "on-request": Ask(False, "May I?", amendment),
-            "untrusted": Ask(False, "May I?", amendment),
+            "on-request": NeedsApproval(False, "May I?", amendment),
+            "untrusted": NeedsApproval(False, "May I?", amendment),
             "rules": Refuse(CANNOT_ESCALATE),
-            "sandbox": Ask(False, "May I?", amendment),
+            "sandbox": NeedsApproval(False, "May I?", amendment),
         }
         for command, amendment in {
             "ls": ("ls",),
@@ -148,7 +148,7 @@ async def decision(
 ) -> Verdict:
     """Decide about a command, under the rules of these tests."""
     given = CommandFacts(script=await read_command(READER, command), **facts)
-    return decide(given, POLICIES[policy], confinement, RULES)
+    return verdict_on(given, POLICIES[policy], confinement, RULES)
 
 
 @claim("commands:decision")
@@ -179,7 +179,7 @@ async def test_without_a_sandbox_there_is_nothing_to_leave(
 async def test_the_question_has_the_justification_where_there_is_no_sandbox_too() -> None:
     facts = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
     decided = await decision("make", "untrusted", UNCONFINED, **facts)
-    assert decided == Ask(True, "May I?", ("make",))
+    assert decided == NeedsApproval(True, "May I?", ("make",))
 
 
 @claim("commands:shells")
@@ -201,15 +201,15 @@ async def test_only_a_shell_makes_of_a_script_what_was_understood(
 ) -> None:
     for command, trusted in (("ls", INSIDE), ("touch x", OUTSIDE)):
         script = run_by(await read_command(READER, command), shell, is_users=is_users)
-        decided = decide(CommandFacts(script=script), "untrusted", CONFINED, RULES)
-        assert decided == (trusted if is_understood else Ask(True))
+        decided = verdict_on(CommandFacts(script=script), "untrusted", CONFINED, RULES)
+        assert decided == (trusted if is_understood else NeedsApproval(True))
 
 
 async def test_what_is_forbidden_is_so_for_any_shell() -> None:
     script = run_by(await read_command(READER, "npm i"), "/opt/fish", is_users=False)
-    assert decide(CommandFacts(script=script), "never", CONFINED, RULES) == YARN
+    assert verdict_on(CommandFacts(script=script), "never", CONFINED, RULES) == YARN
     script = run_by(await read_command(READER, "i"), "/usr/bin/npm", is_users=False)
-    assert decide(CommandFacts(script=script), "never", CONFINED, RULES) == YARN
+    assert verdict_on(CommandFacts(script=script), "never", CONFINED, RULES) == YARN
 
 
 async def test_git_in_a_folder_of_others_may_run_what_that_is_set_to() -> None:
@@ -221,7 +221,9 @@ async def test_git_in_a_folder_of_others_may_run_what_that_is_set_to() -> None:
         assert await decision(command, "untrusted", is_trusted=True) == INSIDE
     # No rule lets it out of the sandbox there.
     assert await decision("git reset --hard", "on-request") == OUTSIDE
-    assert isinstance(await decision("git reset --hard", "on-request", is_elsewhere=True), Ask)
+    assert isinstance(
+        await decision("git reset --hard", "on-request", is_elsewhere=True), NeedsApproval
+    )
 
 
 # Rules.
@@ -275,12 +277,12 @@ async def test_a_pattern_behind_a_folder_cannot_become_an_option() -> None:
 @claim("rules:danger")
 async def test_a_rule_allows_a_dangerous_command_only_if_it_names_the_danger() -> None:
     assert await decision("rm x", "on-request") == OUTSIDE
-    assert await decision("rm -rf x", "on-request") == Ask(True, DANGER)
+    assert await decision("rm -rf x", "on-request") == NeedsApproval(True, DANGER)
     assert await decision("git reset --hard", "on-request") == OUTSIDE
 
 
 async def test_a_rule_without_a_reason_is_named() -> None:
-    assert await decision("rmdir x", "on-request") == Ask(
+    assert await decision("rmdir x", "on-request") == NeedsApproval(
         True, "requires approval: a rule for `rmdir`"
     )
 
@@ -347,7 +349,7 @@ async def test_a_rule_is_offered_for_one_narrow_command(
     command: str, wanted: tuple[str, ...] | None, offered: tuple[str, ...] | None
 ) -> None:
     decided = await decision(command, "untrusted", prefix_rule=wanted)
-    assert isinstance(decided, Ask)
+    assert isinstance(decided, NeedsApproval)
     assert decided.amendment == offered
     facts = CommandFacts(script=await read_command(READER, command), prefix_rule=wanted)
     outside = unsandboxed_amendment(facts, RULES)

@@ -52,7 +52,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class NeedsApproval:
     """Somebody is asked; if they accept, it runs."""
 
     sandboxed: bool = True
@@ -70,10 +70,10 @@ class Refuse:
     text: str
 
 
-Verdict: TypeAlias = Run | Ask | Refuse
+Verdict: TypeAlias = Run | NeedsApproval | Refuse
 
 
-def decide(
+def verdict_on(
     facts: CommandFacts, policy: AskForApproval, confinement: Confinement, rules: Rules
 ) -> Verdict:
     """Decide about a command."""
@@ -88,7 +88,7 @@ def decide(
         if not _may_ask_for_rules(policy):
             return Refuse(CANNOT_ASK)
         why = strict.justification or f"a rule for `{strict.shown()}`"
-        return Ask(not escalated, f"requires approval: {why}")
+        return NeedsApproval(not escalated, f"requires approval: {why}")
     if script.is_understood and all(
         _is_allowed_by_rule(part, facts, rules) for part in script.commands
     ):
@@ -96,7 +96,7 @@ def decide(
     if escalated:
         if not may_leave_sandbox(policy):
             return Refuse(CANNOT_ESCALATE)
-        return Ask(False, facts.justification, unsandboxed_amendment(facts, rules))
+        return NeedsApproval(False, facts.justification, unsandboxed_amendment(facts, rules))
     danger = danger_of(script)
     if danger is not None:
         return _decide_about_danger(danger, policy, confinement)
@@ -104,7 +104,7 @@ def decide(
     asking = [command for command in others if not _is_allowed_by_rule(command, facts, rules)]
     if policy != "untrusted" or (script.is_understood and not asking):
         return Run()
-    return Ask(True, facts.justification, proposed(asking, facts.prefix_rule))
+    return NeedsApproval(True, facts.justification, proposed(asking, facts.prefix_rule))
 
 
 def may_leave_sandbox(policy: AskForApproval) -> bool:
@@ -128,7 +128,7 @@ def _may_ask_for_rules(policy: AskForApproval) -> bool:
 
 def _decide_about_danger(danger: str, policy: AskForApproval, confinement: Confinement) -> Verdict:
     if policy != "never":
-        return Ask(True, f"this is known to be dangerous: {danger}")
+        return NeedsApproval(True, f"this is known to be dangerous: {danger}")
     if confinement.is_confined:
         return Run()
     return Refuse(f"this is known to be dangerous, and nobody may be asked: {danger}")
