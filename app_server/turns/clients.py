@@ -30,10 +30,10 @@ class ClientPort(Protocol):
     """The clients of all threads; the hub has them."""
 
     def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
-        """Send the listeners of a thread an event; `method` is for types that serve several."""
+        """Send the subscribers of a thread an event; `method` is for types that serve several."""
 
     def emit_run(self, thread_id: str, first: WireModel, more: Sequence[str]) -> None:
-        """Send the listeners a delta, and the pieces of its text that came with it."""
+        """Send the subscribers a delta, and the pieces of its text that came with it."""
 
     def broadcast(self, event: WireModel) -> None:
         """Send every client an event; never waits."""
@@ -41,14 +41,14 @@ class ClientPort(Protocol):
     async def ask(
         self, thread_id: str, method: str, params: WireModel
     ) -> tuple[WireModel | None, str | None]:
-        """Send a request to the listeners of a thread; return the first answer and its client.
+        """Send a request to the subscribers of a thread; return the first answer and its client.
 
         The answer is None where a client refused; the client is known by its name. Cancelling
         withdraws the request.
         """
 
     def can_ask(self, thread_id: str, method: str, params: WireModel) -> bool:
-        """Whether any listener of a thread could be asked this."""
+        """Whether any subscriber of a thread could be asked this."""
 
     def has_subscribers(self, thread_id: str) -> bool:
         """Whether any client is subscribed to the thread."""
@@ -61,7 +61,7 @@ class ClientPort(Protocol):
         """Yield to the event loop, so that queued messages are sent and other tasks run."""
 
     def open_stream(self, thread_id: str) -> None:
-        """Begin to number and keep what the listeners of a thread are sent."""
+        """Begin to number and keep what the subscribers of a thread are sent."""
 
     def close_stream(self, thread_id: str) -> None:
         """Stop to number and keep, as the thread leaves memory."""
@@ -81,11 +81,11 @@ class ThreadClients:
     # Any event, and any question.
 
     def emit(self, event: WireModel, method: str | None = None) -> None:
-        """Send the listeners an event; `method` is for types that serve several."""
+        """Send the subscribers an event; `method` is for types that serve several."""
         self._port.emit(self._thread_id, event, method)
 
     def emit_run(self, first: WireModel, more: Sequence[str]) -> None:
-        """Send the listeners a delta, and the pieces of its text that came with it."""
+        """Send the subscribers a delta, and the pieces of its text that came with it."""
         self._port.emit_run(self._thread_id, first, more)
 
     def broadcast(self, event: WireModel) -> None:
@@ -93,11 +93,11 @@ class ThreadClients:
         self._port.broadcast(event)
 
     async def ask(self, method: str, params: WireModel) -> tuple[WireModel | None, str | None]:
-        """Send the listeners a request; see ClientPort.ask."""
+        """Send the subscribers a request; see ClientPort.ask."""
         return await self._port.ask(self._thread_id, method, params)
 
     def can_ask(self, method: str, params: WireModel) -> bool:
-        """Whether any listener could be asked this."""
+        """Whether any subscriber could be asked this."""
         return self._port.can_ask(self._thread_id, method, params)
 
     @property

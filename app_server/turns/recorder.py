@@ -77,7 +77,7 @@ class TurnRecorder:
         return self._clock.new_id()
 
     def emit(self, event: WireModel) -> None:
-        """Send an event to the thread's listeners."""
+        """Send an event to the subscribers of the thread."""
         if self.has_own_history and isinstance(event, AgentMessageDeltaNotification):
             return
         self.log.open_items.note(event)

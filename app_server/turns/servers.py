@@ -160,7 +160,7 @@ class ThreadServers:
         """Make the servers what the configuration asks for now; never waits.
 
         What the thread was loaded with lies on top of `base` as it lay on the one before. If both
-        together make no sense, the servers stay as they are and the listeners get a warning.
+        together make no sense, the servers stay as they are and the subscribers get a warning.
         """
         config = base.with_projects(self._config.projects).with_layers(self._config.layers)
         try:
@@ -210,7 +210,7 @@ class ThreadServers:
         return NO_METADATA if server is None else server.config.metadata
 
     def environment_changed(self, environment_id: str, connected: bool) -> None:
-        """Notify the listeners, if the thread works there, or one of the servers belongs there."""
+        """Notify the subscribers, if the thread works there, or one of the servers belongs there."""
         settings = self._log.state.in_force
         if settings.working_folder(environment_id) is not None or any(
             server.config.environment_id == environment_id and server.config.enabled

@@ -1,7 +1,7 @@
 """One budget for what loaded threads keep in memory.
 
 Events that could be sent again are forgotten first, those of the longest quiet threads before
-others; then quiet threads are unloaded. What a turn or a listener needs stays, whatever it takes.
+others; then quiet threads are unloaded. What a turn or a subscriber needs stays, whatever it takes.
 Source: docs/config.md, "Memory".
 """
 

@@ -51,7 +51,7 @@ class SkillServers:
         """Ask, and install what the user wants; the next request of the turn has it.
 
         A turn with the approval policy `never` and no sandbox installs without a question. Without
-        listeners nobody is asked. What cannot be written is named in a `warning`.
+        subscribers nobody is asked. What cannot be written is named in a `warning`.
         """
         missing = self._missing(needed)
         if not missing or not self.context.settings.installs_skill_servers:
