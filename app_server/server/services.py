@@ -46,7 +46,6 @@ from app_server.sessions.memory.budget import MemoryBudget
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts, settings_as_stored
-from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.server_context import ServerContext
@@ -107,9 +106,6 @@ async def build_services(
         await config_file.change(partial(_with_servers, servers))
         sessions.reload_servers(await configuration.read())
 
-    def log_grew(state: ThreadState) -> None:
-        signals.log_grew(state)
-
     sessions = Sessions(
         ServerContext(
             store=store,
@@ -133,7 +129,6 @@ async def build_services(
             plugin_mentions=PluginsInTurns(plugins),
             plugin_switches=plugins,
             hooked_plugins=partial(hooked_plugins, plugins, home),
-            log_grew=log_grew,
             metrics=metrics,
             requirements=configuration.requirements,
         ),

@@ -66,7 +66,6 @@ class ThreadSession:
         self.queue = ThreadQueue(context, self.turns)
         self.user_commands = UserCommands(context, self.turns, self.input)
         self.out_of_band = OutOfBandElicitations(context)
-        context.log.watch(server.log_grew)
         server.plugin_switches.switch_off(
             context.log.id, context.log.state.settings.disabled_plugin_ids
         )

@@ -11,7 +11,6 @@ import anyio.to_thread
 from app_server.observability.log_context import start_apart
 from app_server.runtime.loader import Lazy, load
 from app_server.signals.notifications import SignalPorts
-from app_server.threads.log.state.thread import ThreadState
 
 if TYPE_CHECKING:
     from app_server.signals.ledger import Ledger
@@ -71,11 +70,6 @@ class LazySignals:
     def unseen(self) -> Sequence[int]:
         """Count, for each thread that has any, the signals that no model has seen."""
         return () if self._signals.value is None else self._signals.value.unseen()
-
-    def log_grew(self, state: ThreadState) -> None:
-        """Note that a thread's log has more lines; never waits."""
-        if self._signals.value is not None:
-            self._signals.value.log_grew(state)
 
     async def aclose(self) -> None:
         """Close the ledger, once nothing works on it any more."""

@@ -145,6 +145,7 @@ class Signals:
             OSError: the ledger cannot be read.
         """
         await self._entries.load()
+        self._ports.sessions.log_followers.append(self)
 
     # What clients ask.
 
@@ -279,10 +280,10 @@ class Signals:
         elif not await session.inbox.withdraw(entry.source, entry.id):
             raise NotRecallable(entry.stage)
 
-    # What the work with threads says.
+    # Logs of loaded threads.
 
     def log_grew(self, state: ThreadState) -> None:
-        """Note that a thread's log has more lines; never waits."""
+        """Schedule the thread of a log that has more records, if it has open entries."""
         if self._entries.open.has(state.id):
             self._schedule.add(state.id)
 

@@ -22,7 +22,6 @@ from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.runtime.clock import Clock
-from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.clients import ClientPort
@@ -69,8 +68,6 @@ class ServerContext:
     """Register of the plugins that a thread goes without."""
     hooked_plugins: Callable[[Mapping[str, Any], str], Sequence[HookedPlugin]]
     """Gives the plugins that settings and a thread have, with their hooks."""
-    log_grew: Callable[[ThreadState], None]
-    """Called after every append to a loaded thread's log; never waits."""
     metrics: ServerMetrics
     """Counts the turns that end."""
     requirements: Callable[[], Awaitable[Requirements]]

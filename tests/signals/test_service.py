@@ -124,6 +124,7 @@ class Threads:
     keeps: bool = True
     """Whether a thread that was loaded stays so."""
     began: bool = True
+    log_followers: list[Any] = field(default_factory=list)
 
     @property
     def loading(self) -> "Threads":

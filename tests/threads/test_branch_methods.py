@@ -382,12 +382,22 @@ def stages(state: ThreadState) -> dict[str, str]:
     return {signal_id: place.stage for (_, signal_id), place in state.signals}
 
 
+class StageFollower:
+    """Follows a log and keeps the stages of its signals after each append."""
+
+    def __init__(self) -> None:
+        self.stages: list[dict[str, str]] = []
+
+    def log_grew(self, state: ThreadState) -> None:
+        self.stages.append(stages(state))
+
+
 @claim("history:revert-signals")
 async def test_signals_that_a_revert_drops_are_taken_back_and_stay_so(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
-        watched: list[dict[str, str]] = []
-        thread.watch(lambda state: watched.append(stages(state)))
+        follower = StageFollower()
+        thread.followers = [follower]
         answer = HistoryAppended(at_ms=2, items=[raw("seen", "assistant")])
         first, second = turn(1), turn(2)
         await thread.append(*first[:1], signal_in(1), answer, *first[1:])
@@ -396,7 +406,7 @@ async def test_signals_that_a_revert_drops_are_taken_back_and_stay_so(tmp_path: 
         await thread.append(SignalRecalled(at_ms=3, source="s", id="2"))
         await thread.revert(TurnsReverted(at_ms=4, before_turn_id="t2"))
         expected = {"1": "answered", "2": "recalled", "3": "recalled"}
-        assert watched[-1] == stages(thread.state) == expected
+        assert follower.stages[-1] == stages(thread.state) == expected
         assert thread.state.history == [
             raw("signal 1", "developer"),
             raw("seen", "assistant"),

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 import anyio
 
 from app_server.config.values import Config
+from app_server.threads.log.live import LogFollower
 from app_server.turns.server_context import ServerContext
 from app_server.turns.thread_errors import NotLoaded, SessionClosed
 
@@ -26,6 +27,8 @@ class LoadedThreads:
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self.base: Config | None = None
         """The configuration of the last reload."""
+        self.log_followers: list[LogFollower] = []
+        """Objects that follow the logs of all loaded threads."""
         self.draining = False
         """Whether no thread is loaded any more."""
 
@@ -66,6 +69,7 @@ class LoadedThreads:
     def add(self, session: "ThreadSession") -> None:
         """Make a thread known that has just been loaded."""
         self._sessions[session.log.id] = session
+        session.log.followers = self.log_followers
         self._server.clients.open_stream(session.log.id)
 
     async def unload(self, thread_id: str) -> bool:

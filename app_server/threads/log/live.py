@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from io import StringIO
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -114,6 +114,13 @@ class LogClosed(OSError):
         super().__init__(errno.EBADF, "the thread was unloaded", thread_id)
 
 
+class LogFollower(Protocol):
+    """An object that follows the logs of loaded threads."""
+
+    def log_grew(self, state: ThreadState) -> None:
+        """Take note that a log has more records; called after every append, never waits."""
+
+
 def _nothing(state: ThreadState) -> None:
     pass
 
@@ -135,12 +142,13 @@ class LiveThread:
         self.state = state
         self.open_items = OpenItems()
         """Items that the running turn has begun and the log does not have yet."""
+        self.followers: Sequence[LogFollower] = ()
+        """Objects whose `log_grew` is called after every append."""
         self._writer = writer
         self._changed = changed
         self._warnings = list(warnings)
         self._deferred: list[Record] = []
         self._closed = False
-        self._watch: Callable[[ThreadState], None] = _nothing
         self._write_lock = anyio.Lock()
 
     @property
@@ -157,10 +165,6 @@ class LiveThread:
         """Return and clear the warnings from loading the thread."""
         taken, self._warnings = self._warnings, []
         return taken
-
-    def watch(self, changed: Callable[[ThreadState], None]) -> None:
-        """Call somebody else after every append; never waits."""
-        self._watch = changed
 
     async def append(self, *records: Record, sync: bool = True) -> None:
         """Add records to the log, then to the state; in the order of the calls.
@@ -218,7 +222,8 @@ class LiveThread:
 
     def _notify(self) -> None:
         self._changed(self.state)
-        self._watch(self.state)
+        for follower in self.followers:
+            follower.log_grew(self.state)
 
     async def revert(self, record: TurnsReverted) -> None:
         """Drop a turn and all after it: in the log, then in the state, which is read anew.

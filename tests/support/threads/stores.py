@@ -286,7 +286,6 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
         plugin_mentions=PluginsInTurns(plugins),
         plugin_switches=plugins,
         hooked_plugins=lambda *_: [],
-        log_grew=lambda state: None,
         metrics=ServerMetrics(),
         requirements=_no_requirements,
     )

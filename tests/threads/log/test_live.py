@@ -38,6 +38,16 @@ async def begun(folder: Path) -> tuple[LiveThread, LogWriters]:
     return LiveThread(begin(first), writer, lambda state: None), writers
 
 
+class Follower:
+    """Keeps the state of a log after each append."""
+
+    def __init__(self) -> None:
+        self.states: list[ThreadState] = []
+
+    def log_grew(self, state: ThreadState) -> None:
+        self.states.append(state)
+
+
 def types(thread: LiveThread, folder: Path) -> list[str]:
     return [line.type for line in scan_lines(LogPaths(folder / "threads").path_of(thread.id))]
 
@@ -55,8 +65,8 @@ async def test_a_revert_is_written_behind_what_was_deferred_and_read_back_alike(
         HistoryAppended(at_ms=2004, items=[raw("signal")], signals=[mark]),
     )
     thread.defer(TurnCompleted(at_ms=2005, turn_id="b", status="failed"))
-    seen: list[ThreadState] = []
-    thread.watch(seen.append)
+    follower = Follower()
+    thread.followers = [follower]
     await thread.revert(TurnsReverted(at_ms=2006, before_turn_id="b"))
     assert types(thread, tmp_path) == [
         *("threadCreated", "turnStarted", "itemCompleted", "turnCompleted"),
@@ -68,7 +78,7 @@ async def test_a_revert_is_written_behind_what_was_deferred_and_read_back_alike(
     place = thread.state.signals.find(("s", "i"))
     assert place is not None
     assert place.stage == "recalled"
-    assert seen[-1] is thread.state
+    assert follower.states[-1] is thread.state
     path = LogPaths(tmp_path / "threads").path_of(thread.id)
     assert load_state(path) == thread.state
     await thread.aclose()
@@ -101,13 +111,13 @@ async def test_a_log_grows_by_its_lines_and_nothing_changes_nothing(tmp_path: Pa
     length = await thread.log_length()
     record = NameChanged(at_ms=2000, name="n")
     assert length is not None
-    changed: list[ThreadState] = []
-    thread.watch(changed.append)
+    follower = Follower()
+    thread.followers = [follower]
     assert await thread.change(lambda state: []) == []
-    assert (await thread.log_length(), changed) == (length, [])
+    assert (await thread.log_length(), follower.states) == (length, [])
     assert await thread.change(lambda state: [record]) == [record]
     assert await thread.log_length() == length + len(render_record(record))
-    assert changed == [thread.state]
+    assert follower.states == [thread.state]
     await thread.aclose()
 
 
