@@ -210,7 +210,7 @@ class ThreadServers:
         return NO_METADATA if server is None else server.config.metadata
 
     def environment_changed(self, environment_id: str, connected: bool) -> None:
-        """Notify the subscribers, if the thread works there, or one of the servers belongs there."""
+        """Notify the subscribers if the thread, or one of its servers, is in the environment."""
         settings = self._log.state.in_force
         if settings.working_folder(environment_id) is not None or any(
             server.config.environment_id == environment_id and server.config.enabled
