@@ -3,16 +3,16 @@
 Source: docs/signals.md, "Stages".
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from app_server.runtime.clock import Clock
+from app_server.sessions.turn.turn import Turn
 from app_server.signals.ledger import Entry, Ledger
 from app_server.threads.log.state.signals import SignalState
 from app_server.threads.log.state.thread import ThreadState
@@ -63,21 +63,27 @@ class OpenEntries:
         return sum(entry.stage != "seen" for entry in self.of(thread_id))
 
 
-Effects: TypeAlias = list[Callable[[], None]]
-"""Work to do once the caller has been answered."""
+@dataclass(slots=True)
+class Effects:
+    """Effects of changed entries outside of the ledger.
+
+    They come once the caller has been answered, or has gone: see `ThreadDelivery.run_effects`.
+    """
+
+    receipts: list[SignalReceipt] = field(default_factory=list)
+    """Receipts to send, in this order."""
+    woken: list[Turn] = field(default_factory=list)
+    """Turns that are to run, behind the receipts."""
 
 
 class Entries:
     """Ledger entries; open ones are in memory too."""
 
-    def __init__(
-        self, ledger: Ledger, clock: Clock, announce: Callable[[SignalReceipt], None]
-    ) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self.open = OpenEntries()
         self._ledger = ledger
         self._commits = _GroupCommit(ledger)
         self._clock = clock
-        self._announce = announce
 
     async def load(self) -> None:
         """Take in what is open after a start."""
@@ -92,7 +98,7 @@ class Entries:
         return found
 
     async def write(self, entries: list[Entry], effects: Effects) -> None:
-        """Write entries down; notifying of them is added to the effects.
+        """Write entries to the ledger; their receipts are added to the effects.
 
         Raises:
             OSError: the disk refused; nothing has changed.
@@ -103,7 +109,7 @@ class Entries:
             await self._commits.write(*entries)
         for entry in entries:
             self.open.put(entry)
-            effects.append(partial(self._announce, entry.receipt()))
+            effects.receipts.append(entry.receipt())
 
     async def follow(self, state: ThreadState, effects: Effects) -> None:
         """Move a thread's entries to where its log has their signals."""
@@ -164,13 +170,6 @@ def _as_logged(entry: Entry, place: SignalState, now_ms: int) -> dict[str, Any]:
     elif entry.error_code in ("turnFailed", "turnInterrupted"):
         changes |= {"error_code": None, "error_message": None}
     return changes
-
-
-def run_effects(effects: Effects) -> None:
-    """Do what follows, once."""
-    for effect in effects:
-        effect()
-    effects.clear()
 
 
 class _GroupCommit:

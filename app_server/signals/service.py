@@ -8,18 +8,18 @@ Source: docs/signals.md.
 import hashlib
 import logging
 from dataclasses import dataclass, field
-from functools import partial
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
 from pydantic_core import to_json
 
-from app_server.signals.entries import Effects, Entries, run_effects
+from app_server.signals.entries import Effects, Entries
 from app_server.signals.ledger import Entry, EntryPage, Ledger
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import Recipient, Recipients
-from app_server.signals.thread_delivery import Schedule, ThreadDelivery
+from app_server.signals.schedule import Schedule
+from app_server.signals.thread_delivery import Progress, ThreadDelivery
 from app_server.threads.log.state.thread import ThreadState
 from protocol.log.rollout import SignalRecalled
 from protocol.signals.delivery import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage
@@ -30,7 +30,7 @@ MAX_WAKES = 8
 WAKE_WINDOW_MS = 60_000
 
 
-def accepted(
+def new_entry(
     params: SignalDeliverParams,
     recipient: Recipient,
     item_id: str,
@@ -39,7 +39,7 @@ def accepted(
     *,
     thread_has_tool: bool = False,
 ) -> Entry:
-    """Make the entry of a new signal.
+    """Return the ledger entry of a signal that is delivered for the first time.
 
     `wakes_before` counts the turns that its source began in the thread within the window; one that
     would begin more is passive, and its receipt says so. One whose time is over is expired.
@@ -117,12 +117,13 @@ class NotRecallable(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """Result of a call."""
+    """Result of a call; `Signals.follow_up` comes once it was answered."""
 
     entry: Entry
     """As the answer shows it."""
-    effects: Effects = field(default_factory=list)
-    """Work to do after the answer."""
+    effects: Effects = field(default_factory=Effects)
+    must_load: bool = False
+    """Whether the thread of the entry has to be loaded."""
 
 
 class Signals:
@@ -131,7 +132,7 @@ class Signals:
     def __init__(self, ledger: Ledger, ports: SignalPorts) -> None:
         self._ledger = ledger
         self._ports = ports
-        self._entries = Entries(ledger, ports.clock, ports.announce)
+        self._entries = Entries(ledger, ports.clock)
         self._recipients = Recipients(ports.store, ports.sessions)
         self._schedule = Schedule()
         self._delivery = ThreadDelivery(ports, self._entries, self._schedule)
@@ -152,7 +153,7 @@ class Signals:
     async def deliver(self, params: SignalDeliverParams) -> Outcome:
         """Accept a signal, once, however often it is said; a loaded thread takes it at once.
 
-        Nothing waits for a thread to be loaded: that begins with the effects of the outcome.
+        Nothing waits for a thread to be loaded: `follow_up` schedules that.
 
         Raises:
             NoRecipient, SignalConflict, TooManyWaiting: nothing was accepted.
@@ -169,15 +170,20 @@ class Signals:
             recipient = await self._recipients.find(params.target)
             async with self._lock(recipient.thread_id):
                 outcome = await self._accept(params, recipient)
-                must_load = await self._delivery.advance(recipient.thread_id, outcome.effects)
-            if must_load:
-                outcome.effects.append(partial(self._schedule.add, recipient.thread_id))
+                progress = await self._delivery.advance(recipient.thread_id, outcome.effects)
+            outcome.must_load = progress is Progress.MUST_LOAD
             try:
                 outcome.entry = await self._entries.find(key) or outcome.entry
             except BaseException:
-                run_effects(outcome.effects)
+                self.follow_up(outcome)
                 raise
             return outcome
+
+    def follow_up(self, outcome: Outcome) -> None:
+        """Send receipts, let a woken turn run, and have the thread loaded if it must be."""
+        self._delivery.run_effects(outcome.effects)
+        if outcome.must_load:
+            self._schedule.add(outcome.entry.thread_id)
 
     async def _accept(self, params: SignalDeliverParams, recipient: Recipient) -> Outcome:
         """Write a new signal down; the caller holds the lock of its thread."""
@@ -191,7 +197,7 @@ class Signals:
             now_ms,
         )
         item_id = self._ports.clock.new_id()
-        entry = accepted(
+        entry = new_entry(
             params,
             recipient,
             item_id,
@@ -212,9 +218,9 @@ class Signals:
 
     async def _require_room(self, thread_id: str) -> None:
         if self._entries.open.unseen(thread_id) >= MAX_WAITING_SIGNALS:
-            effects: Effects = []
+            effects = Effects()
             await self._delivery.follow_log(thread_id, effects)
-            run_effects(effects)
+            self._delivery.run_effects(effects)
             if self._entries.open.unseen(thread_id) >= MAX_WAITING_SIGNALS:
                 raise TooManyWaiting
 
@@ -300,13 +306,12 @@ class Signals:
                     tasks.start_soon(self._work_on, thread_id)
 
     async def _work_on(self, thread_id: str) -> None:
-        effects: Effects = []
-        lock = self._lock(thread_id)
+        effects, lock = Effects(), self._lock(thread_id)
         async with lock:
-            must_load = await self._delivery.advance(thread_id, effects)
-        run_effects(effects)
-        if must_load:
-            await self._delivery.load(thread_id, lock)
+            progress = await self._delivery.advance(thread_id, effects)
+        self._delivery.run_effects(effects)
+        if progress is Progress.MUST_LOAD:
+            await self._delivery.load_and_advance(thread_id, lock)
 
     async def _reconcile(self) -> None:
         """Bring the entries of a process that died up to what the logs say."""

@@ -4,8 +4,9 @@ Source: docs/signals.md, "Order", "Stages", "Failures, and what to do".
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
 
 import anyio
 from pydantic_core import from_json
@@ -13,10 +14,11 @@ from pydantic_core import from_json
 from app_server.config.values import Config, ConfigError
 from app_server.mcp.errors import RequiredServersFailed
 from app_server.sessions.input.inbox import InboxMessage
-from app_server.signals.entries import Effects, Entries, run_effects
+from app_server.signals.entries import Effects, Entries
 from app_server.signals.ledger import Entry
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient
+from app_server.signals.schedule import LoadingPlaces, Schedule
 from app_server.threads.failures import (
     ThreadArchived,
     ThreadBusy,
@@ -27,99 +29,6 @@ from app_server.threads.failures import (
 from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.thread_errors import SessionClosed
 from protocol.log.rollout import Settings, SignalMark
-
-RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Until the next try for a thread that cannot be had now; the last one repeats."""
-
-AT_ONCE = float("-inf")
-"""A time that has come, whatever the clock says."""
-
-
-class Schedule:
-    """The next time of each thread that has one, in seconds of the event loop's clock."""
-
-    def __init__(self, now_s: Callable[[], float] = anyio.current_time) -> None:
-        self._now_s = now_s
-        self._times: dict[str, float] = {}
-        self._failures: dict[str, int] = {}
-        self._changed = anyio.Event()
-
-    def add(self, thread_id: str, at_s: float = AT_ONCE) -> None:
-        """Schedule a thread for a time, or leave it at an earlier one; never waits."""
-        self._times[thread_id] = min(at_s, self._times.get(thread_id, at_s))
-        self._changed.set()
-
-    def add_after(self, thread_id: str, delay_s: float) -> None:
-        """Schedule a thread after a delay, or leave it at an earlier time; never waits."""
-        self.add(thread_id, self._now_s() + max(delay_s, 0.0))
-
-    def add_retry(self, thread_id: str) -> float:
-        """Plan the next try for a thread that cannot be had now; returns how long it is until."""
-        tries = self._failures[thread_id] = self._failures.get(thread_id, 0) + 1
-        delay_s = RETRY_S[min(tries, len(RETRY_S)) - 1]
-        self.add_after(thread_id, delay_s)
-        return delay_s
-
-    def note_success(self, thread_id: str) -> None:
-        """Reset the backoff of a thread."""
-        self._failures.pop(thread_id, None)
-
-    async def due(self) -> set[str]:
-        """Return the threads that are due, and plan them no more; waits until there are some."""
-        while True:
-            self._changed = anyio.Event()
-            now_s = self._now_s()
-            due = {thread_id for thread_id, at_s in self._times.items() if at_s <= now_s}
-            if due:
-                for thread_id in due:
-                    del self._times[thread_id]
-                return due
-            next_s = min(self._times.values(), default=float("inf"))
-            with anyio.move_on_after(next_s - now_s):
-                await self._changed.wait()
-
-
-MAX_LOADING = 64
-"""Threads that are loaded at a time, however slowly."""
-
-MAX_RECENT = 8
-"""Threads whose loading began less than SLOW_S ago."""
-
-SLOW_S = 2.0
-
-
-class LoadingPlaces:
-    """Lets threads in as long as there is room, in the order in which they come."""
-
-    def __init__(self) -> None:
-        self._began_s: dict[str, float] = {}
-        self._first_in_line = anyio.Lock()
-        self._left = anyio.Event()
-
-    @asynccontextmanager
-    async def place(self, thread_id: str) -> AsyncIterator[None]:
-        """Wait for a place and hold it; a thread has one at a time."""
-        async with self._first_in_line:
-            while (wait_s := self._full_for_s()) > 0:
-                self._left = anyio.Event()
-                with anyio.move_on_after(wait_s):
-                    await self._left.wait()
-            self._began_s[thread_id] = anyio.current_time()
-        try:
-            yield
-        finally:
-            del self._began_s[thread_id]
-            self._left.set()
-
-    def _full_for_s(self) -> float:
-        """Return the seconds until the next place is free; 0 when there is room."""
-        if len(self._began_s) >= MAX_LOADING:
-            return float("inf")
-        # In their order: those that began first are slow first.
-        recent = [began_s + SLOW_S - anyio.current_time() for began_s in self._began_s.values()]
-        recent = [left_s for left_s in recent if left_s > 0]
-        return 0.0 if len(recent) < MAX_RECENT else recent[-MAX_RECENT]
-
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +44,15 @@ LASTING = (
 """Errors of loading or reading a thread after which no later try is made."""
 
 
+class Progress(Enum):
+    """How far the delivery to a thread has come."""
+
+    DONE = auto()
+    """It took what it can take now; the schedule has it, if anything waits."""
+    MUST_LOAD = auto()
+    """Something waits until the thread has been loaded."""
+
+
 class ThreadDelivery:
     """Delivers into any thread."""
 
@@ -145,50 +63,59 @@ class ThreadDelivery:
         self._places = LoadingPlaces()
         self._being_loaded = set[str]()
 
-    async def advance(self, thread_id: str, effects: Effects) -> bool:
-        """Let a thread take what it can; returns whether it has to be loaded for the rest.
+    async def advance(self, thread_id: str, effects: Effects) -> Progress:
+        """Have a thread take what it can now.
 
         The caller holds the lock of the thread. One that cannot be had now is scheduled for later.
         """
-        must_load = False
+        progress = Progress.DONE
         with self._postponing(thread_id, effects):
-            must_load = await self._advance(thread_id, effects)
-            if not must_load:
+            progress = await self._take_waiting(thread_id, effects)
+            if progress is Progress.DONE:
                 self._schedule.note_success(thread_id)
-        return must_load
+        return progress
 
-    async def _advance(self, thread_id: str, effects: Effects) -> bool:
+    async def _take_waiting(self, thread_id: str, effects: Effects) -> Progress:
         await self.follow_log(thread_id, effects)
         ends_ms = await self._entries.expire(thread_id, effects)
         if ends_ms is not None:
             self._schedule.add_after(thread_id, (ends_ms - self._ports.clock.now_ms()) / 1000)
         waiting = self._entries.open.waiting(thread_id)
         if not waiting:
-            return False
+            return Progress.DONE
         session = self._ports.sessions.find(thread_id)
         if session is None or session.slot.closed or thread_id in self._being_loaded:
-            return True
+            return Progress.MUST_LOAD
         with anyio.CancelScope(shield=True):
             messages = [_inbox_message(entry) for entry in waiting]
             reception = await session.inbox.receive(messages)
             if reception.woken is not None:
-                effects.append(reception.woken.run_soon)
+                effects.woken.append(reception.woken)
             await self._entries.follow(session.log.state, effects)
-        return False
+        return Progress.DONE
 
-    async def load(self, thread_id: str, lock: anyio.Lock) -> None:
-        """Load a thread and let it take what waits; nothing holds its lock while it is loaded.
+    def run_effects(self, effects: Effects) -> None:
+        """Send the receipts and let the turns run; once."""
+        for receipt in effects.receipts:
+            self._ports.announce(receipt)
+        for turn in effects.woken:
+            turn.run_soon()
+        effects.receipts.clear()
+        effects.woken.clear()
+
+    async def load_and_advance(self, thread_id: str, lock: anyio.Lock) -> None:
+        """Load a thread and have it take what waits; nothing holds its lock while it is loaded.
 
         `lock` is that lock. A thread that is being loaded for signals already takes these too.
         """
         if thread_id in self._being_loaded:
             return
         self._being_loaded.add(thread_id)
-        effects: Effects = []
+        effects = Effects()
         failure: Exception | None = None
         with self._postponing(thread_id, effects):
             try:
-                await self._load(thread_id)
+                await self._load_thread(thread_id)
             except LASTING as exc:
                 failure = exc
             finally:
@@ -196,10 +123,10 @@ class ThreadDelivery:
             async with lock:
                 if failure is not None:
                     await self._entries.fail(thread_id, *failure_of(failure, thread_id), effects)
-                elif await self.advance(thread_id, effects):
+                elif await self.advance(thread_id, effects) is Progress.MUST_LOAD:
                     # It was unloaded again.
                     self._schedule.add_retry(thread_id)
-        run_effects(effects)
+        self.run_effects(effects)
 
     @contextmanager
     def _postponing(self, thread_id: str, effects: Effects) -> Iterator[None]:
@@ -215,10 +142,10 @@ class ThreadDelivery:
             self._schedule.add_retry(thread_id)
         except BaseException:
             # Whoever asked has gone, but a turn may have been accepted.
-            run_effects(effects)
+            self.run_effects(effects)
             raise
 
-    async def _load(self, thread_id: str) -> None:
+    async def _load_thread(self, thread_id: str) -> None:
         async with self._places.place(thread_id):
             session = await self._ports.sessions.loading.load(thread_id, self._configure)
         if not session.clients.began:
@@ -249,7 +176,7 @@ class ThreadDelivery:
             try:
                 await self._follow_stored(thread_id)
             except LASTING as exc:
-                await self._entries.fail(thread_id, *failure_of(exc, thread_id), [])
+                await self._entries.fail(thread_id, *failure_of(exc, thread_id), Effects())
             except Exception:
                 logger.exception("signals of thread %s have to wait", thread_id)
         if self._entries.open.waiting(thread_id):
@@ -257,11 +184,11 @@ class ThreadDelivery:
 
     async def _follow_stored(self, thread_id: str) -> None:
         if self._ports.sessions.find(thread_id) is not None:
-            await self.follow_log(thread_id, [])
+            await self.follow_log(thread_id, Effects())
             return
         state = await self._ports.store.read(thread_id)
         state.give_up_open_turn(state.updated_at_ms)
-        await self._entries.follow(state, [])
+        await self._entries.follow(state, Effects())
 
 
 def _inbox_message(entry: Entry) -> InboxMessage:

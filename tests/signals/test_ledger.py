@@ -14,11 +14,11 @@ import pytest
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.signals import ledger as ledgers
-from app_server.signals.entries import Effects, Entries, OpenEntries, run_effects
+from app_server.signals.entries import Effects, Entries, OpenEntries
 from app_server.signals.ledger import Entry, Ledger, LedgerFailed
 from app_server.signals.notifications import SignalNotifier
 from app_server.signals.recipients import NoRecipient, Recipient
-from app_server.signals.service import accepted, digest_of
+from app_server.signals.service import digest_of, new_entry
 from app_server.threads.log.state.thread import ThreadState, begin
 from protocol.cursors import InvalidCursor, render_cursor
 from protocol.log.rollout import (
@@ -71,7 +71,7 @@ def params(mode: str = "wake", **members: Any) -> SignalDeliverParams:
 
 def accept(given: SignalDeliverParams, wakes_before: int = 0, *, has_tool: bool = False) -> Entry:
     recipient = Recipient("t", "active")
-    return accepted(given, recipient, "item", NOW_MS, wakes_before, thread_has_tool=has_tool)
+    return new_entry(given, recipient, "item", NOW_MS, wakes_before, thread_has_tool=has_tool)
 
 
 def test_a_signal_becomes_an_entry() -> None:
@@ -389,27 +389,23 @@ class Book:
     announced: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.entries = Entries(
-            self.ledger,
-            cast(Clock, self.clock),
-            lambda receipt: self.announced.append((receipt.signal_id, receipt.stage)),
-        )
+        self.entries = Entries(self.ledger, cast(Clock, self.clock))
 
     async def put(self, *entries: Entry) -> None:
-        effects: Effects = []
+        effects = Effects()
         await self.entries.write(list(entries), effects)
-        # Nobody is told before the caller was answered.
-        assert self.announced == []
-        assert len(effects) == len(entries)
-        run_effects(effects)
-        assert effects == []
-        self.announced.clear()
+        assert stages(effects) == [(one.id, one.stage) for one in entries]
 
     async def follow(self, state: ThreadState) -> list[Entry]:
-        effects: Effects = []
+        effects = Effects()
         await self.entries.follow(state, effects)
-        run_effects(effects)
+        self.announced += stages(effects)
         return stored(self.ledger)
+
+
+def stages(effects: Effects) -> list[tuple[str, str]]:
+    """Return id and stage of the receipts that are to be sent."""
+    return [(receipt.signal_id, receipt.stage) for receipt in effects.receipts]
 
 
 def thread() -> ThreadState:
@@ -478,8 +474,7 @@ async def test_what_waits_too_long_is_over(ledger: Ledger) -> None:
     )
     book.clock.now = NOW_MS + 1
     assert await book.entries.expire("t", effects) == NOW_MS + 5
-    run_effects(effects)
-    assert book.announced == [("now", "expired")]
+    assert stages(effects) == [("now", "expired")]
     assert stored(ledger)[0] == entry(
         "now", stage="expired", item="", expires_at_ms=NOW_MS, at_ms=NOW_MS + 1
     )
@@ -497,10 +492,9 @@ async def test_entries_end_where_a_thread_cannot_be_had_or_a_sender_takes_one_ba
     recalled = await book.entries.recall(entry("c", thread_id="u"), effects)
     assert recalled == entry("c", thread_id="u", stage="recalled", item="")
     await book.entries.fail("t", "code", "text", effects)
-    run_effects(effects)
     failed = {"stage": "failed", "item": "", "error_code": "code", "error_message": "text"}
     assert stored(ledger) == [entry("a", **failed), entry("b", **failed), recalled]
-    assert book.announced == [("c", "recalled"), ("a", "failed"), ("b", "failed")]
+    assert stages(effects) == [("c", "recalled"), ("a", "failed"), ("b", "failed")]
     assert book.entries.open.threads() == []
     found = await book.entries.find(("s", "c"))
     assert found is not None
@@ -586,11 +580,11 @@ class Disk:
 
 async def written(disk: Disk, *groups: str) -> list[str | None]:
     """Write entries at the same time; return what each call raised."""
-    entries = Entries(cast(Ledger, disk), cast(Clock, Time()), lambda receipt: None)
+    entries = Entries(cast(Ledger, disk), cast(Clock, Time()))
     failures: list[str | None] = [None] * len(groups)
 
     async def write(number: int, names: str) -> None:
-        effects: Effects = []
+        effects = Effects()
         try:
             await entries.write([entry(name) for name in names], effects)
         except LedgerFailed as exc:
@@ -600,7 +594,7 @@ async def written(disk: Disk, *groups: str) -> list[str | None]:
         assert [entries.open.find(("s", name)) is not None for name in names] == [
             is_written for _ in names
         ]
-        assert len(effects) == (len(names) if is_written else 0)
+        assert len(effects.receipts) == (len(names) if is_written else 0)
 
     async with anyio.create_task_group() as tasks:
         for number, names in enumerate(groups):

@@ -178,7 +178,10 @@ class Tasks:
 
 
 def lazy_signals(home: Path, tasks: Tasks) -> LazySignals:
-    ports = SimpleNamespace(store=None, sessions=None, clock=None, announce=None, configure=None)
+    sessions = SimpleNamespace(log_followers=[])
+    ports = SimpleNamespace(
+        store=None, sessions=sessions, clock=None, announce=None, configure=None
+    )
     return LazySignals(home, cast(anyio.abc.TaskGroup, tasks), cast(SignalPorts, ports))
 
 

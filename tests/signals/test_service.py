@@ -14,9 +14,9 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from app_server.signals import schedule as schedules
 from app_server.signals import service as services
-from app_server.signals import thread_delivery as schedules
-from app_server.signals.entries import Entries, run_effects
+from app_server.signals.entries import Effects, Entries
 from app_server.signals.ledger import Ledger, LedgerFailed
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient
@@ -287,7 +287,7 @@ async def test_a_loaded_thread_takes_a_signal_before_the_answer_and_goes_on_afte
         assert (message.sender, message.wakes, message.steers) == ("ann", False, False)
         # What follows the answer.
         assert (home.announced, session.said) == ([], [])
-        run_effects(outcome.effects)
+        home.signals.follow_up(outcome)
         assert home.announced == [("s1", "accepted"), ("s1", "inHistory")]
         assert session.said == ["turn"]
         assert (await home.signals.read("router", "s1")).stage == "inHistory"
@@ -300,7 +300,7 @@ async def test_a_signal_said_again_changes_nothing_and_another_one_is_refused(ho
         again = await home.deliver()
         assert (replace(again.entry, number=None), again.effects) == (
             replace(first.entry, number=None),
-            [],
+            Effects(),
         )
         with pytest.raises(SignalConflict):
             await home.deliver(signal={"summary": "other"})
@@ -316,7 +316,7 @@ async def test_a_stored_thread_is_loaded_after_the_answer_and_takes_what_waits(h
         assert outcome.entry.stage == "accepted"
         await anyio.wait_all_tasks_blocked()
         assert home.threads.loads == []
-        run_effects(outcome.effects)
+        home.signals.follow_up(outcome)
         await home.until(("s1", "inHistory"), ("s2", "inHistory"))
         session = home.threads.loaded["t"]
         assert [message.mark.id for message in session.received] == ["s1", "s2"]
@@ -327,7 +327,7 @@ async def test_a_stored_thread_is_loaded_after_the_answer_and_takes_what_waits(h
 async def test_a_thread_that_others_have_announced_is_not_announced_again(home: Home) -> None:
     home.threads.stored["t"] = None
     async with running(home):
-        run_effects((await home.deliver()).effects)
+        home.signals.follow_up(await home.deliver())
         await home.until(("s1", "inHistory"))
         assert home.threads.loaded["t"].said == ["turn"]
 
@@ -338,7 +338,7 @@ async def test_a_thread_that_is_being_closed_is_loaded_again(home: Home) -> None
     async with running(home):
         outcome = await home.deliver()
         assert outcome.entry.stage == "accepted"
-        run_effects(outcome.effects)
+        home.signals.follow_up(outcome)
         await home.until(("s1", "inHistory"))
         assert home.threads.loads == ["t"]
 
@@ -386,7 +386,7 @@ async def test_what_a_model_has_seen_meanwhile_leaves_room(home: Home) -> None:
     session = home.session()
     async with running(home):
         for number in range(MAX_WAITING_SIGNALS):
-            run_effects((await home.deliver(f"{number}")).effects)
+            home.signals.follow_up(await home.deliver(f"{number}"))
         home.announced.clear()
         session.let_a_model_see_all()
         outcome = await home.deliver("more")
@@ -415,13 +415,13 @@ async def test_a_thread_takes_nothing_twice_while_it_is_loaded(home: Home) -> No
     home.threads.stored["t"] = None
     home.threads.gate = anyio.Event()
     async with running(home):
-        run_effects((await home.deliver()).effects)
+        home.signals.follow_up(await home.deliver())
         await anyio.wait_all_tasks_blocked()
         # It is there for others, and not yet for signals.
         session = home.session()
         outcome = await home.deliver("s2")
         assert (outcome.entry.stage, session.received) == ("accepted", [])
-        run_effects(outcome.effects)
+        home.signals.follow_up(outcome)
         await anyio.wait_all_tasks_blocked()
         assert home.threads.loads == ["t"]
         home.threads.gate.set()
@@ -457,7 +457,7 @@ async def test_a_failure_that_passes_lets_signals_wait(
     async with running(home):
         outcome = await home.deliver()
         assert outcome.entry.stage == "accepted"
-        run_effects(outcome.effects)
+        home.signals.follow_up(outcome)
         # Without another call.
         await home.until(("s1", "inHistory"))
 
@@ -469,7 +469,7 @@ async def test_a_load_that_fails_is_tried_again(
     monkeypatch.setattr(schedules, "RETRY_S", (0.0,))
     home.threads.stored["t"] = [failure]
     async with running(home):
-        run_effects((await home.deliver()).effects)
+        home.signals.follow_up(await home.deliver())
         await home.until(("s1", "inHistory"))
         assert home.threads.loads == ["t", "t"]
 
@@ -481,7 +481,7 @@ async def test_a_thread_that_is_gone_again_is_tried_later(
     home.threads.stored["t"] = None
     home.threads.keeps = False
     async with running(home):
-        run_effects((await home.deliver()).effects)
+        home.signals.follow_up(await home.deliver())
         with anyio.fail_after(WAIT_S):
             while len(home.threads.loads) < 2:
                 await anyio.lowlevel.checkpoint()
@@ -498,7 +498,7 @@ async def test_a_thread_that_took_signals_begins_with_the_shortest_wait_again(
     async with running(home):
         for name in ("s1", "s2", "s3"):
             session.refusals.append(OSError("no room"))
-            run_effects((await home.deliver(name)).effects)
+            home.signals.follow_up(await home.deliver(name))
             await home.until((name, "inHistory"))
 
 
@@ -506,14 +506,14 @@ async def test_a_thread_that_can_never_be_had_ends_its_signals(home: Home) -> No
     home.threads.stored["t"] = None
     home.threads.archived.add("t")
     async with running(home):
-        run_effects((await home.deliver()).effects)
+        home.signals.follow_up(await home.deliver())
         await home.until(("s1", "failed"))
         assert stored(home) == [("s1", "failed", "threadArchived")]
         found = await home.signals.read("router", "s1")
         assert found.error_message == "thread t is archived"
         # What comes later is tried anew.
         home.threads.archived.clear()
-        run_effects((await home.deliver("s2")).effects)
+        home.signals.follow_up(await home.deliver("s2"))
         await home.until(("s2", "inHistory"))
 
 
@@ -552,7 +552,7 @@ async def test_a_signal_ends_while_it_waits(home: Home) -> None:
         home.clock.now += 10
         await home.until(("s1", "expired"))
         assert [one for one in stored(home) if one[0] == "s1"] == [("s1", "expired", None)]
-        run_effects(outcome.effects)
+        home.signals.follow_up(outcome)
 
 
 # Recall.
@@ -572,10 +572,11 @@ async def test_a_signal_that_waits_is_recalled_once(home: Home) -> None:
         await home.deliver()
         outcome = await home.signals.recall("router", "s1")
         assert (outcome.entry.stage, home.announced) == ("recalled", [])
-        run_effects(outcome.effects)
+        home.signals.follow_up(outcome)
         assert home.announced == [("s1", "recalled")]
         again = await home.signals.recall("router", "s1")
-        assert (again.entry.stage, again.effects, home.threads.changes) == ("recalled", [], [])
+        assert (again.entry.stage, again.effects) == ("recalled", Effects())
+        assert home.threads.changes == []
         assert stored(home) == [("s1", "recalled", None)]
 
 
@@ -659,7 +660,7 @@ async def test_a_signal_that_a_model_has_seen_meanwhile_is_not_recalled(home: Ho
 async def test_receipts_follow_the_log_of_threads_that_have_signals(home: Home) -> None:
     session, other = home.session(), home.session("u")
     async with running(home):
-        run_effects((await home.deliver()).effects)
+        home.signals.follow_up(await home.deliver())
         session.let_a_model_see_all()
         await anyio.wait_all_tasks_blocked()
         assert stored(home) == [("s1", "inHistory", None)]

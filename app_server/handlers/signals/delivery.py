@@ -11,7 +11,6 @@ from app_server.handlers.views.pages import page_size
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
     NotRecallable,
-    Outcome,
     SignalConflict,
     SignalUnknown,
     TooManyWaiting,
@@ -54,7 +53,7 @@ async def deliver_signal(
         outcome = await signals.deliver(params)
     receipt = outcome.entry.receipt()
     context.services.signal_notifier.came_from(receipt, context.connection_id)
-    _follow_up(context, outcome)
+    context.after_answer(signals.follow_up, outcome)
     return SignalDeliverResponse(receipt=receipt)
 
 
@@ -88,13 +87,8 @@ async def recall_signals(
         signals = await context.services.signals.get()
         with thread_failures("", "the thread is gone"):
             outcome = await signals.recall(params.source, params.id)
-    _follow_up(context, outcome)
+    context.after_answer(signals.follow_up, outcome)
     return SignalRecallResponse(receipt=outcome.entry.receipt())
-
-
-def _follow_up(context: RequestContext, outcome: Outcome) -> None:
-    for effect in outcome.effects:
-        context.after_answer(effect)
 
 
 def _check(signal: Signal) -> None:
