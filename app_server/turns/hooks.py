@@ -48,9 +48,9 @@ class ThreadHooks:
     log: LiveThread
     clients: ThreadClients
     server: ServerContext
-    has_begun: bool = field(default=False, init=False)
-    """Whether the hooks of the thread's start have run, since it was loaded."""
     _hooks: Sequence[Hook] = field(default=(), init=False)
+    _has_begun: bool = field(default=False, init=False)
+    """Whether the hooks of the thread's start have run, since it was loaded."""
 
     async def read(self, config: Config) -> None:
         """Read the hooks; if the disk does not answer in time, the hooks read last stay."""
@@ -64,6 +64,14 @@ class ThreadHooks:
     def listens(self, event: Event) -> bool:
         """Whether any hook runs on an event."""
         return any(hook.event == event for hook in self._hooks)
+
+    async def begin(self, turn_id: str) -> Outcome:
+        """Run the hooks of the thread's start, in its first turn since it was loaded."""
+        if self._has_begun:
+            return NOTHING
+        self._has_begun = True
+        source = "startup" if len(self.log.state.turns) == 1 else "resume"
+        return await self.fire("SessionStart", turn_id, source, source=source)
 
     async def fire(
         self,

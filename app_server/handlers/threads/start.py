@@ -333,7 +333,7 @@ async def resume_thread(
             developer_instructions=params.developer_instructions,
         )
         _check_path(context.services, params)
-        async with context.services.sessions.loading.loaded(thread_id, configure) as session:
+        async with context.services.sessions.loading.keep_loaded(thread_id, configure) as session:
             if not is_loaded:
                 await hold_places(context.services, overrides, session.log.state.settings)
             if is_loaded and (ignored := ignored_text(params, overrides, session)):

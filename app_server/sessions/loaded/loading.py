@@ -62,10 +62,10 @@ class ThreadLoading:
     """Loads threads, each one once."""
 
     def __init__(
-        self, loaded: LoadedThreads, server: ServerContext, tasks: anyio.abc.TaskGroup
+        self, threads: LoadedThreads, server: ServerContext, tasks: anyio.abc.TaskGroup
     ) -> None:
         """`tasks` owns whatever the threads do."""
-        self._loaded = loaded
+        self._threads = threads
         self._server = server
         self._tasks = tasks
         # With it come turns and tools, which the first answers do without.
@@ -95,11 +95,11 @@ class ThreadLoading:
             OSError: the disk refused.
         """
         await self.prepare()
-        self._loaded.require_open()
-        base = self._loaded.base
+        self._threads.require_open()
+        base = self._threads.base
         mcp, settings = await self._read(config)
-        async with self._loaded.lock(created.thread_id):
-            if self._loaded.find(created.thread_id) is not None:
+        async with self._threads.lock(created.thread_id):
+            if self._threads.find(created.thread_id) is not None:
                 return await self._start_again(created, config), Start.FOUND
             try:
                 thread = await self._server.store.create(created)
@@ -109,7 +109,7 @@ class ThreadLoading:
             return session, Start.CREATED
 
     async def _start_again(self, created: ThreadCreated, config: Config) -> "ThreadSession":
-        session = self._loaded.find(created.thread_id)
+        session = self._threads.find(created.thread_id)
         if session is None:
             before = (await self._server.store.read(created.thread_id)).created
         else:
@@ -122,7 +122,7 @@ class ThreadLoading:
                 raise ThreadArchived(state.id)
             return config, state.settings
 
-        return await self._load(created.thread_id, configure)
+        return await self._load_locked(created.thread_id, configure)
 
     async def fork(
         self,
@@ -141,10 +141,10 @@ class ThreadLoading:
             ConfigError, RequiredServersFailed, SessionClosed, OSError: see `start_once`.
         """
         await self.prepare()
-        self._loaded.require_open()
-        base = self._loaded.base
+        self._threads.require_open()
+        base = self._threads.base
         mcp, settings = await self._read(config)
-        async with self._loaded.lock(created.thread_id):
+        async with self._threads.lock(created.thread_id):
             thread = await self._server.store.fork(source_id, point, created)
             try:
                 records = self._repairs(thread.state, thread.state.settings)
@@ -170,11 +170,11 @@ class ThreadLoading:
             InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
             SessionClosed, RequiredServersFailed, OSError: see `start_once`.
         """
-        async with self.loaded(thread_id, configure) as session:
+        async with self.keep_loaded(thread_id, configure) as session:
             return session
 
     @asynccontextmanager
-    async def loaded(
+    async def keep_loaded(
         self,
         thread_id: str,
         configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
@@ -183,22 +183,22 @@ class ThreadLoading:
 
         See `load`.
         """
-        async with self._loaded.lock(thread_id):
-            yield await self._load(thread_id, configure)
+        async with self._threads.lock(thread_id):
+            yield await self._load_locked(thread_id, configure)
 
-    async def _load(
+    async def _load_locked(
         self,
         thread_id: str,
         configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
     ) -> "ThreadSession":
-        if (session := self._loaded.find(thread_id)) is not None:
+        if (session := self._threads.find(thread_id)) is not None:
             if not session.slot.closed:
                 session.quiet_since_s = None
                 return session
-            await self._loaded.release(session)
+            await self._threads.release(session)
         await self.prepare()
-        self._loaded.require_open()
-        base = self._loaded.base
+        self._threads.require_open()
+        base = self._threads.base
         thread = await self._server.store.load(thread_id)
         try:
             config, settings = await configure(thread.state)
@@ -265,15 +265,15 @@ class ThreadLoading:
         except BaseException:
             await self._server.store.unload(thread)
             raise
-        self._loaded.add(session)
-        if self._loaded.base is not None and self._loaded.base is not base:
+        self._threads.add(session)
+        if self._threads.base is not None and self._threads.base is not base:
             # There was a reload after the thread's configuration had been read.
-            session.servers.reload(self._loaded.base)
+            session.servers.reload(self._threads.base)
         try:
             await session.instructions.read(session.log.state.settings)
             await session.servers.start(self._tasks)
         except BaseException:
-            await self._loaded.release(session)
+            await self._threads.release(session)
             raise
         return session
 

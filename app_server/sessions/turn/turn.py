@@ -443,11 +443,7 @@ class Turn(RunningTurn):
         """
         context, hooks, given = self._context, self._context.hooks, self._given
         await hooks.read(context.servers.config)
-        outcomes = []
-        if not hooks.has_begun:
-            hooks.has_begun = True
-            source = "startup" if len(context.log.state.turns) == 1 else "resume"
-            outcomes.append(await hooks.fire("SessionStart", self.id, source, source=source))
+        outcomes = [await hooks.begin(self.id)]
         if given.message is not None:
             prompt = text_of_input(given.message.content)
             outcomes.append(await hooks.fire("UserPromptSubmit", self.id, prompt=prompt))
