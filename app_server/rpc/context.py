@@ -65,15 +65,16 @@ class RequestContext(Generic[Services]):
         return self.session
 
     def after_answer(self, action: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
-        """Call `action(*arguments)` once the answer is on its way, before anything else is sent.
+        """Call `action(*arguments)` right after the answer was handed to the connection.
 
-        It runs too when the answer is an error or the client has gone.
+        So what it sends comes behind the answer, and before what other tasks send. It is called too
+        when the answer is an error or the client has gone, and must not wait.
         """
         # What it begins belongs to this request, whoever runs it.
         self._after = *self._after, partial(copy_context().run, action, *arguments)
 
     def answered(self) -> None:
-        """Run what was waiting for the answer."""
+        """Call the actions of `after_answer`, in their order."""
         while self._after:
             # An action may have others follow it.
             actions, self._after = self._after, ()

@@ -35,7 +35,7 @@ class OutOfBandElicitations:
         self.count += 1
         if self.count == 1:
             self._timeouts.pause()
-            self._servers.live().hold()
+            self._servers.live().pause_timeouts()
 
     def settle(self) -> None:
         """Count one less; the last resumes the timeouts.
@@ -48,4 +48,4 @@ class OutOfBandElicitations:
         self.count -= 1
         if not self.count:
             self._timeouts.resume()
-            self._servers.live().release()
+            self._servers.live().resume_timeouts()

@@ -154,14 +154,14 @@ class ServerSet:
             server.calls.hold()
         return server
 
-    def hold(self) -> None:
-        """Stop the clocks of all calls, until `release`."""
+    def pause_timeouts(self) -> None:
+        """Pause the timeouts of all calls, until `resume_timeouts`."""
         self._is_held = True
         for server in (*self.servers.values(), *self._launcher.retired):
             server.calls.hold()
 
-    def release(self) -> None:
-        """Let the clocks go on."""
+    def resume_timeouts(self) -> None:
+        """Resume the timeouts of all calls."""
         self._is_held = False
         for server in (*self.servers.values(), *self._launcher.retired):
             server.calls.release()
