@@ -25,7 +25,7 @@ from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.runtime.loader import Lazy
-from app_server.sessions.memory.budget import MemoryBudget
+from app_server.sessions.memory_budget import MemoryBudget
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier

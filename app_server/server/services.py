@@ -42,7 +42,7 @@ from app_server.server.extensions import join_extensions, join_skills
 from app_server.server.offline_model import offline_model_url
 from app_server.server.settings import Settings, Substitutes
 from app_server.server.start.first_settings import read_first_settings
-from app_server.sessions.memory.budget import MemoryBudget
+from app_server.sessions.memory_budget import MemoryBudget
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts, settings_as_stored

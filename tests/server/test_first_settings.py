@@ -4,7 +4,7 @@ from pathlib import Path
 
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.server.start.first_settings import FirstSettings, read_first_settings
-from app_server.sessions.memory.settings import MemorySettings
+from app_server.sessions.memory_budget import MemorySettings
 
 RIGHT = "thread_unload_delay_secs = 7\nmemory_budget_bytes = 2097152\nanalytics.enabled = true\n"
 READ = FirstSettings(7.0, MemorySettings(budget_bytes=2097152), counts_use=True)

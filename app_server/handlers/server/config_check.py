@@ -27,7 +27,7 @@ from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.sessions.environment_context.agents_files import read_agents_settings
-from app_server.sessions.memory.settings import read_memory_settings
+from app_server.sessions.memory_budget import read_memory_settings
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
 
 REFUSED = "requests that need it are refused"

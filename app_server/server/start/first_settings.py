@@ -9,7 +9,7 @@ from app_server.config.effective import Configuration
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config, ConfigError
 from app_server.observability.analytics.settings import counts_use
-from app_server.sessions.memory.settings import MemorySettings, read_memory_settings
+from app_server.sessions.memory_budget import MemorySettings, read_memory_settings
 
 logger = logging.getLogger(__name__)
 

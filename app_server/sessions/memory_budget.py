@@ -5,17 +5,57 @@ others; then quiet threads are unloaded. What a turn or a subscriber needs stays
 Source: docs/config.md, "Memory".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 
+from app_server.config.values import Config, ConfigView
+from app_server.rpc.hub.replay_buffer import ReplayLimits
 from app_server.rpc.hub.replay_buffers import ReplayBuffers
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.sizes import HistorySizes
 
+MIB = 1024 * 1024
+DEFAULT_BUDGET = 256 * MIB
 CHECK_S = 5.0
 LEAST_SHARE = 8
 """Streams may always have this part of the budget: one eighth."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """Memory budget of all loaded threads, and bounds of each one's replay buffer."""
+
+    budget_bytes: int = DEFAULT_BUDGET
+    stream: ReplayLimits = field(default_factory=ReplayLimits)
+
+
+def read_memory_settings(config: Config) -> MemorySettings:
+    """Read the keys that say how much may be kept.
+
+    Raises:
+        ConfigError: a value is not an integer within its bounds.
+    """
+    view, stream = config.view(), ReplayLimits()
+    return MemorySettings(
+        budget_bytes=_integer(view, "memory_budget_bytes", DEFAULT_BUDGET, MIB, 1 << 40),
+        stream=ReplayLimits(
+            # More than a client's queue takes could not be sent again at once.
+            max_events=_integer(view, "thread_events_kept", stream.max_events, 256, 4096),
+            max_bytes=_integer(
+                view, "thread_events_kept_bytes", stream.max_bytes, 64 * 1024, 8 * MIB
+            ),
+        ),
+    )
+
+
+def _integer(view: ConfigView, key: str, default: int, least: int, most: int) -> int:
+    value = view.integer(key)
+    if value is None:
+        return default
+    if not least <= value <= most:
+        raise view.error(f"{value} is not between {least} and {most}", key)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ import pytest
 
 from app_server.config.values import Config, ConfigError
 from app_server.rpc.hub.hub import Hub
-from app_server.sessions.memory.budget import MemoryBudget
-from app_server.sessions.memory.settings import read_memory_settings
+from app_server.sessions.memory_budget import MemoryBudget, read_memory_settings
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.sizes import COPIES, VALUE_BYTES, HistorySizes, size_of
 from app_server.threads.log.state.thread import ThreadState

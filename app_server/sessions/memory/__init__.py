@@ -1,1 +1,0 @@
-"""One budget for what loaded threads keep in memory."""
