@@ -45,7 +45,7 @@ from app_server.server.start.first_settings import read_first_settings
 from app_server.sessions.memory_budget import MemoryBudget
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
-from app_server.signals.notifications import SignalNotifier, SignalPorts, settings_as_stored
+from app_server.signals.notifications import SignalNotifier, SignalPorts
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.server_context import ServerContext
@@ -130,7 +130,7 @@ async def build_services(
             plugin_switches=plugins,
             hooked_plugins=partial(hooked_plugins, plugins, home),
             metrics=metrics,
-            requirements=configuration.requirements,
+            configuration=configuration,
         ),
         work,
         first.unload_delay_s,
@@ -141,8 +141,8 @@ async def build_services(
         store=store,
         sessions=sessions,
         clock=clock,
-        announce=signal_notifier.announce,
-        configure=partial(settings_as_stored, configuration),
+        notifier=signal_notifier,
+        configuration=configuration,
     )
     signals = LazySignals(home, background, ports)
     services = Services(

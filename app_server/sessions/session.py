@@ -6,8 +6,6 @@ disk refuses it.
 Source: docs/wire.md, "Turns".
 """
 
-from collections.abc import Callable
-
 import anyio.abc
 
 from app_server.config.values import Config
@@ -19,6 +17,7 @@ from app_server.sessions.input.client import ClientInput
 from app_server.sessions.input.inbox import Inbox
 from app_server.sessions.input.queue import ThreadQueue
 from app_server.sessions.out_of_band import OutOfBandElicitations
+from app_server.sessions.settings import Overrides, with_overrides
 from app_server.sessions.turn.mentions import InputMentions
 from app_server.sessions.turn.skill_servers import SkillServers
 from app_server.sessions.turn.turn import ThreadTurns
@@ -27,7 +26,7 @@ from app_server.threads.log.live import LiveThread
 from app_server.turns.context import thread_context
 from app_server.turns.server_context import ServerContext
 from app_server.turns.session_settings import SessionSettings
-from protocol.log.rollout import Record, Settings, TurnsReverted
+from protocol.log.rollout import Record, TurnsReverted
 from protocol.threads.thread import ThreadStatus
 
 
@@ -101,11 +100,16 @@ class ThreadSession:
 
     # Changes.
 
-    def change_turn_settings(self, turn_id: str, change: Callable[[Settings], Settings]) -> bool:
+    def override_turn_settings(
+        self, turn_id: str, overrides: Overrides, *, clears_tier: bool
+    ) -> bool:
         """Change the settings of the running turn alone; False if it is another, or none."""
         if turn_id != self.slot.active_turn_id:
             return False
-        self.log.state.turn_settings = change(self.log.state.in_force)
+        changed = with_overrides(self.log.state.in_force, overrides, Config({}).view())
+        if clears_tier:
+            changed = changed.model_copy(update={"service_tier": None})
+        self.log.state.turn_settings = changed
         return True
 
     async def revert(self, before_turn_id: str) -> None:

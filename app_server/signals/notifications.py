@@ -1,6 +1,6 @@
 """Dependencies of signals, and the sender of receipts."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app_server.config.effective import Configuration
@@ -26,10 +26,9 @@ class SignalPorts:
     store: ThreadStore
     sessions: Sessions
     clock: Clock
-    announce: Callable[[SignalReceipt], None]
-    """Sends a receipt; never waits."""
-    configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]]
-    """Gives the settings for a thread that has to be loaded."""
+    notifier: "SignalNotifier"
+    configuration: Configuration
+    """For threads that have to be loaded."""
 
 
 class SignalNotifier:

@@ -16,7 +16,7 @@ from app_server.mcp.errors import RequiredServersFailed
 from app_server.sessions.input.inbox import InboxMessage
 from app_server.signals.entries import Effects, Entries
 from app_server.signals.ledger import Entry
-from app_server.signals.notifications import SignalPorts
+from app_server.signals.notifications import SignalPorts, settings_as_stored
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.schedule import LoadingPlaces, Schedule
 from app_server.threads.failures import (
@@ -97,7 +97,7 @@ class ThreadDelivery:
     def run_effects(self, effects: Effects) -> None:
         """Send the receipts and let the turns run; once."""
         for receipt in effects.receipts:
-            self._ports.announce(receipt)
+            self._ports.notifier.announce(receipt)
         for turn in effects.woken:
             turn.run_soon()
         effects.receipts.clear()
@@ -155,7 +155,7 @@ class ThreadDelivery:
     async def _configure(self, state: ThreadState) -> tuple[Config, Settings]:
         if state.archived:
             raise NoRecipient("threadArchived", "archived", f"thread {state.id} is archived")
-        return await self._ports.configure(state)
+        return await settings_as_stored(self._ports.configuration, state)
 
     async def follow_log(self, thread_id: str, effects: Effects) -> None:
         """Move the entries of a thread, if it is loaded, to where its log has their signals.

@@ -187,9 +187,7 @@ class ExecCommand(TurnTool):
         """Return what decides about the command's connections; None where nothing has to."""
         if confinement.proxy is None:
             return None
-        return self._approvals.network.of_command(
-            confinement.proxy, self._turn.id, run.item.id, run.note
-        )
+        return self._approvals.network.of_command(confinement.proxy, self._turn.id, run)
 
     async def _ask(self, run: CommandRun, planned: _Planned, needed: NeedsApproval) -> Decision:
         """Announce the item as one that nothing runs for yet, ask, and keep what was allowed."""

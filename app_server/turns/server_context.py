@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app_server.config.requirements import Requirements
+from app_server.config.effective import Configuration
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.contract.turns import PluginMentions, PluginOffers, PluginSwitches
 from app_server.extensions.hooks.definition import HookedPlugin
@@ -70,7 +70,7 @@ class ServerContext:
     """Gives the plugins that settings and a thread have, with their hooks."""
     metrics: ServerMetrics
     """Counts the turns that end."""
-    requirements: Callable[[], Awaitable[Requirements]]
-    """Returns an administrator's requirements for turns that no request begins."""
+    configuration: Configuration
+    """With an administrator's requirements, for turns that no request begins."""
     folder_reads: FolderReads = field(default_factory=FolderReads)
     grammar: ShellGrammar = field(default_factory=ShellGrammar)

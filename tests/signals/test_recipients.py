@@ -180,7 +180,7 @@ class Tasks:
 def lazy_signals(home: Path, tasks: Tasks) -> LazySignals:
     sessions = SimpleNamespace(log_followers=[])
     ports = SimpleNamespace(
-        store=None, sessions=sessions, clock=None, announce=None, configure=None
+        store=None, sessions=sessions, clock=None, notifier=None, configuration=None
     )
     return LazySignals(home, cast(anyio.abc.TaskGroup, tasks), cast(SignalPorts, ports))
 

@@ -14,6 +14,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from app_server.config.values import Config
 from app_server.signals import schedule as schedules
 from app_server.signals import service as services
 from app_server.signals.entries import Effects, Entries
@@ -163,8 +164,9 @@ class Threads:
             raise found.pop(0)
         if isinstance(found, Exception):
             raise found
-        state = SimpleNamespace(id=thread_id, archived=thread_id in self.archived)
-        assert await configure(state) == ("config", "settings")
+        state = begin(created(thread_id=thread_id))
+        state.archived = thread_id in self.archived
+        assert await configure(state) == (Config({}), state.settings)
         made = Session(thread_id, began=self.began)
         if self.keeps:
             self.loaded[thread_id] = made
@@ -175,7 +177,7 @@ class Threads:
 
 
 class Home:
-    """A ledger, its threads, and the service that is tested."""
+    """A ledger, its threads and the service; it is the notifier and the configuration too."""
 
     def __init__(self, folder: Path) -> None:
         self.ledger = Ledger(folder / "ledger.sqlite3")
@@ -188,17 +190,17 @@ class Home:
             store=threads,
             sessions=threads,
             clock=cast(Any, self.clock),
-            announce=self._announce,
-            configure=self._configure,
+            notifier=cast(Any, self),
+            configuration=cast(Any, self),
         )
         self.signals = Signals(self.ledger, ports)
 
-    def _announce(self, receipt: Any) -> None:
+    def announce(self, receipt: Any) -> None:
         self.announced.append((receipt.signal_id, receipt.stage))
         self.heard.set()
 
-    async def _configure(self, state: ThreadState) -> Any:
-        return "config", "settings"
+    async def read(self) -> Config:
+        return Config({})
 
     async def until(self, *announced: tuple[str, str]) -> None:
         """Wait until these were announced, after all others."""

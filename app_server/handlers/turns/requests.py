@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from app_server.config.values import Config
 from app_server.handlers.errors import (
     config_failures,
     input_failures,
@@ -35,12 +34,10 @@ from app_server.models.prompt.user_input import (
 )
 from app_server.sessions.input.client import ClientMetadata
 from app_server.sessions.session import ThreadSession
-from app_server.sessions.settings import with_overrides
 from app_server.threads.log.state.queue import digest_of, digest_of_words
 from app_server.turns.slot import TurnOptions
 from app_server.turns.thread_errors import NoActiveTurn, TurnIdMismatch
 from protocol.jsonrpc.errors import invalid_member
-from protocol.log.rollout import Settings
 from protocol.turns.items import UserInput
 from protocol.turns.requests import (
     AdditionalContextEntry,
@@ -161,12 +158,9 @@ async def update_turn_settings(
         service_tier=params.service_tier,
     )
 
-    def change(settings: Settings) -> Settings:
-        changed = with_overrides(settings, overrides, Config({}).view())
-        update = {"service_tier": None} if clears_tier(params) else {}
-        return changed.model_copy(update=update)
-
-    applied = session.change_turn_settings(params.turn_id, change)
+    applied = session.override_turn_settings(
+        params.turn_id, overrides, clears_tier=clears_tier(params)
+    )
     return TurnSettingsUpdateResponse(status="applied" if applied else "targetUnavailable")
 
 

@@ -263,7 +263,8 @@ class ThreadTurns:
             ConfigError: an administrator's demands cannot be read.
         """
         context = self.context
-        return with_required(context.log.state.settings, await context.server.requirements())
+        requirements = await context.server.configuration.requirements()
+        return with_required(context.log.state.settings, requirements)
 
     # What waits for an idle thread.
 

@@ -3,7 +3,6 @@
 Source: docs/tools.md, "Network through a proxy".
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -28,6 +27,7 @@ from app_server.turns.approval.commands import (
     METHOD,
     CommandQuestion,
 )
+from app_server.turns.commands.run import CommandRun
 from app_server.turns.review.reviewer import PlannedAction
 from app_server.turns.slot import TurnSlot
 from protocol.log.rollout import LOCAL
@@ -73,13 +73,13 @@ class NetworkApprovals:
     _pending: dict[Target, _Pending] = field(default_factory=dict, init=False)
 
     def of_command(
-        self, policy: NetworkPolicy, turn_id: str, item_id: str, note: Callable[[str], None]
+        self, policy: NetworkPolicy, turn_id: str, run: CommandRun
     ) -> "CommandConnections":
-        """Return what decides about the connections of one command, whose item is named.
+        """Return what decides about the connections of one command.
 
-        `note` is called with a text for the model for each host that is refused, once.
+        The model reads of each host that is refused, once, in a note of the command.
         """
-        return CommandConnections(self, policy, turn_id, item_id, note)
+        return CommandConnections(self, policy, turn_id, run)
 
     async def known(self) -> tuple[NetworkRule, ...]:
         """Return the rules that hold now."""
@@ -229,8 +229,7 @@ class CommandConnections:
     policy: NetworkPolicy
     """Network policy of the settings."""
     turn_id: str
-    item_id: str
-    note: Callable[[str], None]
+    run: CommandRun
     _written: dict[Target, set[Word]] = field(default_factory=dict, init=False)
     _accepted: set[Target] = field(default_factory=set, init=False)
     """Targets that were allowed this once: for this command."""
@@ -261,7 +260,7 @@ class CommandConnections:
     async def refused(self, target: Target, why: Refusal) -> None:
         """Write a refusal down, and note it for the model, once for each target."""
         if "decline" not in self._written.get(target, ()):
-            self.note(f"Network access to {target.shown()} was refused: {REASONS[why]}")
+            self.run.note(f"Network access to {target.shown()} was refused: {REASONS[why]}")
         await self._write(target, "decline")
 
     def _may_be_asked(self, target: Target) -> bool:
@@ -279,7 +278,7 @@ class CommandConnections:
             action = RecordedAction(
                 action="network",
                 turn_id=self.turn_id,
-                item_id=self.item_id,
+                item_id=self.run.item.id,
                 subject=target.shown(),
             )
             await self.approvals.questions.record(

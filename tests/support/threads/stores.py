@@ -11,8 +11,7 @@ import anyio.abc
 from hypothesis import strategies as st
 
 from app_server.config.editing.file import ConfigFile
-from app_server.config.requirements import Requirements, requirements_of
-from app_server.config.values import Config
+from app_server.config.effective import ConfigSources, Configuration
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.plugins.contributor import Plugins
@@ -256,10 +255,6 @@ async def _unasked(asked: object) -> Any:
     raise AssertionError("no turn runs")
 
 
-async def _no_requirements() -> Requirements:
-    return requirements_of(Config({}))
-
-
 def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> Sessions:
     """Load threads of a store, without models, processes and anybody connected."""
     clock, extensions, commands = SystemClock(), ExtensionRegistry(), MachineCommands()
@@ -287,6 +282,6 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
         plugin_switches=plugins,
         hooked_plugins=lambda *_: [],
         metrics=ServerMetrics(),
-        requirements=_no_requirements,
+        configuration=Configuration(ConfigSources(home, home, requirements=home / "none.toml")),
     )
     return Sessions(ports, tasks, 0.0)
