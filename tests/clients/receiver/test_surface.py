@@ -314,3 +314,31 @@ async def test_an_agent_that_is_not_codex_has_no_app_server(tmp_path: Path) -> N
 
         assert isinstance(made.surface.signal_strategy(), PiggybackStrategy)
         assert server.connections == 0
+
+
+@pytest.mark.parametrize("before", ["accepted", "uncertain"])
+@pytest.mark.parametrize("stage", ["accepted", "inHistory", "expired", None])
+async def test_an_answer_about_an_earlier_injection_changes_none_under_way(
+    tmp_path: Path, before: str, stage: str | None
+) -> None:
+    async with FakeAppServer(tmp_path).listen() as server, parts(tmp_path) as made:
+        server.add_thread()
+        server.receipts = {} if stage is None else {"s1": stage}
+        server.kept = [] if stage is None else ["s1"]
+        await made.surface.on_bootstrap(context(server.url))
+        ledger = made.ledger
+        await ledger.take(envelope("s1"))
+        await ledger.begin("s1", "t1", None, log_was_there=False)
+        if before == "accepted":
+            await ledger.accepted("s1", "injecting")
+        else:
+            await ledger.doubt("s1")
+        read = await ledger.entry("s1")
+        assert read is not None
+        await ledger.resolve("s1", read.state, is_in_thread=False)
+        await ledger.begin("s1", "t1", None, log_was_there=False)
+
+        await made.surface.follow([read])
+
+        now = await ledger.entry("s1")
+        assert (read.state, now and now.state) == (before, "injecting")

@@ -99,7 +99,7 @@ class AppServerInjectStrategy:
             await self._ledger.doubt(envelope.id)
         except SignalRefused as exc:
             logger.warning("a signal waits: the app-server refuses it: %s", exc)
-            await self._ledger.give_back(envelope.id)
+            await self._ledger.give_back(envelope.id, "injecting")
         return False
 
     async def _attempt(self, entry: Entry) -> bool:
@@ -128,7 +128,7 @@ class AppServerInjectStrategy:
         if is_in_history:
             await self._ledger.injected(signal_id)
         else:
-            await self._ledger.accepted(signal_id)
+            await self._ledger.accepted(signal_id, "injecting")
         reached("recorded")
         return is_in_history
 
@@ -144,7 +144,8 @@ async def settle(ledger: Ledger, entry: Entry) -> Presence:
     """Determine the outcome of an uncertain injection and record it."""
     presence = await find_in_log(entry.log_path, entry.envelope.id, was_there=entry.log_was_there)
     if presence is not Presence.UNKNOWN:
-        await ledger.resolve(entry.envelope.id, is_in_thread=presence is Presence.PRESENT)
+        is_in_thread = presence is Presence.PRESENT
+        await ledger.resolve(entry.envelope.id, entry.state, is_in_thread=is_in_thread)
     return presence
 
 
@@ -157,12 +158,12 @@ async def follow(ledger: Ledger, entry: Entry, link: ThreadLink) -> None:
     signal_id = entry.envelope.id
     stage = await link.stage(signal_id, entry.thread_id)
     if stage == ACCEPTED:
-        await ledger.accepted(signal_id)
+        await ledger.accepted(signal_id, entry.state)
     elif stage in IN_THREAD:
-        await ledger.resolve(signal_id, is_in_thread=True)
+        await ledger.resolve(signal_id, entry.state, is_in_thread=True)
     elif entry.state == "accepted" and stage is not None:
         logger.warning("a signal waits: for the app-server it is %s", stage)
         if stage == LOST:
-            await ledger.resolve(signal_id, is_in_thread=False)
+            await ledger.resolve(signal_id, entry.state, is_in_thread=False)
         else:
-            await ledger.give_back(signal_id)
+            await ledger.give_back(signal_id, entry.state)

@@ -18,6 +18,7 @@ from app_server.clients.receiver.ledger.entries import (
     LedgerFull,
     LedgerLimits,
     Shown,
+    State,
 )
 from app_server.clients.receiver.ledger.router_cursor import RouterCursor
 from app_server.clients.receiver.ledger.sqlite_file import SqliteFile, open_file, read_number
@@ -37,7 +38,6 @@ _OPEN = "('waiting', 'injecting', 'uncertain', 'accepted', 'shown')"
 _SHOWABLE = "('waiting', 'uncertain', 'shown')"
 _INJECTABLE = "('waiting', 'uncertain')"
 _INJECTING = "('injecting')"
-_UNSETTLED = "('injecting', 'uncertain', 'accepted')"
 
 _SCHEMA = """
 CREATE TABLE signals (
@@ -104,24 +104,29 @@ class Ledger:
         await self._change(signal_id, _INJECTING, "state = 'injected', doubtful = 0")
         await self._prune_sometimes()
 
-    async def give_back(self, signal_id: str) -> None:
-        """Note that the server refused a signal: it is surely not in the thread."""
+    async def give_back(self, signal_id: str, state: State) -> None:
+        """Note that the server refused a signal that is in `state`: it is surely in no thread."""
         changed = "state = 'waiting', doubtful = 0, attempts = attempts + 1"
-        await self._change(signal_id, _UNSETTLED, changed)
+        await self._change(signal_id, f"('{state}')", changed)
 
-    async def accepted(self, signal_id: str) -> None:
-        """Note that the server has a signal in its own ledger: it alone delivers it."""
-        await self._change(signal_id, _UNSETTLED, "state = 'accepted', doubtful = 0")
+    async def accepted(self, signal_id: str, state: State) -> None:
+        """Note that the server has a signal in its own ledger, if the signal is in `state` here.
+
+        The server alone delivers it from now on.
+        """
+        await self._change(signal_id, f"('{state}')", "state = 'accepted', doubtful = 0")
 
     async def with_server(self) -> Sequence[Entry]:
         """Return signals that a server has accepted, the oldest first."""
         return await self._file.run(lambda sql: _entries(sql, "state = 'accepted' ORDER BY place"))
 
-    async def resolve(self, signal_id: str, *, is_in_thread: bool) -> None:
-        """Note what has become of an injection whose end was not known."""
-        state = "injected" if is_in_thread else "waiting"
-        changed = f"state = '{state}', doubtful = 0"
-        await self._change(signal_id, "('uncertain', 'accepted')", changed)
+    async def resolve(self, signal_id: str, state: State, *, is_in_thread: bool) -> None:
+        """Note how an injection ended, if the signal is still in the `state` that it was read in.
+
+        Another task may have begun a new injection since.
+        """
+        outcome = "injected" if is_in_thread else "waiting"
+        await self._change(signal_id, f"('{state}')", f"state = '{outcome}', doubtful = 0")
 
     async def doubt(self, signal_id: str) -> None:
         """Note that the outcome of the injection is unknown."""
