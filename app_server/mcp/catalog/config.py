@@ -189,7 +189,9 @@ class ServerConfig:
 
     def allows(self, tool: str) -> bool:
         """Whether the filters let a raw tool name through."""
-        return bool(self.allowed_of([tool]))
+        if tool in self.disabled_tools:
+            return False
+        return self.enabled_tools is None or tool in self.enabled_tools
 
     def allowed_of(self, tools: Iterable[str]) -> list[str]:
         """Return the raw tool names that the filters let through, in their order."""

@@ -178,7 +178,7 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
         resources=found[0],
         resource_templates=found[1],
         auth_status=auth_status,
-        tools={name: tool for name, tool in listing.tools.items() if config.allows(name)},
+        tools={name: listing.tools[name] for name in config.allowed_of(listing.tools)},
     )
 
 
