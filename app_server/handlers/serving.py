@@ -36,8 +36,11 @@ def serves(method: str) -> Callable[[Serving], Serving]:
     def bind(handler: Serving) -> Serving:
         if handler.__module__ != _module_of(method):
             raise ValueError(f"{method} is served in {_module_of(method)}")
-        if _SERVED.setdefault(method, handler) is not handler:
+        served = _SERVED.get(method)
+        # A module whose import failed further down is executed anew with the next request.
+        if served is not None and served.__qualname__ != handler.__qualname__:
             raise ValueError(f"{method} is served twice")
+        _SERVED[method] = handler
         return handler
 
     return bind

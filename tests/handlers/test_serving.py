@@ -50,6 +50,21 @@ def test_a_second_function_for_a_method_is_refused() -> None:
     assert find_handler("turn/start") is first
 
 
+def test_a_module_that_is_executed_again_serves_its_methods_with_the_newer_functions() -> None:
+    first = find_handler("turn/start")
+    assert first is not None
+
+    async def newer(context: RequestContext, params: Any) -> Any:
+        raise AssertionError
+
+    newer.__module__, newer.__qualname__ = first.__module__, "start_turn"
+    try:
+        serves("turn/start")(newer)
+        assert find_handler("turn/start") is newer
+    finally:
+        serves("turn/start")(first)
+
+
 def test_a_start_imports_no_handlers() -> None:
     code = (
         "import sys, app_server.server.core; "
