@@ -129,7 +129,10 @@ class PlacesFile:
             first += 1
         write_private(self._path, b"".join(lines[first:]))
         self._offset = size
-        self._seen = self._path.stat().st_ino, size
+        try:
+            self._seen = self._path.stat().st_ino, size
+        except OSError as exc:
+            raise StoreFailed(f"{self._path}: {exc.strerror}") from exc
 
 
 def _line(entry: Entry) -> bytes:

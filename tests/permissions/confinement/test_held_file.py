@@ -15,7 +15,7 @@ from app_server.permissions.confinement import held, held_file
 from app_server.permissions.confinement.held import HeldPlaces, PlaceChanged
 from app_server.permissions.confinement.held_file import FILE, LOCK, Entry, PlacesFile
 from app_server.permissions.confinement.place import NOT_A_FOLDER, HeldPlace
-from app_server.runtime.files.secret import lock_held
+from app_server.runtime.files.secret import StoreFailed, lock_held
 
 
 @pytest.fixture
@@ -253,6 +253,20 @@ def test_what_cannot_be_read_is_nothing_new(
     assert caplog.messages == [
         f"the held places of {home / FILE} cannot be read: Permission denied"
     ]
+
+
+def test_a_file_that_is_gone_when_it_was_written_anew_is_a_failed_store(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = root.parent / "home"
+    file = PlacesFile(home)
+
+    def write_and_lose(path: Path, content: bytes) -> None:
+        path.unlink(missing_ok=True)
+
+    monkeypatch.setattr(held_file, "write_private", write_and_lose)
+    with pytest.raises(StoreFailed, match=f"{FILE}: No such file or directory"):
+        file.write(places(range(10, 11)))
 
 
 class Meanwhile(PlacesFile):
