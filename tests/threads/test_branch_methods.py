@@ -211,6 +211,23 @@ async def test_a_fork_can_live_in_memory_alone(tmp_path: Path) -> None:
             assert (refused.code, refused.message) == (-32600, text)
 
 
+async def test_a_fork_whose_places_cannot_be_held_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "hello")
+
+        async def refuse(confinement: Any, *, anew: bool = True) -> None:
+            if anew:
+                raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(served.services.commands, "hold", refuse)
+        await client.refusal("thread/fork", {"threadId": thread_id, "cwd": str(tmp_path)})
+        loaded = await client.call("thread/loaded/list", {})
+    assert loaded["data"] == [thread_id]
+
+
 @claim("threads:fork-refusals")
 async def test_what_cannot_be_forked_reverted_or_deleted_is_refused(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:

@@ -473,9 +473,8 @@ async def fork_thread(context: RequestContext, params: ThreadForkParams) -> Thre
         point = ForkPoint(params.last_turn_id, params.before_turn_id, end)
         try:
             session = await context.services.sessions.loading.fork(
-                created, config, source_id, point, source.name
+                created, config, source_id, point, source.name, anew=overrides.names_places
             )
-            await hold_places(context.services, overrides, settings)
         except TurnNotFound as exc:
             raise turn_not_found(str(exc)) from exc
         except TurnInProgress as exc:

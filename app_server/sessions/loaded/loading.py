@@ -131,9 +131,12 @@ class ThreadLoading:
         source_id: str,
         point: ForkPoint,
         name: str | None,
+        *,
+        anew: bool,
     ) -> "ThreadSession":
         """Create a thread from what another one's turns have written, and load it under a name.
 
+        With `anew` its client has named places of it; see HeldPlaces.hold.
         A turn that is copied while it runs is closed as interrupted.
 
         Raises:
@@ -154,7 +157,7 @@ class ThreadLoading:
             except BaseException:
                 await self._server.store.unload(thread)
                 raise
-            return await self._open(thread, config, mcp, settings, base)
+            return await self._open(thread, config, mcp, settings, base, anew=anew)
 
     async def load(
         self,
