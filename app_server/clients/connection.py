@@ -105,10 +105,6 @@ class Client:
                     params: JsonObject = event["params"]
                     return params
 
-    def take_events(self) -> list[Event]:
-        """Return the events that are kept, and forget them."""
-        return list(iter(self._events.take, None))
-
     async def asked(self, method: str) -> tuple[Json, JsonObject]:
         """Return id and params of the next request of the server for a method.
 
