@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
@@ -22,6 +22,8 @@ from app_server.runtime.standard_streams import STDERR
 
 if TYPE_CHECKING:
     from app_server.observability.log_lines import LineFormatter
+
+logger = logging.getLogger(__name__)
 
 FORMAT_VARIABLE = "LOG_FORMAT"
 LEVEL_VARIABLE = "LOG_LEVEL"
@@ -50,6 +52,8 @@ class LogSettings:
     folders: Mapping[str, str] = field(default_factory=dict)
     """Levels of folders of the server, by the names of their loggers."""
     format: Literal["text", "json"] = "text"
+    warnings: Sequence[str] = ()
+    """Of folders that the server does not have; `set_up_logs` logs them."""
 
 
 def read_log_settings(
@@ -57,37 +61,46 @@ def read_log_settings(
 ) -> LogSettings:
     """Read the settings: those of the command line, else of the environment, else the defaults.
 
+    A folder that the server does not have is a warning: other versions may have it.
+
     Raises:
         ValueError: a value breaks a rule, which the text names.
     """
     source = "--log-level"
     if levels is None:
         source, levels = LEVEL_VARIABLE, environ.get(LEVEL_VARIABLE) or "warning"
-    general, folders = "warning", dict[str, str]()
+    general, folders, warnings = "warning", dict[str, str](), list[str]()
     for part in levels.split(","):
         folder, separator, level = part.strip().rpartition("=")
         if level.strip().lower() not in LEVELS:
             raise ValueError(f"{source}: `{level.strip()}` is none of {', '.join(LEVELS)}")
-        if separator:
-            folders[_logger_of(folder.strip(), source)] = level.strip().lower()
-        else:
+        if not separator:
             general = level.strip().lower()
+        elif (name := _logger_of(folder.strip())) is None:
+            warnings.append(
+                f"{source}: `{folder.strip()}` is no folder of the server, which are"
+                f" {', '.join(_folders())}, and those in them such as `models/chat`"
+            )
+        else:
+            folders[name] = level.strip().lower()
     source = "--log-format"
     if log_format is None:
         source, log_format = FORMAT_VARIABLE, environ.get(FORMAT_VARIABLE) or "text"
     for known in FORMATS:
         if log_format.lower() == known:
-            return LogSettings(general, folders, known)
+            return LogSettings(general, folders, known, tuple(warnings))
     raise ValueError(f"{source}: `{log_format}` is none of {', '.join(FORMATS)}")
 
 
-def _logger_of(folder: str, source: str) -> str:
+def _logger_of(folder: str) -> str | None:
     path = folder.replace(".", "/")
-    if not path or not (PACKAGE / path).is_dir() or ".." in folder:
-        raise ValueError(
-            f"{source}: `{folder}` is no folder of the server, such as `mcp` or `models/chat`"
-        )
+    if not path or ".." in folder or not (PACKAGE / path).is_dir():
+        return None
     return f"app_server.{path.replace('/', '.')}"
+
+
+def _folders() -> list[str]:
+    return sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +134,8 @@ def set_up_logs(settings: LogSettings) -> "LogHandler":
     logging.getLogger(OWN).setLevel(settings.level.upper())
     for name, level in settings.folders.items():
         logging.getLogger(name).setLevel(level.upper())
+    for warning in settings.warnings:
+        logger.warning("%s", warning)
     return handler
 
 

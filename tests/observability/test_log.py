@@ -63,18 +63,6 @@ def test_the_command_line_wins_over_the_environment(
             "LOG_LEVEL: `loud` is none of debug, info, warning, error",
         ),
         ({}, "info,mcp=", None, "--log-level: `` is none of debug, info, warning, error"),
-        (
-            {},
-            "nowhere=info",
-            None,
-            "--log-level: `nowhere` is no folder of the server, such as `mcp` or `models/chat`",
-        ),
-        (
-            {},
-            "../tests=info",
-            None,
-            "--log-level: `../tests` is no folder of the server, such as `mcp` or `models/chat`",
-        ),
         ({"LOG_FORMAT": "xml"}, None, None, "LOG_FORMAT: `xml` is none of text, json"),
         ({}, None, "xml", "--log-format: `xml` is none of text, json"),
     ],
@@ -85,6 +73,27 @@ def test_a_wrong_setting_names_its_source_and_the_rule(
     with pytest.raises(ValueError, match="is no") as caught:
         read_log_settings(environ, levels, log_format)
     assert str(caught.value) == rule
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "../tests", "mcp/..", ""])
+def test_a_folder_that_is_not_there_is_a_warning_that_names_those_that_are(folder: str) -> None:
+    settings = read_log_settings({"LOG_LEVEL": f"info,{folder}=debug,mcp=error"})
+    (warning,) = settings.warnings
+    assert (settings.level, settings.folders) == ("info", {"app_server.mcp": "error"})
+    assert warning.startswith(
+        f"LOG_LEVEL: `{folder}` is no folder of the server, which are accounts, apps, cli, "
+    )
+    assert warning.endswith(", turns, and those in them such as `models/chat`")
+
+
+def test_what_is_wrong_with_the_settings_is_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    with set_up(LogSettings("error", warnings=["planted"])):
+        pass
+    assert capfd.readouterr().err == ""
+    with set_up(LogSettings("warning", warnings=["planted"])):
+        pass
+    line = capfd.readouterr().err.split(" ", 1)[1]
+    assert line == "WARNING app_server.observability.log: planted\n"
 
 
 class Stuck(io.StringIO):
@@ -210,11 +219,11 @@ def test_nothing_is_begun_for_a_process_that_logs_nothing() -> None:
 
 
 @contextmanager
-def set_up(level: str) -> Iterator[list[logging.Logger]]:
+def set_up(settings: LogSettings) -> Iterator[list[logging.Logger]]:
     """Set up the log as a process does; gives the loggers of libraries and of the server."""
     loggers = [logging.getLogger(), logging.getLogger("app_server")]
     levels = [one.level for one in loggers]
-    handler = set_up_logs(LogSettings(level))
+    handler = set_up_logs(settings)
     try:
         yield loggers
     finally:
@@ -228,7 +237,7 @@ def set_up(level: str) -> Iterator[list[logging.Logger]]:
 def test_libraries_say_where_they_logged_and_nothing_below_a_warning(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with set_up("debug"):
+    with set_up(LogSettings("debug")):
         library = logging.getLogger("some_library.wire")
         library.debug("planted %s", "planted")
         library.info("planted %s", "planted")
@@ -247,7 +256,7 @@ def test_libraries_say_where_they_logged_and_nothing_below_a_warning(
     [("debug", "WARNING"), ("info", "WARNING"), ("warning", "WARNING"), ("error", "ERROR")],
 )
 def test_libraries_are_as_quiet_as_a_warning_or_quieter(level: str, libraries: str) -> None:
-    with set_up(level) as loggers:
+    with set_up(LogSettings(level)) as loggers:
         levels = [logging.getLevelName(one.level) for one in loggers]
     assert levels == [libraries, level.upper()]
 
