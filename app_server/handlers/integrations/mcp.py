@@ -136,9 +136,12 @@ async def call_server_tool(
 ) -> McpServerToolCallResponse:
     """Call a tool over the thread's connection, without model, approval or item."""
     session = loaded_thread(context.services.sessions, params.thread_id)
-    servers, raw = session.servers.live(), RawName(params.server, params.tool)
+    raw = RawName(params.server, params.tool)
     if params.server == RESOURCES:
-        raw = _views(_configs(servers), session.servers.config).tool(params.server, params.tool)
+        views = _views(_configs(session.servers.live()), session.servers.config)
+        # The first one makes the metadata of all tools of apps.
+        raw = await anyio.to_thread.run_sync(views.tool, params.server, params.tool)
+    servers = session.servers.live()
     servers.revive(raw.server)
     doing = f"tool call failed for `{params.server}/{params.tool}`"
     meta = _request_meta(params.meta, doing)

@@ -1,5 +1,6 @@
 """Servers of apps in what clients ask of MCP servers: one entry or several, calls, resources."""
 
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from app_server.extensions.contract.metadata import (
 from app_server.extensions.contract.registration import Registration
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.handlers.integrations import app_servers as app_views
+from app_server.mcp.tools.naming import RawName
 from tests.support.apps.fake_apps import FakeApps, as_port
 from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.mcp_peers.shelf import Generation, Shelf
@@ -275,6 +277,23 @@ async def test_a_tool_is_called_by_its_upstream_name(tmp_path: Path) -> None:
                 f"tool '{name}' is disabled for MCP server 'codex_apps'",
                 {"code": "mcpToolDisabled"},
             )
+
+
+async def test_names_of_called_tools_are_looked_up_on_a_worker_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, threads = app_views.AppViews.tool, set[int]()
+
+    def tool_of(self: app_views.AppViews, server: str, tool: str) -> RawName:
+        threads.add(threading.get_ident())
+        return find(self, server, tool)
+
+    monkeypatch.setattr(app_views.AppViews, "tool", tool_of)
+    async with open_arcade(tmp_path) as arcade:
+        params = {"threadId": await arcade.thread(), "server": RESOURCES, "tool": "GmailSend"}
+        await arcade.client.call("mcpServer/tool/call", params)
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
 @claim("apps:b6")
