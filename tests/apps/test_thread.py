@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app_server.apps.routes.generation import Generation
-from app_server.clients.demo.hosted.tool import (
+from app_server.clients.demo.hosted.tools import (
     READS,
     WRITES,
     HostedConnector,

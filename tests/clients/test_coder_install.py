@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.clients.coder.receiver_entry import ENV_VARS, NotOurs, Wanted, changes_for
+from app_server.clients.coder.install_cli import ENV_VARS, NotOurs, Wanted, changes_for
 from tests.support.clients.coder import CODER, environment, run_coder
 from tests.support.receiver.peer import KEY
 from tests.support.receiver.processes import EXECUTABLE

@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.clients.coder.receiver_entry import ENV_VARS
+from app_server.clients.coder.install_cli import ENV_VARS
 from app_server.clients.connection import NoAppServer, identify
 from app_server.clients.receiver.agent.environment import URL_VARIABLE
 from tests.support.clients.coder import CODER, environment, read_given, run_coder

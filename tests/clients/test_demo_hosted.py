@@ -17,7 +17,7 @@ from app_server.apps.inventory.names import allocate_routes
 from app_server.apps.upstream.endpoint import apps_endpoint
 from app_server.apps.upstream.hosted_session import ElicitationBridge, HostedSession, open_session
 from app_server.clients.demo.hosted.endpoint import HostedEndpoint
-from app_server.clients.demo.hosted.tools_of_apps import DAY_URI
+from app_server.clients.demo.hosted.tools import DAY_URI
 from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.hosted import Hosted, serve_hosted

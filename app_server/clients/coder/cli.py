@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app_server.clients.coder.options import AGENTS, spelled
-from app_server.clients.coder.plan import FIRST_PORT, LAST_PORT, Plan
+from app_server.clients.coder.plan import AGENTS, FIRST_PORT, LAST_PORT, Plan, spelled
 from app_server.clients.command_line import (
     MAX_PORT,
     add_folder,

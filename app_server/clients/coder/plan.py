@@ -18,7 +18,7 @@ from app_server.clients.receiver.agent.environment import (
 from app_server.clients.token_file import TOKEN_FILE_VARIABLE
 
 TOKEN_VARIABLE = "APP_SERVER_TOKEN"
-"""Has the token itself: Codex reads it from a variable whose name it is told."""
+"""Environment variable with the token itself; Codex is given its name."""
 
 FIRST_PORT = 47100
 LAST_PORT = 47199
@@ -129,3 +129,11 @@ def _commands(what: str, words: Sequence[str]) -> list[str]:
 
 def _variables(exported: Mapping[str, str]) -> list[str]:
     return ["exported:", *(f"  {name}={value}" for name, value in exported.items())]
+
+
+AGENTS = ("codex",)
+
+
+def spelled(name: str) -> tuple[str, str]:
+    """Spell an option as this program does, and as most others do."""
+    return f"-{name}", f"--{name}"

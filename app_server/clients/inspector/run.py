@@ -207,7 +207,7 @@ WIRE = "/wire"
 MAX_PAGES = 8
 """WebSockets of pages at a time; the next one gets 503."""
 MAX_SOCKETS = 128
-"""At a time, also those of requests for files and those that ask for nothing; the next one is cut
+"""Bound on sockets at a time, also of requests for files and idle ones; the next one is cut
 off at once."""
 OPEN_S = 10.0
 """For a request to come."""

@@ -17,7 +17,6 @@ import anyio
 from pydantic_core import from_json, to_json
 
 from app_server.clients.mcp_front.app_client import AppClient
-from app_server.clients.mcp_front.events import EVENT
 from app_server.clients.mcp_front.older import FORWARDED, OlderSide
 from app_server.clients.mcp_front.questions import (
     DECLINED,
@@ -26,7 +25,7 @@ from app_server.clients.mcp_front.questions import (
     parse_verdict,
     question_params,
 )
-from app_server.clients.mcp_front.run import Runs, ToolRun
+from app_server.clients.mcp_front.run import EVENT, Runs, ToolRun
 from app_server.clients.mcp_front.tools import TOOLS, BadToolCall, ToolResult, parse_call
 from app_server.rpc.message_stream import MessageStream
 from protocol.jsonrpc.envelope import (

@@ -27,7 +27,7 @@ PREFIX = "older:"
 """With what ids of questions begin that the client is asked by the second conversation."""
 
 MAX_QUESTIONS = 1024
-"""That wait for the client's answer; of more the oldest are forgotten, and stay open."""
+"""Bound on questions that wait for the client's answer; of more the oldest are forgotten."""
 
 HELLO = "hello"
 """The id of the requests that it begins with."""

@@ -1,4 +1,4 @@
-"""What extensions add to turns: texts for the model, facts for items, work after a call, mentions.
+"""Parts of extensions in turns: texts for the model, facts for items, work after a call, mentions.
 
 Nothing here waits. An extension that fails adds nothing, and that is logged.
 Source: docs/extensions.md, "Parts in turns"; docs/plugins.md, "In turns", "Plugins of a thread",

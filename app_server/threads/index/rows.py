@@ -128,7 +128,7 @@ SortKey: TypeAlias = Literal["created_at_ms", "updated_at_ms", "recency_at_ms", 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Filter by project or section: one id, or (None) none of those that exist."""
+    """Filter by project or section: one id, or None for threads without one."""
 
     id: str | None
     known: Sequence[str]

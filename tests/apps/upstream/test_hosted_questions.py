@@ -4,8 +4,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.clients.demo.hosted.tool import Call, text_result
-from app_server.clients.demo.hosted.tools_of_apps import QUESTIONS
+from app_server.clients.demo.hosted.tools import QUESTIONS, Call, text_result
 from protocol.model import JsonObject
 from tests.support.apps.hosted import connector
 from tests.support.apps.hosted_stage import ANSWER, Client, answering, done, stage

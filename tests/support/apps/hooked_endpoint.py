@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from app_server.clients.demo.hosted.endpoint import MAX_REQUEST_BYTES, HostedEndpoint
-from app_server.clients.demo.hosted.tool import HostedConnector
+from app_server.clients.demo.hosted.tools import HostedConnector
 
 
 @dataclass(frozen=True, slots=True)

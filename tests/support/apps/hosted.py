@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
 from app_server.clients.demo.hosted.endpoint import MCP_PATH
-from app_server.clients.demo.hosted.tool import READS, HostedConnector, Run
+from app_server.clients.demo.hosted.tools import READS, HostedConnector, Run
 from protocol.model import JsonObject
 from tests.support.accounts.issuer_peer import make_jwt
 from tests.support.apps.hooked_endpoint import Arrival, HookedEndpoint

@@ -8,7 +8,7 @@ from typing import Any
 
 from app_server.apps.plugins import PluginPort
 from app_server.apps.routes.generation import Generation
-from app_server.clients.demo.hosted.tool import (
+from app_server.clients.demo.hosted.tools import (
     READS,
     HostedConnector,
     HostedTool,

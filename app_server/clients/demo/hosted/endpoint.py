@@ -23,14 +23,18 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from app_server.clients.demo.hosted.files import FileStore, read_json
-from app_server.clients.demo.hosted.tool import (
+from app_server.clients.demo.hosted.tools import (
+    DAY_URI,
     Call,
     Caller,
     HostedConnector,
     HostedTool,
     JsonObject,
+    Mail,
+    calendar,
+    drive,
+    survey,
 )
-from app_server.clients.demo.hosted.tools_of_apps import DAY_URI, Mail, calendar, drive, survey
 from app_server.runtime.http.listening import HOST
 from app_server.runtime.http.loopback_server import serve_on_loopback
 
@@ -128,7 +132,7 @@ PAGE = 50
 
 
 class Directory:
-    """Directory of all apps, including those that the account cannot use."""
+    """Directory of all apps, also of ones that the account cannot use."""
 
     def __init__(self, connectors: Callable[[], Sequence[HostedConnector]]) -> None:
         """Take what gives the apps of the account."""

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from app_server.runtime.http.bounded_body import TooManyBytes, read_bounded
 
 MAX_FILES = 100
-"""That are known; the oldest ones are forgotten."""
+"""Bound on files that are known; the oldest are forgotten."""
 
 MAX_FILE_BYTES = 512 * 1024 * 1024
 MAX_BODY_BYTES = 64 * 1024

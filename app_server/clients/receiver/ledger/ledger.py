@@ -8,21 +8,153 @@ Source: docs/receiver.md, "The ledger".
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
-from app_server.clients.receiver.ledger import dead_letters, router_cursor
-from app_server.clients.receiver.ledger.dead_letters import DeadLetters
-from app_server.clients.receiver.ledger.entries import (
-    Entry,
+from app_server.clients.receiver.ledger.sqlite_file import (
     LedgerBroken,
-    LedgerFull,
-    LedgerLimits,
-    Shown,
-    State,
+    SqliteFile,
+    open_file,
+    read_number,
 )
-from app_server.clients.receiver.ledger.router_cursor import RouterCursor
-from app_server.clients.receiver.ledger.sqlite_file import SqliteFile, open_file, read_number
 from app_server.clients.receiver.router.envelope import Envelope, parse_body, render_body
+
+State: TypeAlias = Literal[
+    "waiting", "injecting", "uncertain", "accepted", "shown", "injected", "acked", "expired"
+]
+"""The first five are open, the others are ends.
+
+`waiting`: neither a thread nor a tool result has it. `injecting`: a request that may put it into
+the thread is under way. `uncertain`: how that ended is not known. `accepted`: the server has it
+in a ledger of its own, and puts it into the thread later, or says that it failed. `shown`: a tool
+result has shown it, so it is never injected any more.
+"""
+
+
+class LedgerFull(Exception):
+    """As many signals wait as may; the router keeps this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLimits:
+    """Bounds of one ledger."""
+
+    max_open: int = 1000
+    """Unseen and unacknowledged signals; the next one is refused."""
+    max_open_bytes: int = 16 * 1024 * 1024
+    """The same, as bytes of their bodies."""
+    max_settled: int = 10_000
+    """Signals that are done with; the oldest are forgotten."""
+    max_settled_bytes: int = 16 * 1024 * 1024
+    """The same as bytes; beyond it the oldest lose their bodies and keep their ids."""
+    max_dead: int = 100
+    """Dead letters; the oldest are forgotten."""
+    max_dead_bytes: int = 16 * 1024
+    """Of one dead letter; it is cut there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One signal in the ledger."""
+
+    envelope: Envelope
+    state: State
+    is_doubtful: bool = False
+    """A tool result shows it although it may be in the thread already."""
+    log_path: str | None = None
+    """Log of the last attempt, if that was by `thread/inject_items`."""
+    log_was_there: bool = False
+    thread_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Waiting signals of one look."""
+
+    entries: Sequence[Entry]
+    more: int
+    """Signals that did not fit."""
+
+
+_DEAD_LETTERS = """
+CREATE TABLE dead_letters (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    content BLOB NOT NULL
+);
+"""
+
+
+class DeadLetters:
+    """The newest `max_dead` of one ledger, each cut at `max_dead_bytes`."""
+
+    def __init__(self, file: SqliteFile, limits: LedgerLimits) -> None:
+        self._file = file
+        self._limits = limits
+
+    async def add(self, reason: str, content: bytes, now: int) -> None:
+        """Keep what is no signal. `now` in Unix seconds.
+
+        Raises:
+            LedgerBroken: nothing was written.
+        """
+        content = content[: self._limits.max_dead_bytes]
+        await self._file.run(_add_dead, now, reason, content, self._limits.max_dead)
+
+    async def all(self) -> Sequence[tuple[int, str, bytes]]:
+        """Return when, why and what, the oldest first.
+
+        Raises:
+            LedgerBroken
+        """
+        query = "SELECT at, reason, content FROM dead_letters ORDER BY place"
+        return await self._file.rows(query)
+
+
+def _add_dead(
+    sql: sqlite3.Connection, now: int, reason: str, content: bytes, max_dead: int
+) -> None:
+    sql.execute(
+        "INSERT INTO dead_letters (at, reason, content) VALUES (?, ?, ?)", (now, reason, content)
+    )
+    sql.execute(
+        "DELETE FROM dead_letters WHERE place <= (SELECT max(place) FROM dead_letters) - ?",
+        (max_dead,),
+    )
+
+
+_CURSOR = """
+CREATE TABLE cursor (one INTEGER PRIMARY KEY CHECK (one = 1), value TEXT NOT NULL);
+"""
+_MOVE = "INSERT INTO cursor VALUES (1, ?) ON CONFLICT (one) DO UPDATE SET value = excluded.value"
+
+
+class RouterCursor:
+    """The one cursor of a ledger; its text means something to the router alone."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def read(self) -> str | None:
+        """Return the cursor behind which everything was acknowledged; None before the first.
+
+        Raises:
+            LedgerBroken
+        """
+        query = "SELECT value FROM cursor"
+        rows = await self._file.rows(query)
+        return str(rows[0][0]) if rows else None
+
+    async def move(self, cursor: str) -> None:
+        """Note how far the router was answered.
+
+        Raises:
+            LedgerBroken: nothing was written.
+        """
+        await self._file.rows(_MOVE, cursor)
+
 
 SCHEMA_VERSION = 1
 MAX_ATTEMPTS = 5
@@ -76,20 +208,20 @@ class Ledger:
         Raises:
             LedgerFull: nothing was written.
         """
-        return await self._file.run(lambda sql: self._take(sql, envelope))
+        return await self._file.run(self._take, envelope)
 
     async def entry(self, signal_id: str) -> Entry | None:
         """Return a signal whose body is still there."""
-        return await self._file.run(lambda sql: _one(sql, signal_id))
+        return await self._file.run(_one, signal_id)
 
     async def due(self) -> Sequence[Entry]:
         """Return signals that may be injected, the oldest first."""
         where = f"state IN {_INJECTABLE} AND attempts < ? ORDER BY place LIMIT ?"
-        return await self._file.run(lambda sql: _entries(sql, where, MAX_ATTEMPTS, DUE))
+        return await self._file.run(_entries, where, MAX_ATTEMPTS, DUE)
 
     async def uncertain(self) -> Sequence[Entry]:
         """Return signals whose injection has an unknown outcome."""
-        return await self._file.run(lambda sql: _entries(sql, "state = 'uncertain' ORDER BY place"))
+        return await self._file.run(_entries, "state = 'uncertain' ORDER BY place")
 
     async def begin(
         self, signal_id: str, thread_id: str, log_path: str | None, *, log_was_there: bool
@@ -118,7 +250,7 @@ class Ledger:
 
     async def with_server(self) -> Sequence[Entry]:
         """Return signals that a server has accepted, the oldest first."""
-        return await self._file.run(lambda sql: _entries(sql, "state = 'accepted' ORDER BY place"))
+        return await self._file.run(_entries, "state = 'accepted' ORDER BY place")
 
     async def resolve(self, signal_id: str, state: State, *, is_in_thread: bool) -> None:
         """Note how an injection ended, if the signal is still in the `state` that it was read in.
@@ -135,35 +267,25 @@ class Ledger:
     async def recover(self) -> None:
         """Take over from a process that died: what it was injecting is uncertain."""
         statement = "UPDATE signals SET state = 'uncertain', doubtful = 1 WHERE state = 'injecting'"
-        await self._file.run(lambda sql: sql.execute(statement))
+        await self._file.rows(statement)
 
     async def show(self, limit: int, limit_bytes: int) -> Shown:
         """Return waiting signals, the oldest first, and take them away from injections for good.
 
         The first is returned whatever its size. They come again until `ack`.
         """
-        return await self._file.run(
-            lambda sql: _show(sql, _SHOWABLE, limit, limit_bytes, always_first=True)
-        )
+        return await self._file.run(_show, _SHOWABLE, limit, limit_bytes, always_first=True)
 
     async def show_new(self, limit: int, limit_bytes: int) -> Shown:
         """Return unseen signals that fit, each once; otherwise like `show`.
 
         Nothing is returned ahead of an older signal that does not fit.
         """
-        return await self._file.run(
-            lambda sql: _show(sql, "('waiting')", limit, limit_bytes, always_first=False)
-        )
+        return await self._file.run(_show, "('waiting')", limit, limit_bytes, always_first=False)
 
     async def ack(self, signal_ids: Sequence[str]) -> Sequence[str]:
         """Settle signals that were shown; returns those of the ids that were."""
-        acked = await self._file.run(
-            lambda sql: [
-                signal_id
-                for signal_id in signal_ids
-                if _update(sql, signal_id, "('shown')", "state = 'acked'")
-            ]
-        )
+        acked = await self._file.run(_ack, signal_ids)
         await self._prune_sometimes()
         return acked
 
@@ -173,7 +295,7 @@ class Ledger:
             "UPDATE signals SET state = 'expired'"
             " WHERE state IN ('waiting', 'accepted') AND expires_at IS NOT NULL AND expires_at <= ?"
         )
-        await self._file.run(lambda sql: sql.execute(statement, (now,)))
+        await self._file.rows(statement, now)
 
     async def pending(self) -> int:
         """Count the signals that `show` would return, however long that took."""
@@ -184,7 +306,7 @@ class Ledger:
         await self._file.run(self._prune)
 
     async def _change(self, signal_id: str, states: str, changed: str, *values: object) -> bool:
-        return await self._file.run(lambda sql: _update(sql, signal_id, states, changed, *values))
+        return await self._file.run(_update, signal_id, states, changed, *values)
 
     def _take(self, sql: sqlite3.Connection, envelope: Envelope) -> bool:
         if read_number(sql, "SELECT count(*) FROM signals WHERE id = ?", envelope.id):
@@ -241,7 +363,7 @@ def open_ledger(path: Path, limits: LedgerLimits | None = None) -> Iterator[Ledg
 def _prepare(sql: sqlite3.Connection) -> None:
     version = read_number(sql, "PRAGMA user_version")
     if version == 0:
-        for statement in (_SCHEMA + dead_letters.SCHEMA + router_cursor.SCHEMA).split(";"):
+        for statement in (_SCHEMA + _DEAD_LETTERS + _CURSOR).split(";"):
             sql.execute(statement)
         sql.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     elif version != SCHEMA_VERSION:
@@ -291,3 +413,11 @@ def _show(
         _update(sql, signal_id, _SHOWABLE, "state = 'shown'")
     entries = [entry for signal_id in chosen if (entry := _one(sql, signal_id)) is not None]
     return Shown(entries, _pending(sql) - len(entries))
+
+
+def _ack(sql: sqlite3.Connection, signal_ids: Sequence[str]) -> list[str]:
+    return [
+        signal_id
+        for signal_id in signal_ids
+        if _update(sql, signal_id, "('shown')", "state = 'acked'")
+    ]

@@ -7,18 +7,23 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio.to_thread
 
-from app_server.clients.receiver.ledger.entries import LedgerBroken
 from app_server.runtime.files.sqlite import connect
 
+Args = ParamSpec("Args")
 Result = TypeVar("Result")
 
 BUSY_S = 5.0
 """For another process to finish its transaction."""
+
+
+class LedgerBroken(Exception):
+    """The file is no ledger of this version, or cannot be used; every use of it may raise this."""
 
 
 class SqliteFile:
@@ -44,7 +49,20 @@ class SqliteFile:
                 raise
             self._connection.execute("COMMIT")
 
-    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    async def rows(self, statement: str, *values: object) -> list[Any]:
+        """Execute one statement in a transaction of its own; return its rows.
+
+        Raises:
+            LedgerBroken: SQLite failed.
+        """
+        return await self.run(_rows, statement, *values)
+
+    async def run(
+        self,
+        work: Callable[Concatenate[sqlite3.Connection, Args], Result],
+        *args: Args.args,
+        **kwargs: Args.kwargs,
+    ) -> Result:
         """Do `work`, which blocks, in one transaction and a worker thread; return its result.
 
         What `work` raises undoes the transaction.
@@ -52,15 +70,24 @@ class SqliteFile:
         Raises:
             LedgerBroken: SQLite failed.
         """
-        return await anyio.to_thread.run_sync(self._run, work)
+        return await anyio.to_thread.run_sync(partial(self._run, work, *args, **kwargs))
 
-    def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    def _run(
+        self,
+        work: Callable[Concatenate[sqlite3.Connection, Args], Result],
+        *args: Args.args,
+        **kwargs: Args.kwargs,
+    ) -> Result:
         try:
             with self.transaction() as sql:
-                return work(sql)
+                return work(sql, *args, **kwargs)
         except sqlite3.Error as exc:
             # The text may be of a statement, and holds no values.
             raise LedgerBroken(f"the ledger cannot be used: {exc}") from exc
+
+
+def _rows(sql: sqlite3.Connection, statement: str, *values: object) -> list[Any]:
+    return list(sql.execute(statement, values))
 
 
 @contextmanager

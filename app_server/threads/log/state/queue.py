@@ -139,7 +139,7 @@ class Remembered:
 
 @dataclass(slots=True)
 class QueueState:
-    """Queued submissions, and the ids of those that became turns."""
+    """Queued submissions, and ids of submissions that became turns."""
 
     entries: list[SubmissionQueued] = field(default_factory=list)
     paused: bool = False

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.clients.receiver.ledger.entries import LedgerBroken, LedgerFull
+from app_server.clients.receiver.ledger.ledger import LedgerFull
+from app_server.clients.receiver.ledger.sqlite_file import LedgerBroken
 from tests.support.receiver.peer import envelope, ledger_at
 
 
