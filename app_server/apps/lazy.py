@@ -6,7 +6,7 @@ Source: docs/apps.md, "The service".
 
 import gc
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.plugins import PluginPort
 from app_server.apps.settings import AppsSettings
 from app_server.config.values import ConfigError
-from app_server.extensions.contract.registration import ContributionContext, Registration
-from app_server.extensions.contract.turns import Presentation, ToolCall, TurnExtension
+from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ LOAD_S = 30.0
 """For the rest of this package to be imported, when a request needs it."""
 
 
-class LazyApps(TurnExtension):
-    """A Contributor and TurnExtension that do nothing until there is a reason to."""
+class LazyApps:
+    """The service, started when there is a reason to; a LateContributor and an InstallCheck."""
 
     id = "codex_apps"
 
@@ -57,8 +57,12 @@ class LazyApps(TurnExtension):
         self.base_url: str | None = None
         """Stands over the configured address; None without."""
 
-    async def run(self, auth: AuthPort, base_url: str | None = None) -> None:
+    async def run(
+        self, auth: AuthPort, registry: ExtensionRegistry, base_url: str | None = None
+    ) -> None:
         """Wait for the first reason, then serve until cancelled; cancelling ends everything.
+
+        While the service runs it is in `registry`, with its part in turns.
 
         `base_url` stands over the configured address. What cannot be loaded or served is tried
         again: with the next request that needs it, and by itself after RETRY_FIRST_S, then twice as
@@ -77,7 +81,10 @@ class LazyApps(TurnExtension):
             service_type = await self._service_type.get_at_last()
             try:
                 await self._serve(
-                    service_type(self._home, auth, self._plugins, self._machines, base_url=base_url)
+                    service_type(
+                        self._home, auth, self._plugins, self._machines, base_url=base_url
+                    ),
+                    registry,
                 )
             except Exception as exc:
                 logger.exception("the apps cannot be served")
@@ -88,14 +95,15 @@ class LazyApps(TurnExtension):
             self._is_asked = anyio.Event()
             wait_s = min(2 * wait_s, RETRY_MOST_S)
 
-    async def _serve(self, service: "AppsService") -> None:
+    async def _serve(self, service: "AppsService", registry: ExtensionRegistry) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(service.run)
-                self._service, self._failure = service, None
-                self._attempted.set()
                 try:
-                    await anyio.sleep_forever()
+                    with registry.joined(service, service.in_turns):
+                        self._service, self._failure = service, None
+                        self._attempted.set()
+                        await anyio.sleep_forever()
                 finally:
                     service.begin_shutdown()
         finally:
@@ -200,36 +208,19 @@ class LazyApps(TurnExtension):
 
     # For threads.
 
-    def revision(self) -> int:
-        """Return the service's; see Contributor."""
-        return 0 if self._service is None else 1 + self._service.revision()
+    async def join(self, context: ContributionContext) -> None:
+        """Wait until the service runs, if these settings have servers of apps; see LateContributor.
 
-    def contribute(self, context: ContributionContext) -> Sequence[Registration]:
-        """Return the servers there are now; see Contributor."""
-        return [] if self._service is None else self._service.contribute(context)
-
-    async def discovered(self, context: ContributionContext) -> None:
-        """Wait until this package is loaded and the apps were looked at once; see Contributor."""
+        Raises:
+            AppsUnavailable: see `get`.
+        """
         try:
             serves = AppsSettings.read(context.config).serves_mcp
         except ConfigError:
             # `contribute` says so.
             return
-        if serves and (apps := await self.get()) is not None:
-            await apps.discovered(context)
-
-    def looking_since(self, context: ContributionContext) -> float | None:
-        """Return the service's; see Contributor."""
-        try:
-            return None if self._service is None else self._service.looking_since(context)
-        except ConfigError:
-            # `contribute` says so.
-            return None
-
-    async def refresh(self, context: ContributionContext) -> None:
-        """Look anew; see Contributor."""
-        if self._service is not None:
-            await self._service.refresh(context)
+        if serves:
+            await self.get()
 
     async def verify_install(
         self, app_ids: Sequence[str], context: ContributionContext
@@ -253,18 +244,6 @@ class LazyApps(TurnExtension):
         except AppsUnavailable as exc:
             logger.warning("whether the apps of a plugin are there is not known: %s", exc)
         return False
-
-    def instructions(
-        self, context: ContributionContext, tools: Collection[tuple[str, str]]
-    ) -> str | None:
-        """See TurnExtension."""
-        return (
-            None if self._service is None else self._service.in_turns.instructions(context, tools)
-        )
-
-    def present(self, call: ToolCall) -> Presentation | None:
-        """See TurnExtension."""
-        return None if self._service is None else self._service.in_turns.present(call)
 
 
 def _unavailable(failure: Exception) -> AppsUnavailable:

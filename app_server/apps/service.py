@@ -287,14 +287,22 @@ class AppsService:
 
     async def discovered(self, context: ContributionContext) -> None:
         """Wait for the end of the first look at the apps, if threads have any; see Contributor."""
-        settings = AppsSettings.read(context.config)
+        try:
+            settings = AppsSettings.read(context.config)
+        except ConfigError:
+            # `contribute` says so.
+            return
         connection = self._connection(settings) if settings.serves_mcp else None
         if connection is not None:
             await connection.looked()
 
     def looking_since(self, context: ContributionContext) -> float | None:
         """Return when the first look at the apps began, while it lasts; see Contributor."""
-        settings = AppsSettings.read(context.config)
+        try:
+            settings = AppsSettings.read(context.config)
+        except ConfigError:
+            # `contribute` says so.
+            return None
         connection = self._connection(settings, make=False) if settings.serves_mcp else None
         return None if connection is None else connection.looking_since_s
 

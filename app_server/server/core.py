@@ -146,6 +146,7 @@ class Core:
                     services.tasks.start_soon(
                         serve_apps,
                         self._built.lazy_apps,
+                        services.extensions,
                         services.accounts,
                         services.configuration,
                     )

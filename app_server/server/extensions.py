@@ -54,10 +54,11 @@ def join_extensions(
         )
     apps = LazyApps(settings.home, environments, plugins)
     registry = ExtensionRegistry(
-        [plugins, apps],
+        [plugins],
         persisters={APPROVALS_OF_APPS: partial(_approve, config_file)},
-        in_turns=[PluginsInTurns(plugins), apps],
+        in_turns=[PluginsInTurns(plugins)],
         install_checks=[apps],
+        late=[apps],
     )
     return Extensions(plugins=plugins, registry=registry, apps=apps, lazy_apps=apps)
 

@@ -18,7 +18,8 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.lazy import LazyApps
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.extensions.contract.registration import ContributionContext
-from app_server.extensions.contract.turns import ToolCall
+from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.extensions.contract.turns import Presentation, ToolCall
 from app_server.runtime.loader import load
 from tests.support.apps.files.local import ThisMachine
 from tests.support.apps.hosted import connector, serve_hosted
@@ -33,13 +34,14 @@ CALL = ToolCall("thread", "turn", "item", "codex_apps__cal", "_look")
 @asynccontextmanager
 async def run_lazy_apps(
     home: Path, auth: Auth, base_url: str | None = None
-) -> AsyncIterator[LazyApps]:
+) -> AsyncIterator[tuple[LazyApps, ExtensionRegistry]]:
     apps = LazyApps(home, ThisMachine(), NoPlugins())
+    registry = ExtensionRegistry(late=[apps], install_checks=[apps])
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(apps.run, auth, base_url)
+        tasks.start_soon(apps.run, auth, registry, base_url)
         await apps.settled()
         try:
-            yield apps
+            yield apps, registry
         finally:
             tasks.cancel_scope.cancel()
 
@@ -48,22 +50,28 @@ def context(config: dict[str, Any]) -> ContributionContext:
     return ContributionContext("discover", config, "thread")
 
 
-async def answers(apps: LazyApps) -> list[Any]:
+def names(registry: ExtensionRegistry) -> list[str]:
+    """Name the servers that threads are given."""
+    return [one.name for one in registry.contributions(context({})).registrations]
+
+
+async def answers(apps: LazyApps, registry: ExtensionRegistry) -> list[Any]:
     """Ask everything that can be asked."""
     await apps.prepare_mcp_servers({})
-    await apps.refresh(context({}))
+    await registry.discovered(context({}))
+    await registry.refresh(context({}))
     return [
         apps.account(),
         apps.value,
         await apps.get(),
-        list(apps.contribute(context({}))),
-        apps.instructions(context({}), [("codex_apps__cal", "_look")]),
-        apps.present(CALL),
-        apps.revision(),
+        names(registry),
+        registry.in_turns.instructions(context({}), [("codex_apps__cal", "_look")]),
+        registry.in_turns.present(CALL),
+        registry.revisions(),
     ]
 
 
-NOTHING: list[Any] = [None, None, None, [], None, None, 0]
+NOTHING: list[Any] = [None, None, None, [], [], Presentation(), ()]
 
 
 @pytest.fixture
@@ -86,13 +94,13 @@ async def test_without_an_account_of_chatgpt_nothing_is_imported_or_asked(
 ) -> None:
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(who, 1))
-        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
+        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as (apps, registry):
             with anyio.fail_after(WAIT_S):
-                assert await answers(apps) == NOTHING
+                assert await answers(apps, registry) == NOTHING
             # Another key is no reason either.
             auth.change(Who("s3cr3t-other-key", is_chatgpt=False))
             with anyio.fail_after(WAIT_S):
-                assert await answers(apps) == NOTHING
+                assert await answers(apps, registry) == NOTHING
         assert (imported, hosted.script.arrivals) == ([], [])
         assert auth.listeners == []
 
@@ -103,17 +111,17 @@ async def test_an_account_that_signs_in_later_has_its_apps(
 ) -> None:
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(None, 1))
-        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
-            assert apps.contribute(context({})) == []
-            before = apps.revision()
+        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as (apps, registry):
+            assert names(registry) == []
+            before = registry.revisions()
             auth.change(Who(hosted.endpoint.token.get_secret_value()))
             with anyio.fail_after(WAIT_S):
                 await apps.prepare_mcp_servers({})
-            assert apps.revision() > before
-            assert [one.name for one in apps.contribute(context({}))] == BOTH
-            assert apps.present(CALL) is not None
+            assert registry.revisions() != before
+            assert names(registry) == BOTH
+            assert registry.in_turns.present(CALL).app_context is not None
             auth.change(None)
-            assert apps.contribute(context({})) == []
+            assert names(registry) == []
             with anyio.fail_after(WAIT_S):
                 assert await apps.get() is None
         assert imported == ["_import"]
@@ -130,19 +138,19 @@ async def test_apps_that_cannot_be_loaded_are_an_error_and_loaded_with_the_next_
     monkeypatch.setattr(late, "_import", broken)
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
-        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
+        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as (apps, registry):
             for _ in range(2):
                 with pytest.raises(AppsUnavailable, match="ImportError: no such module"):
                     await apps.get()
             # A list of servers is not all apps.
             await apps.prepare_mcp_servers({})
-            assert apps.contribute(context({})) == []
+            assert names(registry) == []
             monkeypatch.setattr(late, "_import", real)
             with anyio.fail_after(WAIT_S):
                 service = await apps.get()
                 assert service is not None
                 assert await service.snapshot({}) is not None
-            assert [one.name for one in apps.contribute(context({}))] == BOTH
+            assert names(registry) == BOTH
     said = {record.getMessage() for record in caplog.records if record.levelno > logging.INFO}
     assert {text.partition(":")[0] for text in said} == {
         "the apps cannot be loaded",
@@ -160,7 +168,7 @@ async def test_apps_whose_service_does_not_start_are_an_error_and_started_with_t
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
         with monkeypatch.context() as patched:
             patched.setattr(ApprovalTemplates, "load", broken)
-            async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
+            async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as (apps, _):
                 for _ in range(2):
                     with pytest.raises(AppsUnavailable, match="no templates"):
                         await apps.get()
@@ -208,7 +216,7 @@ async def test_what_was_imported_is_no_business_of_garbage_collections_any_more(
 async def test_the_apps_of_a_plugin_are_there_when_all_of_them_are_linked(tmp_path: Path) -> None:
     async with serve_hosted([connector(*runs("look"), id_="cal")]) as hosted:
         auth = Auth(State(Who(hosted.endpoint.token.get_secret_value()), 1))
-        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as apps:
+        async with run_lazy_apps(tmp_path, auth, hosted.endpoint.base_url) as (apps, _):
 
             async def verified(*ids: str, **features: bool) -> bool | None:
                 with anyio.fail_after(WAIT_S):
@@ -237,7 +245,7 @@ async def test_apps_that_cannot_be_asked_verify_no_install(
 
     monkeypatch.setattr(late, "_import", broken)
     auth = Auth(State(Who("s3cr3t"), 1))
-    async with run_lazy_apps(tmp_path, auth) as apps:
+    async with run_lazy_apps(tmp_path, auth) as (apps, _):
         with anyio.fail_after(WAIT_S):
             assert await apps.verify_install(["cal"], context({})) is False
     assert "whether the apps of a plugin are there is not known" in caplog.text

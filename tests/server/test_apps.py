@@ -10,6 +10,7 @@ from app_server.accounts.account_settings import AccountSettings
 from app_server.accounts.accounts import Accounts
 from app_server.apps.lazy import LazyApps
 from app_server.config.effective import ConfigSources, Configuration
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.server import apps
 from tests.support.harness import REQUIREMENTS, WAIT_S
 
@@ -26,7 +27,7 @@ class Watched(LazyApps):
         super().give_up(failure)
         self.given_up.set()
 
-    async def run(self, auth: Any, base_url: str | None = None) -> None:
+    async def run(self, auth: Any, registry: Any, base_url: str | None = None) -> None:
         self.served.set()
         await anyio.sleep_forever()
 
@@ -46,7 +47,7 @@ async def test_apps_are_served_once_the_settings_are_corrected(
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             accounts = Accounts(tmp_path, settings, lambda: 0)
-            tasks.start_soon(apps.serve_apps, watched, accounts, configuration)
+            tasks.start_soon(apps.serve_apps, watched, ExtensionRegistry(), accounts, configuration)
             await watched.given_up.wait()
             demands.unlink()
             await watched.served.wait()

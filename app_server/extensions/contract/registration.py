@@ -154,3 +154,14 @@ class Contributor(Protocol):
 
     async def refresh(self, context: ContributionContext) -> None:
         """Look anew at where the servers come from; at most `REFRESH_S` are waited for it."""
+
+
+class LateContributor(Protocol):
+    """Starter of a contributor that joins the registry once there is a reason to."""
+
+    @property
+    def id(self) -> str:
+        """Id that no other contributor has."""
+
+    async def join(self, context: ContributionContext) -> None:
+        """Start the contributor, and wait until it has joined, if a thread wants it."""

@@ -1,11 +1,12 @@
-"""The contributors of a process: made once, asked whenever a thread resolves its servers.
+"""The contributors of a process, asked whenever a thread resolves its servers.
 
 A contributor that fails contributes nothing and hurts nobody else.
 Source: docs/extensions.md, "Contributors".
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
@@ -16,6 +17,7 @@ from app_server.extensions.contract.metadata import ApprovalPersistence
 from app_server.extensions.contract.registration import (
     ContributionContext,
     Contributor,
+    LateContributor,
     Registration,
 )
 from app_server.extensions.contract.turns import InstallCheck, TurnExtension, TurnExtensions
@@ -57,14 +59,32 @@ class ExtensionRegistry:
         persisters: Mapping[str, PersistApproval] = MappingProxyType({}),
         in_turns: Sequence[TurnExtension] = (),
         install_checks: Sequence[InstallCheck] = (),
+        late: Sequence[LateContributor] = (),
     ) -> None:
-        """Freeze all of them; ids must differ."""
+        """Take all of them; ids must differ. Those of `late` join when they run."""
         if len({contributor.id for contributor in contributors}) != len(contributors):
             raise ValueError("two contributors have one id")
         self._contributors = tuple(contributors)
+        self._late = tuple(late)
         self._persisters = dict(persisters)
         self._install_checks = tuple(install_checks)
         self.in_turns = TurnExtensions(in_turns)
+
+    @contextmanager
+    def joined(self, contributor: Contributor, in_turns: TurnExtension) -> Iterator[None]:
+        """Ask a contributor and its part in turns too, behind all others, while the context lasts.
+
+        Raises:
+            ValueError: another contributor has its id.
+        """
+        if contributor.id in {one.id for one in self._contributors}:
+            raise ValueError("two contributors have one id")
+        self._contributors = (*self._contributors, contributor)
+        try:
+            with self.in_turns.joined(in_turns):
+                yield
+        finally:
+            self._contributors = tuple(one for one in self._contributors if one is not contributor)
 
     def revisions(self) -> tuple[int, ...]:
         """Return the revision of each contributor."""
@@ -94,6 +114,18 @@ class ExtensionRegistry:
         async with anyio.create_task_group() as tasks:
             for contributor in self._contributors:
                 tasks.start_soon(_discovered, contributor, context)
+            for late in self._late:
+                tasks.start_soon(self._discovered_late, late, context)
+
+    async def _discovered_late(self, late: LateContributor, context: ContributionContext) -> None:
+        before = self._contributors
+        try:
+            await late.join(context)
+        except Exception:
+            logger.exception("contributor %s cannot be started", late.id)
+        for contributor in self._contributors:
+            if contributor.id == late.id and contributor not in before:
+                await _discovered(contributor, context)
 
     def looking_since(self, context: ContributionContext) -> float | None:
         """Return the start, in loop seconds, of the newest look that still runs; None: no look."""

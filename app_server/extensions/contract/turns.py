@@ -77,6 +77,15 @@ class TurnExtensions:
     def __init__(self, parts: Sequence[TurnExtension] = ()) -> None:
         self._parts = tuple(parts)
 
+    @contextmanager
+    def joined(self, part: TurnExtension) -> Iterator[None]:
+        """Ask one more extension, behind all others, while the context lasts."""
+        self._parts = (*self._parts, part)
+        try:
+            yield
+        finally:
+            self._parts = tuple(one for one in self._parts if one is not part)
+
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> list[str]:

@@ -1,7 +1,8 @@
 """What extensions may register, and what is refused."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
@@ -29,6 +30,7 @@ from app_server.extensions.contract.registry import (
     ExtensionRegistry,
     UnknownTarget,
 )
+from app_server.extensions.contract.turns import Presentation, ToolCall, TurnExtension
 from tests.support.harness import WAIT_S, claim
 from tests.support.mcp_peers.shelf import Generation, Shelf
 
@@ -278,3 +280,75 @@ async def test_an_install_is_complete_if_no_check_misses_anything(
 ) -> None:
     registry = ExtensionRegistry(install_checks=[Check(answer) for answer in answers])
     assert await registry.verify_install(["app"], CONTEXT) is verified
+
+
+class Noting(Shelf):
+    """Notes what it is asked to look for."""
+
+    def __init__(self, id_: str, *registrations: Registration) -> None:
+        super().__init__(id_, *registrations)
+        self.looked: list[ContributionContext] = []
+
+    async def discovered(self, context: ContributionContext) -> None:
+        self.looked.append(context)
+
+
+class Starting:
+    """Fails once, then has a shelf join."""
+
+    id = "late"
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.registry = ExtensionRegistry([Shelf("well", Registration("a", WEB))], late=[self])
+        self.joined = ExitStack()
+        self.has_failed = False
+
+    async def join(self, context: ContributionContext) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("broken")
+        if len(self.registry.revisions()) == 1:
+            self.joined.enter_context(self.registry.joined(self.shelf, Hints()))
+
+
+class Hints(TurnExtension):
+    """Tells the model one thing."""
+
+    def instructions(
+        self, context: ContributionContext, tools: Collection[tuple[str, str]]
+    ) -> str | None:
+        return "hint"
+
+    def present(self, call: ToolCall) -> Presentation | None:
+        return None
+
+
+async def test_a_late_contributor_counts_from_when_it_has_joined_until_it_leaves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shelf = Noting("late", Registration("b", WEB))
+    late = Starting(shelf)
+    registry = late.registry
+
+    def shown() -> tuple[list[str], tuple[int, ...], list[str]]:
+        registered = names(registry.contributions(CONTEXT).registrations)
+        return registered, registry.revisions(), registry.in_turns.instructions(CONTEXT, [])
+
+    await registry.discovered(CONTEXT)
+    assert shown() == (["a"], (0,), [])
+    assert [record.getMessage() for record in caplog.records] == [
+        "contributor late cannot be started"
+    ]
+    # It is asked once in each look, in that in which it joins too.
+    for count in (1, 2):
+        await registry.discovered(CONTEXT)
+        assert shown() == (["a", "b"], (0, 0), ["hint"])
+        assert shelf.looked == [CONTEXT] * count
+    with (
+        pytest.raises(ValueError, match="one id"),
+        registry.joined(Shelf("late"), Hints()),
+    ):
+        pass
+    late.joined.close()
+    assert shown() == (["a"], (0,), [])
