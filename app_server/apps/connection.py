@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVarTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -35,6 +36,8 @@ from app_server.observability.log_context import start_apart
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
+
+Arguments = TypeVarTuple("Arguments")
 
 FRESH_S = 3600.0
 """Seconds until an inventory is stale; it is served on while it is fetched again."""
@@ -138,16 +141,18 @@ class Connection:
         if self._attempt is None:
             attempt = self._attempt = _Attempt(self._ports.timer.now_s(), live)
             self._is_cooling = False
-            start_apart(self._ports.tasks, self._while_wanted, lambda: self._run(attempt))
+            start_apart(self._ports.tasks, self._while_wanted, self._run, attempt)
         return self._attempt
 
-    async def _while_wanted(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _while_wanted(
+        self, work: Callable[[*Arguments], Awaitable[None]], *arguments: *Arguments
+    ) -> None:
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             if self._over:
                 scope.cancel()
             try:
-                await work()
+                await work(*arguments)
             finally:
                 self._scopes.discard(scope)
 
@@ -301,7 +306,7 @@ class Connection:
         self._is_cooling = True
         self._cooldowns += 1
         number = self._cooldowns
-        self._ports.tasks.start_soon(self._while_wanted, lambda: self._wait_out(wait_s, number))
+        self._ports.tasks.start_soon(self._while_wanted, self._wait_out, wait_s, number)
 
     async def _wait_out(self, wait_s: float, number: int) -> None:
         await self._ports.timer.sleep(wait_s)

@@ -100,7 +100,7 @@ class LazyApps:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(service.run)
                 try:
-                    with registry.joined(service, service.in_turns):
+                    with registry.joined(service, service):
                         self._service, self._failure = service, None
                         self._attempted.set()
                         await anyio.sleep_forever()

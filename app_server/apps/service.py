@@ -87,35 +87,7 @@ nothing about apps.
 </apps_instructions>"""
 
 
-class AppsInTurns(TurnExtension):
-    """The TurnExtension of the service."""
-
-    def __init__(self, shown_to: Callable[[str], Published | None]) -> None:
-        """`shown_to` says what the servers of a thread were last made of."""
-        self._shown_to = shown_to
-
-    def instructions(
-        self, context: ContributionContext, tools: Collection[tuple[str, str]]
-    ) -> str | None:
-        """Return what the model is shown of apps, if it has a tool of one."""
-        published = None if context.thread_id is None else self._shown_to(context.thread_id)
-        if published is None or not any(server in published.made.routes for server, _ in tools):
-            return None
-        wanted = AppsSettings.read(context.config).includes_instructions
-        return INSTRUCTIONS if wanted else None
-
-    def present(self, call: ToolCall) -> Presentation | None:
-        """Name the app that a call goes to."""
-        published = self._shown_to(call.thread_id)
-        route = None if published is None else published.made.routes.get(call.server)
-        tool = None if route is None else route.tools.get(call.tool)
-        if route is None or tool is None:
-            return None
-        uri = tool.resources[0] if tool.resources else None
-        return Presentation(app_context(route.connector, tool), uri)
-
-
-class AppsService:
+class AppsService(TurnExtension):
     """The apps of the signed-in account. `run` owns all tasks that it starts."""
 
     id = "codex_apps"
@@ -141,7 +113,6 @@ class AppsService:
         """
         self._auth = auth
         self._plugins = plugins
-        self.in_turns = AppsInTurns(self.shown_to)
         self._timer = timer or Timer()
         self._connections = Connections(home, auth, machines, base_url, environ)
         self._by_thread: OrderedDict[str, Published] = OrderedDict()
@@ -315,6 +286,28 @@ class AppsService:
                     snapshot.release()
         except (AppsUnavailable, ConfigError) as exc:
             logger.warning("the apps cannot be fetched again: %s", exc)
+
+    # Turns.
+
+    def instructions(
+        self, context: ContributionContext, tools: Collection[tuple[str, str]]
+    ) -> str | None:
+        """Return what the model is shown of apps, if it has a tool of one."""
+        published = None if context.thread_id is None else self.shown_to(context.thread_id)
+        if published is None or not any(server in published.made.routes for server, _ in tools):
+            return None
+        wanted = AppsSettings.read(context.config).includes_instructions
+        return INSTRUCTIONS if wanted else None
+
+    def present(self, call: ToolCall) -> Presentation | None:
+        """Name the app that a call goes to."""
+        published = self.shown_to(call.thread_id)
+        route = None if published is None else published.made.routes.get(call.server)
+        tool = None if route is None else route.tools.get(call.tool)
+        if route is None or tool is None:
+            return None
+        uri = tool.resources[0] if tool.resources else None
+        return Presentation(app_context(route.connector, tool), uri)
 
     def shown_to(self, thread_id: str) -> Published | None:
         """Return what a thread's servers were last made of."""

@@ -114,6 +114,18 @@ ServeConnection: TypeAlias = Callable[
 """Holds one connection from start to end (`app_server.mcp.client.serve_connection`)."""
 
 
+async def hold_connection(
+    config: ServerConfig, cwd: str, owner: ConnectionOwner, processes: Processes
+) -> None:
+    """Import the client, unless that was done, and hold a connection from start to end.
+
+    Raises:
+        LoadFailed: it cannot be imported now.
+    """
+    serve = await load_client()
+    await serve(config, cwd, owner, processes)
+
+
 async def load_client() -> ServeConnection:
     """Import the client, beside the event loop, and return what connects with it.
 

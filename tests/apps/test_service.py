@@ -219,7 +219,7 @@ async def test_a_thread_meets_its_apps_as_soon_as_they_are_there(
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="app_server")
     async with open_apps(tmp_path / "apps") as apps:
-        registry = ExtensionRegistry([apps.service], in_turns=[apps.service.in_turns])
+        registry = ExtensionRegistry([apps.service], in_turns=[apps.service])
         held = apps.hosted.script.holds.setdefault(LIST, anyio.Event())
         base_url = apps.hosted.endpoint.base_url
         config = f'chatgpt_base_url = "{base_url}"\nmcp_optional_startup_grace_ms = 500\n'

@@ -9,7 +9,6 @@ import os
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from typing import BinaryIO
 
 import anyio
@@ -48,33 +47,32 @@ class LocalFiles:
         if state.environment_instance_id != self._instance_of(LOCAL):
             raise FileRefused(REPLACED)
         if reads_everything(state.permission_profile):
-            yield _Files(os.stat, _open)
+            yield _Files(None)
             return
         rules = await anyio.to_thread.run_sync(
             readable, state.permission_profile, state.sandbox_cwd
         )
         if rules.is_empty:
             raise FileRefused(CONFINED)
-        yield _Files(partial(look_at, allows=rules.allows), partial(open_file, allows=rules.allows))
+        yield _Files(rules.allows)
 
 
 class _Files:
-    def __init__(
-        self, look: Callable[[str], os.stat_result], open_: Callable[[str], BinaryIO]
-    ) -> None:
-        self._look = look
-        self._open = open_
+    def __init__(self, allows: Allows | None) -> None:
+        """Read what is allowed; None: everything."""
+        self._allows = allows
 
     async def metadata(self, path: str) -> FileMetadata:
         try:
-            found = await anyio.to_thread.run_sync(self._look, path)
+            found = await anyio.to_thread.run_sync(look_at, path, self._allows)
         except (OSError, ValueError) as exc:
             raise FileRefused(_reason(exc)) from None
         return FileMetadata(stat.S_ISREG(found.st_mode), found.st_size)
 
     async def read(self, path: str) -> AsyncGenerator[bytes, None]:
         try:
-            async with anyio.wrap_file(await anyio.to_thread.run_sync(self._open, path)) as file:
+            opened = await anyio.to_thread.run_sync(open_file, path, self._allows)
+            async with anyio.wrap_file(opened) as file:
                 while chunk := await file.read(CHUNK_BYTES):
                     yield chunk
         except (OSError, ValueError) as exc:
@@ -93,22 +91,28 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or "it cannot be read"
 
 
-def look_at(path: str, allows: Allows) -> os.stat_result:
+def look_at(path: str, allows: Allows | None) -> os.stat_result:
     """Look at what an absolute path leads to; blocks.
 
     Raises:
         FileRefused: it may not be read, or is not there.
+        OSError, ValueError: it is not there, where everything may be read.
     """
+    if allows is None:
+        return os.stat(path)  # noqa: PTH116
     with _in_words():
         return reaching.look_at(path, lambda real: allows(parts_of(real)))
 
 
-def open_file(path: str, allows: Allows) -> BinaryIO:
+def open_file(path: str, allows: Allows | None) -> BinaryIO:
     """Open a regular file for reading; blocks.
 
     Raises:
         FileRefused: it may not be read, is not there, or is something else.
+        OSError, ValueError: it cannot be opened, where everything may be read.
     """
+    if allows is None:
+        return _open(path)
     with _in_words():
         return reaching.open_file(path, lambda real: allows(parts_of(real)))
 

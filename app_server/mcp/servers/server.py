@@ -7,7 +7,7 @@ Source: docs/mcp.md, "Connections".
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Literal, TypeAlias
 
@@ -26,7 +26,7 @@ from app_server.mcp.connection import (
     ConnectionOwner,
     McpConnection,
     OnDemandConnection,
-    ServeConnection,
+    hold_connection,
 )
 from app_server.mcp.elicitation import (
     CANCELLED,
@@ -118,7 +118,7 @@ class McpServer:
         if not self.startable:
             self.settled.set()
 
-    async def run(self, load_client: Callable[[], Awaitable[ServeConnection]], cwd: str) -> None:
+    async def run(self, cwd: str) -> None:
         """Start the server and hold its connection until it ends or is stopped."""
         if self.settled.is_set():
             return
@@ -129,19 +129,14 @@ class McpServer:
                     if self.settled.is_set():
                         return
                     self._may_retry = wait_s is not None
-                    await self._connect_once(load_client, cwd)
+                    await self._connect_once(cwd)
                     if wait_s is not None and not self.settled.is_set():
                         await anyio.sleep(wait_s)
         finally:
             self._is_running = False
             self._let_go()
 
-    def serve_on_demand(
-        self,
-        tasks: anyio.abc.TaskGroup,
-        load_client: Callable[[], Awaitable[ServeConnection]],
-        cwd: str,
-    ) -> None:
+    def serve_on_demand(self, tasks: anyio.abc.TaskGroup, cwd: str) -> None:
         """Be ready at once, as its listing is known; what it is asked makes connections in `tasks`.
 
         `end` ends them.
@@ -153,8 +148,7 @@ class McpServer:
         processes = self._processes
 
         async def connect(connection: ConnectionOwner) -> None:
-            serve = await load_client()
-            await serve(config, cwd, connection, processes)
+            await hold_connection(config, cwd, connection, processes)
 
         self._begin(cwd)
         if not self.settled.is_set():
@@ -171,12 +165,9 @@ class McpServer:
             self.failed(StartupFailed(reason))
         self._is_running = not self.settled.is_set()
 
-    async def _connect_once(
-        self, load_client: Callable[[], Awaitable[ServeConnection]], cwd: str
-    ) -> None:
+    async def _connect_once(self, cwd: str) -> None:
         try:
-            connect = await load_client()
-            await connect(self.config, cwd, self, self._processes)
+            await hold_connection(self.config, cwd, self, self._processes)
         except LoadFailed as exc:
             self.failed(StartupFailed(f"the client cannot be loaded: {exc}", transient=True))
         except Exception:

@@ -13,7 +13,7 @@ import anyio.abc
 import anyio.lowlevel
 
 from app_server.mcp.catalog.config import McpSettings, ServerConfig
-from app_server.mcp.connection import McpConnection, load_client
+from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.processes import Processes
@@ -70,7 +70,7 @@ class Launcher:
         if self._tasks is None or not server.startable:
             return
         if server.config.known is not None:
-            server.serve_on_demand(self._tasks, load_client, self.cwd)
+            server.serve_on_demand(self._tasks, self.cwd)
         else:
             start_apart(self._tasks, self._run, server, thread_id=THREAD.get())
 
@@ -88,7 +88,7 @@ class Launcher:
 
     async def _run(self, server: McpServer) -> None:
         """Run a server; one whose environment was out of reach starts again when that is back."""
-        await server.run(load_client, self.cwd)
+        await server.run(self.cwd)
         if not server.waits_for_environment:
             return
         async with anyio.create_task_group() as tasks:

@@ -334,7 +334,7 @@ async def place(home: Path, trouble: Trouble | None) -> AsyncIterator[Served]:
         service = AppsService(home / "apps", account, NoPlugins(), environ={})
         await tasks.start(service.run)
         config = f'chatgpt_base_url = "{hosted.endpoint.base_url}"'
-        registry = ExtensionRegistry([service], in_turns=[service.in_turns])
+        registry = ExtensionRegistry([service], in_turns=[service])
         async with serve(home, config=config, extensions=registry) as served:
             yield served
         service.begin_shutdown()

@@ -313,15 +313,12 @@ async def test_a_server_that_was_replaced_is_freed_without_the_garbage_collector
     transport = HttpTransport("http://127.0.0.1:9/mcp")
     config = ServerConfig("known", transport, known=Listing(tools={"look": {}}))
 
-    async def load_client() -> Any:
-        raise AssertionError("nobody calls it")
-
     server = McpServer(config, NoProcesses(), lambda *step: None)
     freed = weakref.ref(server)
     gc.disable()
     try:
         async with anyio.create_task_group() as tasks:
-            server.serve_on_demand(tasks, load_client, "/")
+            server.serve_on_demand(tasks, "/")
             assert server.status == "connected"
             server.end()
         del server

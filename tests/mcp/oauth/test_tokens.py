@@ -16,7 +16,6 @@ from app_server.mcp.catalog.config import (
     HttpTransport,
     OAuthSettings,
 )
-from app_server.mcp.connection import load_client
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
@@ -101,7 +100,7 @@ async def test_a_server_knows_whether_there_has_been_a_sign_in(tmp_path: Path) -
                 keep(tmp_path, peer, {"access_token": "old"})
             server = fresh_server(peer, tmp_path)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(server.run, load_client, str(tmp_path))
+                tasks.start_soon(server.run, str(tmp_path))
                 with anyio.fail_after(WAIT_S):
                     await server.settled.wait()
                 assert server.status == "authenticationRequired"

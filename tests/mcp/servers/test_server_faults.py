@@ -25,10 +25,7 @@ async def test_a_peer_that_breaks_the_client_reaches_nobody_else(
     async def broken(*_: Any) -> None:
         raise LookupError("the client broke")
 
-    async def client_of() -> Any:
-        return broken
-
-    monkeypatch.setattr("app_server.mcp.servers.server_set.load_client", client_of)
+    monkeypatch.setattr("app_server.mcp.servers.server.hold_connection", broken)
     async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
         thread_id = await client.start_thread()
         told = await steps_until_settled(client, "raw")

@@ -127,9 +127,7 @@ async def open_desk(
         serve_hosted(connectors or [connector(*runs("look"), id_="cal")]) as hosted,
         open_apps(tmp_path / "apps", hosted, plugins) as apps,
     ):
-        registry = ExtensionRegistry(
-            [apps.service, shelf], {"apps": persist}, [apps.service.in_turns]
-        )
+        registry = ExtensionRegistry([apps.service, shelf], {"apps": persist}, [apps.service])
         settings = f'chatgpt_base_url = "{hosted.endpoint.base_url}"\n{config}'
         async with (
             serve(tmp_path / "home", config=settings, extensions=registry) as served,
