@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from app_server.config.values import Config, ConfigError
+from app_server.mcp.catalog import tables
 from app_server.mcp.catalog.config import (
+    DEFAULT_GRACE_MS,
     HttpTransport,
+    McpSettings,
     ServerConfig,
     ServerUnavailable,
     StdioTransport,
@@ -19,6 +22,15 @@ from tests.support.harness import (
     serve,
 )
 from tests.support.mcp_peers.calls import read
+
+
+@claim("mcp:config")
+def test_requests_wait_a_second_for_servers_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In tests it is longer.
+    monkeypatch.setattr(tables, "DEFAULT_GRACE_MS", DEFAULT_GRACE_MS)
+    assert read({}).startup_grace_s == McpSettings({}).startup_grace_s == 1.0
 
 
 @claim("mcp:config")
@@ -81,7 +93,6 @@ def test_both_transports_are_read_with_every_key() -> None:
     assert HttpTransport("http://[nonsense").origin is None
     assert HttpTransport("http://x", http_headers={"AUTHORIZATION": "z"}).has_credentials
     assert "secret" not in repr(HttpTransport("u", http_headers={"X": "secret"}))
-    assert read({}).startup_grace_s == 1.0
     assert read({"s": {"command": "x"}}).servers["s"].approval_mode_of("t") == "auto"
 
 

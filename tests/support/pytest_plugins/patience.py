@@ -7,7 +7,7 @@ and what a test compares would lack something. A test of such a bound sets it it
 
 import sys
 
-PATIENCE_S = 60.0
+PATIENCE_S = 60
 
 WAITS = {
     "app_server.accounts.accounts": ("ANSWER_S", "REFRESH_S", "REVOKE_S"),
@@ -23,17 +23,20 @@ WAITS = {
     "app_server.clients.coder.session_server": ("PROBE_S", "SEARCH_S", "START_S"),
     "app_server.clients.receiver.agent.surface": ("CONNECT_S",),
     "app_server.config.editing.file": ("LOCK_S",),
+    "app_server.handlers.host.program_params": ("DEFAULT_TIMEOUT_S",),
     "app_server.handlers.server.account": ("SUPPLY_S",),
     "app_server.handlers.server.config": ("EDIT_S",),
     "app_server.host.commands.command": ("GONE_S",),
     "app_server.host.commands.commands": ("START_S",),
     "app_server.host.commands.spawning": ("CLOSE_S", "SEND_S"),
+    "app_server.host.exec.client.address": ("DEFAULT_CONNECT_S",),
     "app_server.host.exec.client.client": ("END_S",),
     "app_server.host.folder_reads": ("READ_S",),
     "app_server.host.git_diff": ("TIMEOUT_S",),
     "app_server.host.processes": ("KILL_S",),
     "app_server.host.reaper": ("CLOSE_S",),
     "app_server.host.sandbox.programs": ("PROBE_S",),
+    "app_server.mcp.catalog.tables": ("DEFAULT_GRACE_MS",),
     "app_server.mcp.oauth.credentials": ("LOCK_WAIT_S",),
     "app_server.mcp.oauth.tokens": ("ANSWER_S", "REFRESH_S"),
     "app_server.mcp.oauth.web": ("REQUEST_S",),
@@ -56,7 +59,10 @@ WAITS = {
     "app_server.threads.filing": ("LOCK_WAIT_S",),
     "app_server.threads.log.file.locks": ("SHORT_S",),
 }
-"""Names of seconds by module. Left out is what tests reach unpatched, and what paces something."""
+"""Names of seconds, or of milliseconds (`_MS`), by module.
+
+Left out is what tests reach unpatched, and what paces something.
+"""
 
 
 def pytest_collection_finish() -> None:
@@ -69,4 +75,6 @@ def be_patient() -> None:
     for module, names in WAITS.items():
         if module in sys.modules:
             waits = vars(sys.modules[module])
-            waits.update({name: max(waits[name], PATIENCE_S) for name in names})
+            for name in names:
+                patience = PATIENCE_S * 1000 if name.endswith("_MS") else PATIENCE_S
+                waits[name] = max(waits[name], patience)
