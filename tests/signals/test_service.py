@@ -735,15 +735,18 @@ async def test_old_signals_are_forgotten_at_the_start_and_not_before_an_hour_has
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
+    first = anyio.Event()
 
     def forget(ledger: Ledger, now_ms: int) -> int:
         asked.append(now_ms)
+        anyio.from_thread.run_sync(first.set)
         return 0
 
     assert services.FORGET_EVERY_S == 3600
     monkeypatch.setattr(Ledger, "forget_old", forget)
     async with running(home):
-        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(WAIT_S):
+            await first.wait()
         # A worker thread, and a turn of the loop for each further try that there were.
         for _ in range(3):
             await anyio.to_thread.run_sync(list)
