@@ -1,6 +1,6 @@
 """One connection to one MCP server, from the handshake to the last answer.
 
-app_server/mcp/connection.py imports it, beside the event loop. Requests travel as plain
+app_server/mcp/loading.py imports it, beside the event loop. Requests travel as plain
 dictionaries: the SDK's typed session would refuse tools and results that a host must pass on as
 they are.
 Source: MCP 2025-06-18; docs/mcp.md, "Connections", "Headers from a command".

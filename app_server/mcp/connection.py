@@ -8,20 +8,18 @@ Source: docs/mcp.md, "Connections".
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
 from app_server.mcp.bounds import bytes_of, check_bytes, check_count
-from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
-from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, TransportClosed
 from app_server.observability.log_context import THREAD, start_apart
-from app_server.runtime.loader import LoadFailed, load
+from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 
 MAX_PAGES = 64
@@ -107,39 +105,6 @@ async def list_all(
 
 
 logger = logging.getLogger(__name__)
-
-ServeConnection: TypeAlias = Callable[
-    [ServerConfig, str, ConnectionOwner, Processes], Awaitable[None]
-]
-"""Holds one connection from start to end (`app_server.mcp.client.serve_connection`)."""
-
-
-async def hold_connection(
-    config: ServerConfig, cwd: str, owner: ConnectionOwner, processes: Processes
-) -> None:
-    """Import the client, unless that was done, and hold a connection from start to end.
-
-    Raises:
-        LoadFailed: it cannot be imported now.
-    """
-    serve = await load_client()
-    await serve(config, cwd, owner, processes)
-
-
-async def load_client() -> ServeConnection:
-    """Import the client, beside the event loop, and return what connects with it.
-
-    Raises:
-        LoadFailed: it cannot be imported now.
-    """
-    return await load(_serve_connection)
-
-
-def _serve_connection() -> ServeConnection:
-    from app_server.mcp.client import serve_connection
-
-    return serve_connection
-
 
 IDLE_S = 60.0
 """Seconds without use after which a connection is ended."""

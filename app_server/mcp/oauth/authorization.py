@@ -1,7 +1,7 @@
 """The authorization server of an MCP server: found, registered with, and asked for tokens.
 
 Importing this module imports the MCP SDK, which takes longer than all else of a connection:
-SignInTarget.discover and AuthProbe do it when an authorization server is asked for.
+loading.py beside it does so when an authorization server is asked for, and AuthProbe.
 Source: RFC 9728, RFC 8414, RFC 7591; OAuth 2.1, sections 2.4, 4.1.3 and 4.3; MCP 2025-06-18,
 "Authorization"; docs/mcp.md, "Sign-in".
 """

@@ -1,24 +1,13 @@
-"""The server that is signed in to; light: the network and the MCP SDK are imported with a use.
+"""The server that is signed in to.
 
 Source: docs/mcp.md, "Sign-in"; docs/environments.md, "Servers in an environment".
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 
 from app_server.mcp.catalog.config import LOCAL, HttpTransport, ServerConfig
-from app_server.mcp.errors import OAuthUnavailable
 from app_server.mcp.oauth.credentials import Credential, CredentialStore, credential_key
 from app_server.mcp.processes import Processes
-from app_server.runtime.loader import LoadFailed, load
-
-if TYPE_CHECKING:
-    from app_server.mcp.oauth.authorization import AuthorizationServer
-    from app_server.mcp.oauth.web import Web
-
-Discover: TypeAlias = "Callable[[Web, str, str | None], Awaitable[AuthorizationServer | None]]"
-"""Finds an authorization server (`app_server.mcp.oauth.authorization.discover`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +34,3 @@ class SignInTarget:
     def load(self, store: CredentialStore) -> Credential | None:
         """Return its credential; blocks, and raises as CredentialStore.load does."""
         return store.load(self.name, self.transport.url, self.environment_id)
-
-    async def discover(self, web: "Web") -> "AuthorizationServer | None":
-        """Import the MCP SDK and find the authorization server; None when the server names none.
-
-        Raises:
-            OAuthUnavailable: a server did not answer, or is not well, or the SDK cannot be imported
-                now.
-            OAuthFailed: what a server says contradicts itself.
-        """
-        try:
-            discover = await load(_discover)
-        except LoadFailed as exc:
-            raise OAuthUnavailable(f"the sign-in cannot be loaded: {exc}") from exc
-        return await discover(web, self.transport.url, self.transport.oauth.resource)
-
-
-def _discover() -> Discover:
-    from app_server.mcp.oauth.authorization import discover
-
-    return discover

@@ -20,6 +20,7 @@ from app_server.mcp.oauth.credentials import (
     OAuthClient,
     store_failures,
 )
+from app_server.mcp.oauth.loading import find_authorization_server
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.web import open_web
 from app_server.runtime.clock import SystemClock
@@ -135,7 +136,7 @@ class TokenSource:
 
     async def _renew(self, credential: Credential, refresh_token: str) -> str:
         async with open_web(self._target) as web:
-            found = await self._target.discover(web)
+            found = await find_authorization_server(self._target, web)
             if found is None:
                 raise OAuthFailed("the server has no authorization server any more")
             if credential.issuer and found.issuer != credential.issuer:

@@ -26,7 +26,6 @@ from app_server.mcp.connection import (
     ConnectionOwner,
     McpConnection,
     OnDemandConnection,
-    hold_connection,
 )
 from app_server.mcp.elicitation import (
     CANCELLED,
@@ -42,6 +41,7 @@ from app_server.mcp.errors import (
     UnknownServer,
     text_for_people,
 )
+from app_server.mcp.loading import hold_connection
 from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed

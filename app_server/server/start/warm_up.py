@@ -9,7 +9,7 @@ from app_server.accounts.accounts import Accounts
 from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
 from app_server.mcp.catalog.tables import read_mcp_settings
-from app_server.mcp.connection import load_client
+from app_server.mcp.loading import load_client
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S
 from app_server.server.garbage_collection import start_collecting
 
