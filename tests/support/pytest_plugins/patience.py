@@ -20,7 +20,7 @@ WAITS = {
     "app_server.apps.upstream.backend": ("SETTING_S",),
     "app_server.cli.checks.machine": ("CONNECT_S",),
     "app_server.cli.checks.services": ("CLOSE_S",),
-    "app_server.clients.coder.session_server": ("PROBE_S", "SEARCH_S", "START_S"),
+    "app_server.clients.coder.session": ("PROBE_S", "SEARCH_S", "START_S"),
     "app_server.clients.receiver.agent.surface": ("CONNECT_S",),
     "app_server.config.editing.file": ("LOCK_S",),
     "app_server.handlers.host.program_params": ("DEFAULT_TIMEOUT_S",),
