@@ -13,7 +13,7 @@ from app_server.config.effective import Configuration
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.skills.catalog import SkillCatalog
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
@@ -57,7 +57,7 @@ class Services:
     config_file: ConfigFile
     extensions: ExtensionRegistry
     environments: Environments
-    commands: MachineCommands
+    commands: LocalCommands
     """On this machine, within what confines each."""
     git: GitFetch
     places: Places

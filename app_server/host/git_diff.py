@@ -11,10 +11,10 @@ from pathlib import Path
 
 import anyio
 
-from app_server.host.commands.command import Stream
-from app_server.host.commands.launch import CommandLaunch
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.commands.output import KeptOutput
+from app_server.host.commands.reading import Stream
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.resolving import git_folders
 from app_server.permissions.environment import CREDENTIALS
@@ -70,7 +70,7 @@ def shown_folders(cwd: str) -> list[str]:
 
 
 async def diff_to_remote(
-    commands: MachineCommands, confinement: Confinement, cwd: str
+    commands: LocalCommands, confinement: Confinement, cwd: str
 ) -> tuple[str, str]:
     """Return the commit and the difference of the working tree to it, untracked files included.
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.host.commands.command import Stream
-from app_server.host.commands.launch import CommandLaunch
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.commands.output import KeptOutput
+from app_server.host.commands.reading import Stream
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.permissions.environment import CREDENTIALS
 
@@ -74,7 +74,7 @@ class GitFetchFailed(Exception):
 class GitFetch:
     """Fetches for one server; the user's own settings and keys are used."""
 
-    def __init__(self, commands: MachineCommands) -> None:
+    def __init__(self, commands: LocalCommands) -> None:
         self._commands = commands
         self._slots = anyio.CapacityLimiter(MAX_AT_ONCE)
 

@@ -23,7 +23,7 @@ from app_server.extensions.plugins.offers import Offers
 from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.handlers.services import Services
 from app_server.handlers.views.rules import rules_warning
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
@@ -88,7 +88,7 @@ async def build_services(
     config_file = ConfigFile(home, over=configuration.profile_file)
     environments = Environments(background)
     rules = RuleBook(home, partial(_warn_of_rules, hub))
-    commands = MachineCommands(rules, home)
+    commands = LocalCommands(rules, home)
     places = places_of_machine(str(home), [str(file) for file in settings.guards.hidden_files])
     extensions = join_extensions(settings, substitutes, environments, config_file)
     plugins, registry = extensions.plugins, extensions.registry

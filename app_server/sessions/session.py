@@ -46,7 +46,7 @@ class ThreadSession:
         context = thread_context(log, config, mcp, settings, server, tasks)
         self.context = context
         self.log, self.slot, self.clients = context.log, context.slot, context.clients
-        self.servers, self.goals, self.terminals = context.servers, context.goals, context.terminals
+        self.servers, self.goals, self.commands = context.servers, context.goals, context.commands
         self.unload_delay_s: float | None = None
         """Seconds of quiet before it is unloaded; None means those of the server."""
         self.quiet_since_s: float | None = None
@@ -82,7 +82,7 @@ class ThreadSession:
     @property
     def works_on(self) -> bool:
         """Whether anything goes on behind the turns: a command, or a request to an MCP server."""
-        if next(self.terminals.background(), None) is not None:
+        if next(self.commands.background(), None) is not None:
             return True
         return self.servers.live().is_in_use
 
@@ -141,7 +141,7 @@ class ThreadSession:
             self.slot.closed = True
         self.slot.cancel()
         await self.slot.idle.wait()
-        await self.terminals.aclose()
+        await self.commands.aclose()
         self.servers.live().stop()
         self.context.server.plugin_switches.switch_off(self.log.id, ())
         return was_open

@@ -19,7 +19,7 @@ from app_server.sessions.turn.user_shell import (
     end_command,
 )
 from app_server.tools.environments import NoEnvironment
-from app_server.turns.commands.run import CommandRun
+from app_server.turns.commands.thread_command import ThreadCommand
 from app_server.turns.context import ThreadContext
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.slot import RunningTurn
@@ -117,7 +117,7 @@ class CommandBeside:
                 shell.forget(run)
         return announced
 
-    async def _finished(self, shell: UserShell, run: CommandRun) -> JsonObject | None:
+    async def _finished(self, shell: UserShell, run: ThreadCommand) -> JsonObject | None:
         """Wait for the command; None if its end cannot be written."""
         try:
             return await shell.finish(self.command, run, self.turn)
@@ -125,7 +125,7 @@ class CommandBeside:
             logger.warning("the end of command %s cannot be written: %s", run.item.id, exc)
             return None
 
-    async def _end_if_interrupted(self, run: CommandRun) -> None:
+    async def _end_if_interrupted(self, run: ThreadCommand) -> None:
         slot = self.commands.context.slot
         if slot.turn is self.turn:
             await slot.idle.wait()

@@ -223,7 +223,7 @@ class ApplyPatch(TurnTool):
     ) -> str:
         shown = await anyio.to_thread.run_sync(shown_changes, planned.plan)
         item = FileChangeThreadItem(id=item_id, changes=shown, status="inProgress")
-        refusal = await self._refusal(item, planned.plan, text, found, cwd)
+        refusal = await self._announce(item, planned.plan, text, found, cwd)
         if refusal is not None:
             return refusal
         # What was begun is done, and written down: an interrupt comes after it.
@@ -231,10 +231,14 @@ class ApplyPatch(TurnTool):
             written = await self._write(item, planned, found)
         return written.output()
 
-    async def _refusal(
+    async def _announce(
         self, item: FileChangeThreadItem, plan: Plan, text: str, found: FoundEnvironment, cwd: str
     ) -> str | None:
-        """Return why files must not be changed, after announcing the item and asking if need be."""
+        """Announce the item of a patch that policy lets through, and ask if need be.
+
+        Returns why files must not be changed; the item is declined then, if it was announced. None
+        if they may be.
+        """
         turn = self._turn
         writable = self._environments.confinement(found.folder).writable
         request = FileRequest(

@@ -31,9 +31,14 @@ from app_server.tools.environments import (
 )
 from app_server.turns.approval.asking import Decision
 from app_server.turns.approval.commands import CommandRequest
-from app_server.turns.commands.run import NOT_STARTED, CommandRun
-from app_server.turns.commands.terminals import UNCONFINED_WORK, ShellLine
-from app_server.turns.commands.text import BYTES_PER_TOKEN, model_text, state_line
+from app_server.turns.commands.thread_command import (
+    BYTES_PER_TOKEN,
+    NOT_STARTED,
+    ThreadCommand,
+    model_text,
+    state_line,
+)
+from app_server.turns.commands.thread_commands import UNCONFINED_WORK, ShellLine
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import BadCall, RequestedCall
@@ -67,7 +72,7 @@ class ExecCommand(TurnTool):
         self._turn = turn
         self._patches = patches
         self._environments = environments
-        self._terminals = context.terminals
+        self._commands = context.commands
         self._approvals = context.approvals
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
@@ -111,23 +116,23 @@ class ExecCommand(TurnTool):
             command_actions=list(planned.request.actions),
         )
         recorder = self._turn.recorder
-        made_room = await self._terminals.make_room()
-        run = self._terminals.open(item, planned.arguments.cmd, recorder)
+        made_room = await self._commands.make_room()
+        command = self._commands.add(item, planned.arguments.cmd, recorder)
         try:
             if isinstance(verdict, NeedsApproval):
-                decision = await self._ask(run, planned, verdict)
+                decision = await self._ask(command, planned, verdict)
                 if not decision.is_allowed:
                     return _failed(decision.text)
-                verdict = await self._allowed(planned, verdict)
+                verdict = await self._check_again(planned, verdict)
             else:
                 recorder.started(item)
             confinement = planned.request.confinement if verdict.sandboxed else UNCONFINED
-            return await self._run(run, planned, confinement, made_room)
+            return await self._run(command, planned, confinement, made_room)
         finally:
-            if not run.is_background:
+            if not command.is_background:
                 # Interrupted, or refused by the disk: nothing of it goes on.
-                await run.stop()
-                self._terminals.forget(run)
+                await command.stop()
+                self._commands.forget(command)
 
     @property
     def _may_not_leave(self) -> bool:
@@ -183,15 +188,17 @@ class ExecCommand(TurnTool):
             return arguments.shell or found.shell
         return await anyio.to_thread.run_sync(find_shell, arguments.shell)
 
-    def _connections(self, run: CommandRun, confinement: Confinement) -> Gate | None:
+    def _connections(self, command: ThreadCommand, confinement: Confinement) -> Gate | None:
         """Return what decides about the command's connections; None where nothing has to."""
         if confinement.proxy is None:
             return None
-        return self._approvals.network.of_command(confinement.proxy, self._turn.id, run)
+        return self._approvals.network.of_command(confinement.proxy, self._turn.id, command)
 
-    async def _ask(self, run: CommandRun, planned: _Planned, needed: NeedsApproval) -> Decision:
+    async def _ask(
+        self, command: ThreadCommand, planned: _Planned, needed: NeedsApproval
+    ) -> Decision:
         """Announce the item as one that nothing runs for yet, ask, and keep what was allowed."""
-        item, approvals = run.item, self._approvals.commands
+        item, approvals = command.item, self._approvals.commands
         item.source, item.process_id = "agent", None
         with self._approvals.questions.open(
             approvals.question(planned.request, needed)
@@ -199,69 +206,73 @@ class ExecCommand(TurnTool):
             self._turn.recorder.started(item)
             decision = await open_question.decide()
             if not decision.is_allowed:
-                await run.decline()
+                await command.decline()
         if decision.is_allowed:
             await approvals.keep(planned.request, needed, decision)
-            item.source, item.process_id = "unifiedExecStartup", run.session_id
+            item.source, item.process_id = "unifiedExecStartup", command.session_id
         elif decision.ends_turn:
             await self._turn.interrupt_here()
         return decision
 
-    async def _allowed(self, planned: _Planned, needed: NeedsApproval) -> Run:
-        """Return how an allowed command runs: as asked, or as a rule says that was accepted."""
+    async def _check_again(self, planned: _Planned, needed: NeedsApproval) -> Run:
+        """Return how an allowed command runs: as asked, or as a rule says that was just kept."""
         if self._may_not_leave:
             return Run()
         verdict = await self._approvals.commands.check(planned.request)
         return verdict if isinstance(verdict, Run) else Run(needed.sandboxed)
 
     async def _run(
-        self, run: CommandRun, planned: _Planned, confinement: Confinement, made_room: str | None
+        self,
+        command: ThreadCommand,
+        planned: _Planned,
+        confinement: Confinement,
+        made_room: str | None,
     ) -> str:
         began_s = time.perf_counter()
         try:
-            gate = self._connections(run, confinement)
-            await self._terminals.start(run, planned.line, confinement, gate)
+            gate = self._connections(command, confinement)
+            await self._commands.start(command, planned.line, confinement, gate)
         except SandboxUnavailable as exc:
-            await run.decline()
+            await command.decline()
             return _failed(str(exc))
         except OSError as exc:
-            return await self._not_started(run, exc)
-        has_ended = await self._wait(run, planned.arguments.yield_s)
-        if has_ended and await self._may_run_unsandboxed(run, planned, confinement):
-            run.again()
-            return await self._run(run, planned, UNCONFINED, made_room)
+            return await self._not_started(command, exc)
+        has_ended = await self._wait(command, planned.arguments.yield_s)
+        if has_ended and await self._may_run_unsandboxed(command, planned, confinement):
+            command.again()
+            return await self._run(command, planned, UNCONFINED, made_room)
         if has_ended:
-            assert run.exit_code is not None
-            await run.complete(run.exit_code)
+            assert command.exit_code is not None
+            await command.complete(command.exit_code)
         limit = min(
             int(planned.arguments.max_output_tokens) * BYTES_PER_TOKEN,
             self._context.settings.output_limit_bytes,
         )
         return model_text(
-            run.read(),
+            command.read(),
             limit,
             time.perf_counter() - began_s,
-            state_line(run.exit_code, run.session_id),
-            [*([] if made_room is None else [made_room]), *run.read_notes()],
+            state_line(command.exit_code, command.session_id),
+            [*([] if made_room is None else [made_room]), *command.read_notes()],
         )
 
-    async def _wait(self, run: CommandRun, yield_s: float) -> bool:
+    async def _wait(self, command: ThreadCommand, yield_s: float) -> bool:
         """Wait until the command has ended, or goes on behind the turns."""
-        assert run.process is not None
+        assert command.process is not None
         with self._context.timeouts.move_on_after(yield_s):
-            await run.process.finished.wait()
-        return run.exit_code is not None or not await self._terminals.leave(run)
+            await command.process.finished.wait()
+        return command.exit_code is not None or not await self._commands.leave(command)
 
     async def _may_run_unsandboxed(
-        self, run: CommandRun, planned: _Planned, confinement: Confinement
+        self, command: ThreadCommand, planned: _Planned, confinement: Confinement
     ) -> bool:
         """Ask whether what the sandbox seems to have denied may run again without it."""
-        assert run.exit_code is not None
+        assert command.exit_code is not None
         if self._may_not_leave or not confinement.is_confined:
             return False
-        if not looks_denied(run.exit_code, run.unread):
+        if not looks_denied(command.exit_code, command.unread):
             return False
-        run.send_pending()
+        command.send_pending()
         approvals = self._approvals.commands
         verdict = await approvals.check_unsandboxed(planned.request)
         if not isinstance(verdict, NeedsApproval):
@@ -272,14 +283,14 @@ class ExecCommand(TurnTool):
         if decision.is_allowed:
             await approvals.keep(planned.request, verdict, decision)
         elif decision.ends_turn:
-            await run.complete(run.exit_code)
+            await command.complete(command.exit_code)
             await self._turn.interrupt_here()
         return decision.is_allowed
 
-    async def _not_started(self, run: CommandRun, error: OSError) -> str:
+    async def _not_started(self, command: ThreadCommand, error: OSError) -> str:
         reason = error.strerror or str(error) or "unknown error"
         text = reason if error.filename is None else f"{error.filename}: {reason}"
-        await run.complete(NOT_STARTED, text)
+        await command.complete(NOT_STARTED, text)
         return _failed(text)
 
 

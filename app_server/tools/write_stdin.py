@@ -8,11 +8,15 @@ from collections.abc import Sequence
 
 import anyio
 
-from app_server.host.commands.command import InputClosed
+from app_server.host.commands.local_command import InputClosed
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.command_arguments import STDIN_DECLARATION, WRITE_STDIN, StdinArguments
-from app_server.turns.commands.run import CommandRun
-from app_server.turns.commands.text import BYTES_PER_TOKEN, model_text, state_line
+from app_server.turns.commands.thread_command import (
+    BYTES_PER_TOKEN,
+    ThreadCommand,
+    model_text,
+    state_line,
+)
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
 from app_server.turns.tools.call import RequestedCall
@@ -49,32 +53,32 @@ class WriteStdin(TurnTool):
         """Write, wait, and return what the command printed since the model last read of it."""
         arguments = call.read(StdinArguments)
         session_id = str(int(arguments.session_id))
-        run = self._context.terminals.find(session_id)
-        if run is None:
+        command = self._context.commands.find(session_id)
+        if command is None:
             return _failed(f"Unknown process id {session_id}")
         began_s = time.perf_counter()
-        if arguments.chars and (failure := await self._write(run, arguments.chars)) is not None:
+        if arguments.chars and (failure := await self._write(command, arguments.chars)) is not None:
             return _failed(failure)
-        self._notify(run, arguments.chars)
+        self._notify(command, arguments.chars)
         with self._context.timeouts.move_on_after(arguments.yield_s):
-            await run.completed.wait()
-        if run.completed.is_set():
-            self._context.terminals.forget(run)
+            await command.completed.wait()
+        if command.completed.is_set():
+            self._context.commands.forget(command)
         limit = min(
             int(arguments.max_output_tokens) * BYTES_PER_TOKEN,
             self._context.settings.output_limit_bytes,
         )
         return model_text(
-            run.read(),
+            command.read(),
             limit,
             time.perf_counter() - began_s,
-            state_line(run.item.exit_code, run.session_id),
-            run.read_notes(),
+            state_line(command.item.exit_code, command.session_id),
+            command.read_notes(),
         )
 
-    async def _write(self, run: CommandRun, chars: str) -> str | None:
+    async def _write(self, command: ThreadCommand, chars: str) -> str | None:
         """Write to a command; gives why that did not work."""
-        process = run.process
+        process = command.process
         assert process is not None
         if not process.takes_input:
             # What has ended is shown as such, with what it printed last.
@@ -88,13 +92,13 @@ class WriteStdin(TurnTool):
             return f"the command did not read its input within {WRITE_S:.0f} s"
         return None
 
-    def _notify(self, run: CommandRun, chars: str) -> None:
+    def _notify(self, command: ThreadCommand, chars: str) -> None:
         self._turn.recorder.emit(
             TerminalInteractionNotification(
                 thread_id=self._context.log.id,
                 turn_id=self._turn.id,
-                item_id=run.item.id,
-                process_id=run.session_id,
+                item_id=command.item.id,
+                process_id=command.session_id,
                 stdin=chars,
             )
         )

@@ -22,7 +22,7 @@ from app_server.turns.approval.network import NetworkApprovals
 from app_server.turns.approval.permissions import PermissionApprovals
 from app_server.turns.approval.tools import ToolApprovals
 from app_server.turns.clients import ThreadClients
-from app_server.turns.commands.terminals import Terminals, ThreadMachine
+from app_server.turns.commands.thread_commands import ThreadCommands, ThreadMachine
 from app_server.turns.goals import Goals
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.recorder import TurnRecorder
@@ -62,7 +62,7 @@ class ThreadContext:
     servers: ThreadServers
     """The MCP servers."""
     machine: ThreadMachine
-    terminals: Terminals
+    commands: ThreadCommands
     timeouts: PausableTimeouts
     """For how long commands are waited for."""
     approvals: ThreadApprovals
@@ -114,7 +114,7 @@ def thread_context(
     )
     servers = ThreadServers(log, clients, config, mcp, server, Elicitations(questions))
     machine = ThreadMachine(
-        commands=server.commands,
+        local=server.commands,
         environments=server.environments,
         settings=settings.commands,
         scripts=scripts,
@@ -133,7 +133,7 @@ def thread_context(
         model=ThreadModel(log, settings.model, server.model_lists),
         servers=servers,
         machine=machine,
-        terminals=Terminals(machine, tasks),
+        commands=ThreadCommands(machine, tasks),
         timeouts=timeouts,
         approvals=approvals,
         hooks=hooks,

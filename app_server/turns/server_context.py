@@ -11,7 +11,7 @@ from app_server.extensions.contract.turns import PluginMentions, PluginOffers, P
 from app_server.extensions.hooks.definition import HookedPlugin
 from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.skills.catalog import SkillCatalog
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
@@ -48,7 +48,7 @@ class ServerContext:
     processes: Processes
     home: Path
     """Folder of the user's own instructions."""
-    commands: MachineCommands
+    commands: LocalCommands
     environments: Environments
     """Other machines that commands can run on."""
     hook_runner: HookRunner

@@ -15,8 +15,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from app_server.host.commands.launch import CommandLaunch
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import places_of_machine
@@ -39,7 +39,7 @@ async def main(rounds: int) -> None:
             ),
         }
         took: dict[str, list[float]] = {name: [] for name in cases}
-        machine = MachineCommands()
+        machine = LocalCommands()
         try:
             for number in range(rounds + 2):
                 for name, confinement in cases.items():
@@ -58,7 +58,7 @@ async def main(rounds: int) -> None:
         )
 
 
-async def measured(machine: MachineCommands, folder: str, confinement: Confinement) -> float:
+async def measured(machine: LocalCommands, folder: str, confinement: Confinement) -> float:
     """Run `true` once."""
     launch = CommandLaunch(argv=("true",), env={"PATH": os.defpath}, cwd=folder)
     began = time.perf_counter()

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from app_server.host import git_fetch
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.git_fetch import GitFetch, GitFetchFailed
 from tests.support.host.git_peer import GitPeer, Repository, serve_git
 
@@ -36,7 +36,7 @@ async def peer_of(tmp_path: Path) -> AsyncIterator[tuple[GitFetch, GitPeer, Repo
     repository.commit("v1")
     folder = tmp_path / "into"
     folder.mkdir()
-    commands = MachineCommands()
+    commands = LocalCommands()
     try:
         async with serve_git(tmp_path / "served") as peer:
             yield GitFetch(commands), peer, repository, folder
@@ -243,7 +243,7 @@ async def test_what_takes_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(git_fetch, "FETCH_S", 0.2)
-    commands = MachineCommands()
+    commands = LocalCommands()
     silent = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = silent.extra(anyio.abc.SocketAttribute.local_port)
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio.lowlevel
 
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.programs.output import ProgramOutput
 from app_server.host.programs.program import Ended, Program, ProgramOrder
 from app_server.permissions.confinement.confinement import UNCONFINED
@@ -25,7 +25,7 @@ async def test_nothing_is_read_of_a_program_before_it_runs(tmp_path: Path) -> No
     program = Program(
         ProgramOrder(kind="process", launch=launch, takes_input=False, timeout_s=None), output
     )
-    commands = MachineCommands()
+    commands = LocalCommands()
     try:
         await program.start(commands, UNCONFINED)
         await read_fifo(printed)

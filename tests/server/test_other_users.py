@@ -21,7 +21,7 @@ import pytest
 
 from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import serve_inspector
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.sandbox.proxied import PORT
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network.policy import NetworkPolicy
@@ -56,7 +56,7 @@ def port_of(url: str) -> int:
 async def command_with_a_network() -> AsyncIterator[None]:
     """Run a command whose only network is the proxy."""
     working_launcher()
-    machine, printed = MachineCommands(), Printed()
+    machine, printed = LocalCommands(), Printed()
     policy = NetworkPolicy(allowed=("127.0.0.1",))
     try:
         confinement = Confinement(writable=(), network=False, proxy=policy)

@@ -15,9 +15,9 @@ from pydantic_core import to_json
 from app_server.extensions.hooks.definition import Hook, Origin
 from app_server.extensions.hooks.fingerprint import NoFingerprint, fingerprint
 from app_server.extensions.hooks.outcome import Outcome, failed, read_outcome
-from app_server.host.commands.command import InputClosed, RunningCommand, Stream
-from app_server.host.commands.launch import CommandLaunch
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch, InputClosed, LocalCommand
+from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.reading import Stream
 from app_server.permissions.confinement.confinement import UNCONFINED
 
 MAX_OUTPUT_BYTES = 256 * 1024
@@ -31,7 +31,7 @@ class HookRunner:
     """Runs hooks as the user's own programs: what the user trusted is not confined."""
 
     def __init__(
-        self, commands: MachineCommands, environment: Callable[[], Mapping[str, str]]
+        self, commands: LocalCommands, environment: Callable[[], Mapping[str, str]]
     ) -> None:
         """`environment` gives the variables of a hook, without credentials of the server."""
         self._commands = commands
@@ -63,7 +63,7 @@ class HookRunner:
             if not await anyio.to_thread.run_sync(_is_unchanged, hook.origin):
                 return failed("the plugin was changed since its hook was trusted")
             text, variables = hook.origin.filled_in(text), {**variables, **hook.origin.variables}
-        command: RunningCommand | None = None
+        command: LocalCommand | None = None
         launch = CommandLaunch(
             argv=["/bin/sh", "-c", text],
             env=variables,
@@ -99,7 +99,7 @@ def _is_unchanged(origin: Origin) -> bool:
         return False
 
 
-async def _give(command: RunningCommand, payload: bytes) -> None:
+async def _give(command: LocalCommand, payload: bytes) -> None:
     # A hook need not read its input.
     with suppress(InputClosed):
         await command.write(payload)

@@ -19,8 +19,8 @@ from app_server.handlers.host.program_params import (
     terminal_size,
 )
 from app_server.handlers.serving import RequestContext
-from app_server.host.commands.command import Stream
-from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.local_command import CommandLaunch
+from app_server.host.commands.reading import Stream
 from app_server.host.programs.output import ProgramOutput
 from app_server.host.programs.program import Program, ProgramOrder, ProgramRefused
 from app_server.host.programs.programs import Programs

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Protocol
 
-from app_server.host.commands.launch import TerminalSize
+from app_server.host.commands.local_command import TerminalSize
 from app_server.permissions.environment import CREDENTIALS
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 

@@ -9,8 +9,8 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import cursor_number
 from app_server.sessions.turn.user_shell import DEFAULT_S, UserCommand
 from app_server.tools.command_arguments import MAX_LINE_CHARS
-from app_server.turns.commands.run import CommandRun
-from app_server.turns.commands.terminals import Terminals
+from app_server.turns.commands.thread_command import ThreadCommand
+from app_server.turns.commands.thread_commands import ThreadCommands
 from protocol.cursors import is_offset
 from protocol.host.terminals import (
     ThreadBackgroundTerminal,
@@ -58,9 +58,9 @@ async def list_terminals(
     context: RequestContext, params: ThreadBackgroundTerminalsListParams
 ) -> ThreadBackgroundTerminalsListResponse:
     """List the background commands of a loaded thread, the oldest first."""
-    terminals = _terminals(context.services, params.thread_id)
+    commands = _commands_of(context.services, params.thread_id)
     after = 0 if params.cursor is None else cursor_number(params.cursor)
-    rows = [run for run in terminals.background() if run.number > after]
+    rows = [run for run in commands.background() if run.number > after]
     limit = len(rows) if params.limit is None else max(params.limit, 1)
     more = len(rows) > limit
     return ThreadBackgroundTerminalsListResponse(
@@ -74,14 +74,14 @@ async def terminate_terminal(
     context: RequestContext, params: ThreadBackgroundTerminalsTerminateParams
 ) -> ThreadBackgroundTerminalsTerminateResponse:
     """Terminate one command; answered once it has ended and its item is complete."""
-    terminals = _terminals(context.services, params.thread_id)
+    commands = _commands_of(context.services, params.thread_id)
     if not is_offset(params.process_id):
         raise invalid_request(
             f"invalid background terminal process id: {params.process_id}",
             "invalidProcessId",
             processId=params.process_id,
         )
-    run = terminals.find(params.process_id)
+    run = commands.find(params.process_id)
     if run is None or run.completed.is_set():
         return ThreadBackgroundTerminalsTerminateResponse(terminated=False)
     await run.stop()
@@ -93,15 +93,15 @@ async def clean_terminals(
     context: RequestContext, params: ThreadBackgroundTerminalsCleanParams
 ) -> ThreadBackgroundTerminalsCleanResponse:
     """Terminate all background commands; answered once their items are complete."""
-    await _terminals(context.services, params.thread_id).end_background()
+    await _commands_of(context.services, params.thread_id).end_background()
     return ThreadBackgroundTerminalsCleanResponse()
 
 
-def _terminals(services: Services, thread_id: str) -> Terminals:
-    return loaded_thread(services.sessions, thread_id).terminals
+def _commands_of(services: Services, thread_id: str) -> ThreadCommands:
+    return loaded_thread(services.sessions, thread_id).commands
 
 
-def _shown(run: CommandRun) -> ThreadBackgroundTerminal:
+def _shown(run: ThreadCommand) -> ThreadBackgroundTerminal:
     return ThreadBackgroundTerminal(
         item_id=run.item.id,
         process_id=run.session_id,

@@ -143,7 +143,7 @@ def join(
         resync = None if known is None else True
         turns: list[Turn] = []
         # Before the position: it may tell others what has been printed.
-        running = session.terminals.snapshot() if with_turns or resync or page else {}
+        running = session.commands.snapshot() if with_turns or resync or page else {}
         if with_turns or resync:
             turns = turns_with_items(_shown_turns(session, logged), running)
         if page is not None:

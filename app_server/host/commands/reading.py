@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 logger = logging.getLogger(__name__)
 
@@ -40,48 +40,52 @@ SMALL_BYTES = 4096
 MAX_DRAINED_READS = 64
 """Reads after the end of a command: a pipe holds at most 1 MiB."""
 
-Take: TypeAlias = Callable[[bytes], None]
+Stream: TypeAlias = Literal["stdout", "stderr"]
+OnOutput: TypeAlias = Callable[[Stream, bytes], None]
+"""Takes what was printed; never waits. Not called any more once the command has finished."""
 
 _buffer = bytearray(READ_BYTES)
 _view = memoryview(_buffer)
 
 
-class Reading:
+class OutputReader:
     """Reads one descriptor, which it owns, until its end."""
 
-    def __init__(self, fd: int, take: Take, *, is_terminal: bool = False) -> None:
-        """`take` is called with what came; never waits."""
+    def __init__(
+        self, fd: int, stream: Stream, on_output: OnOutput, *, is_terminal: bool = False
+    ) -> None:
         self.ended = asyncio.Event()
         """Nothing more comes."""
         self.is_complete = False
         """Whether it was read to EOF: no process holds the other end any more."""
         self._fd = fd
-        self._take = take
+        self._stream: Stream = stream
+        self._on_output = on_output
         self._is_terminal = is_terminal
         self._loop = asyncio.get_running_loop()
         self._credit = BURST_BYTES
         self._total = 0
         self._credited_s = self._loop.time()
-        self._pause: asyncio.TimerHandle | None = None
-        self._is_held = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_paused = False
         self._is_discarded = False
         self._null: int | None = None
         """Descriptor of /dev/null, to which output is spliced to discard it; None: it is read."""
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._read)
 
-    def hold(self) -> None:
-        """Read nothing until `go_on`, but for what is drained: who prints more has to wait."""
-        if not self._is_held:
-            self._is_held = True
-            if self._pause is None and not self.ended.is_set():
+    def pause(self) -> None:
+        """Read nothing until `resume`, but for what is drained: who prints more has to wait."""
+        if not self._is_paused:
+            self._is_paused = True
+            if self._timer is None and not self.ended.is_set():
                 self._loop.remove_reader(self._fd)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Read again."""
-        if self._is_held:
-            self._is_held = False
-            if self._pause is None and not self.ended.is_set():
+        if self._is_paused:
+            self._is_paused = False
+            if self._timer is None and not self.ended.is_set():
                 self._loop.add_reader(self._fd, self._read)
 
     def discard(self) -> None:
@@ -105,8 +109,8 @@ class Reading:
         if self.ended.is_set():
             return
         self.ended.set()
-        if self._pause is not None:
-            self._pause.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._loop.remove_reader(self._fd)
         self._close_null()
         if not self._is_terminal:
@@ -122,9 +126,9 @@ class Reading:
         if self._credit < 0:
             self._refill()
             pause_s = PAUSE_S if self._credit < 0 else pause_s
-        if pause_s and not self._is_held:
+        if pause_s and not self._is_paused:
             self._loop.remove_reader(self._fd)
-            self._pause = self._loop.call_later(pause_s, self._read_again)
+            self._timer = self._loop.call_later(pause_s, self._read_again)
 
     def _refill(self) -> None:
         now = self._loop.time()
@@ -135,10 +139,10 @@ class Reading:
     def _read_again(self) -> None:
         self._refill()
         if self._credit < 0:
-            self._pause = self._loop.call_later(PAUSE_S, self._read_again)
+            self._timer = self._loop.call_later(PAUSE_S, self._read_again)
             return
-        self._pause = None
-        if not self._is_held:
+        self._timer = None
+        if not self._is_paused:
             self._loop.add_reader(self._fd, self._read)
 
     def _read_once(self) -> int:
@@ -160,7 +164,7 @@ class Reading:
         self._credit -= count
         self._total += count
         if not self._is_discarded:
-            self._take(bytes(_view[:count]))
+            self._on_output(self._stream, bytes(_view[:count]))
         return count
 
     def _read_or_discard(self) -> int:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app_server.host.commands.command import RunningCommand, Stream
+from app_server.host.commands.local_command import LocalCommand
+from app_server.host.commands.reading import Stream
 
 MERGE_S = 0.01
 """Output within this time is sent together; the first piece after a pause at once."""
@@ -58,8 +59,8 @@ class ProgramOutput:
         self._waiting_chars = waiting_chars
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._held: RunningCommand | None = None
-        self._command: RunningCommand | None = None
+        self._paused: LocalCommand | None = None
+        self._command: LocalCommand | None = None
 
     def take(self, stream: Stream, data: bytes) -> None:
         """Take what was printed; never waits."""
@@ -78,10 +79,10 @@ class ProgramOutput:
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(due, self._send)
 
-    def open(self, command: RunningCommand) -> None:
-        """Begin to read what a command prints that is held, and to send it."""
+    def open(self, command: LocalCommand) -> None:
+        """Begin to read what a command prints that starts paused, and to send it."""
         self._command = command
-        command.go_on()
+        command.resume_reading()
 
     def end(self) -> None:
         """Send what is left."""
@@ -111,7 +112,7 @@ class ProgramOutput:
                 del flow.pending[:PIECE_BYTES]
                 flow.is_ended = flow.cap_reached and not flow.pending
                 self._on_piece(stream, piece, flow.is_ended)
-        self._hold_if_busy()
+        self._pause_if_busy()
 
     def _discard_above_cap(self) -> None:
         if self._command is None:
@@ -120,19 +121,19 @@ class ProgramOutput:
             if flow.cap_reached:
                 self._command.discard(stream)
 
-    def _hold_if_busy(self) -> None:
-        if self._command is None or self._held is not None:
+    def _pause_if_busy(self) -> None:
+        if self._command is None or self._paused is not None:
             return
         if self._waiting_chars() > BUSY_CHARS:
-            self._held = self._command
-            self._held.hold()
+            self._paused = self._command
+            self._paused.pause_reading()
             asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        if self._held is None:
+        if self._paused is None:
             return
         if self._command is not None and self._waiting_chars() > BUSY_CHARS // 2:
             asyncio.get_running_loop().call_later(LOOK_S, self._look)
             return
-        self._held.go_on()
-        self._held = None
+        self._paused.resume_reading()
+        self._paused = None

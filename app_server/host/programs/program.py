@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from app_server.host.commands.command import InputClosed, RunningCommand
-from app_server.host.commands.launch import CommandLaunch, TerminalSize
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import (
+    CommandLaunch,
+    InputClosed,
+    LocalCommand,
+    TerminalSize,
+)
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.programs.output import ProgramOutput
 from app_server.permissions.confinement.confinement import Confinement
 
@@ -57,7 +61,7 @@ class Program:
         """Start nothing yet; what it prints goes to `output`."""
         self.output = output
         self._order = order
-        self._command: RunningCommand | None = None
+        self._command: LocalCommand | None = None
         self._input: deque[bytes | None] = deque()
         """None closes it."""
         self._input_bytes = 0
@@ -65,7 +69,7 @@ class Program:
         self._is_input_closed = False
         self._is_terminated = False
 
-    async def start(self, commands: MachineCommands, confinement: Confinement) -> None:
+    async def start(self, commands: LocalCommands, confinement: Confinement) -> None:
         """Start it, within what confines it.
 
         Raises:
@@ -73,7 +77,7 @@ class Program:
             OSError: it cannot be started.
         """
         # Until it is known here, nothing could make it wait for whoever gets its output.
-        launch = replace(self._order.launch, is_held=True)
+        launch = replace(self._order.launch, starts_paused=True)
         command = await commands.start(launch, confinement, self.output.take)
         self._command = command
         if self._is_terminated:
@@ -144,7 +148,7 @@ class Program:
         if self._command is not None:
             self._command.terminate()
 
-    async def _feed(self, command: RunningCommand) -> None:
+    async def _feed(self, command: LocalCommand) -> None:
         try:
             while True:
                 while not self._input:

@@ -14,9 +14,8 @@ from app_server.models.interface import ModelFailure
 from app_server.permissions.commands.nested import read_command
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.environments import NoEnvironment
-from app_server.turns.commands.run import NOT_STARTED, CommandRun
-from app_server.turns.commands.terminals import UNCONFINED_WORK, ShellLine, ThreadMachine
-from app_server.turns.commands.text import cut_to
+from app_server.turns.commands.thread_command import NOT_STARTED, ThreadCommand, cut_to
+from app_server.turns.commands.thread_commands import UNCONFINED_WORK, ShellLine, ThreadMachine
 from app_server.turns.context import ThreadContext
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.slot import RunningTurn
@@ -49,7 +48,7 @@ class UserCommand:
 class PreparedCommand:
     """A command of the user that has its place among the thread's, and was not announced yet."""
 
-    run: CommandRun
+    run: ThreadCommand
     folder: WorkingFolder
     shell: str | None
     """Its path there; None if the environment is out of reach."""
@@ -62,7 +61,7 @@ class UserShell:
     def __init__(self, context: ThreadContext) -> None:
         self._clients = context.clients
         self._machine = context.machine
-        self._terminals = context.terminals
+        self._commands = context.commands
 
     async def run(self, command: UserCommand, turn: RunningTurn) -> None:
         """Run a command in a turn of its own, to its end.
@@ -112,8 +111,8 @@ class UserShell:
             status="inProgress",
             command_actions=command_actions(script, folder.cwd),
         )
-        await self._terminals.make_room()
-        run = self._terminals.open(item, command.line, recorder)
+        await self._commands.make_room()
+        run = self._commands.add(item, command.line, recorder)
         return PreparedCommand(run, folder, shell, login)
 
     async def start(self, prepared: PreparedCommand, turn: RunningTurn) -> None:
@@ -135,20 +134,22 @@ class UserShell:
                 login=prepared.login,
                 policy=UNCONFINED_WORK,
             )
-            await self._terminals.start(run, line)
+            await self._commands.start(run, line)
         except OSError as exc:
             place_or_program = f"{exc.filename}: " if exc.filename else ""
             await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
         except BaseException:
             await end_command(run, turn)
-            self._terminals.forget(run)
+            self._commands.forget(run)
             raise
 
-    def forget(self, run: CommandRun) -> None:
+    def forget(self, run: ThreadCommand) -> None:
         """Drop a command that was prepared and will not run."""
-        self._terminals.forget(run)
+        self._commands.forget(run)
 
-    async def finish(self, command: UserCommand, run: CommandRun, turn: RunningTurn) -> JsonObject:
+    async def finish(
+        self, command: UserCommand, run: ThreadCommand, turn: RunningTurn
+    ) -> JsonObject:
         """Wait for the end of a command, and give what the model is to know of it.
 
         Cancelling ends the command, and completes its item; `message` then gives the same.
@@ -163,11 +164,11 @@ class UserShell:
             code = TIMED_OUT if limit.cancelled_caught else None
         finally:
             await end_command(run, turn, code)
-            self._terminals.forget(run)
+            self._commands.forget(run)
         return self.message(command, run)
 
     @staticmethod
-    def message(command: UserCommand, run: CommandRun) -> JsonObject:
+    def message(command: UserCommand, run: ThreadCommand) -> JsonObject:
         """Return what the model is to know of a command whose item is complete."""
         output = cut_to(run.read(), command.output_limit_bytes) or run.item.aggregated_output or ""
         text = (
@@ -194,12 +195,12 @@ async def _shell_of(machine: ThreadMachine, folder: WorkingFolder) -> str | None
     return shell.path
 
 
-async def end_command(run: CommandRun, turn: RunningTurn, exit_code: int | None = None) -> None:
+async def end_command(run: ThreadCommand, turn: RunningTurn, exit_code: int | None = None) -> None:
     """End a command, and complete its item; it says so if the user interrupted its turn."""
     await (run.abort() if turn.is_interrupted else run.stop(exit_code))
 
 
-async def _ended(run: CommandRun) -> None:
+async def _ended(run: ThreadCommand) -> None:
     if run.process is None:
         await run.completed.wait()
     else:

@@ -27,7 +27,7 @@ from app_server.turns.approval.commands import (
     METHOD,
     CommandQuestion,
 )
-from app_server.turns.commands.run import CommandRun
+from app_server.turns.commands.thread_command import ThreadCommand
 from app_server.turns.review.reviewer import PlannedAction
 from app_server.turns.slot import TurnSlot
 from protocol.log.rollout import LOCAL
@@ -73,7 +73,7 @@ class NetworkApprovals:
     _pending: dict[Target, _Pending] = field(default_factory=dict, init=False)
 
     def of_command(
-        self, policy: NetworkPolicy, turn_id: str, run: CommandRun
+        self, policy: NetworkPolicy, turn_id: str, run: ThreadCommand
     ) -> "CommandConnections":
         """Return what decides about the connections of one command.
 
@@ -229,7 +229,7 @@ class CommandConnections:
     policy: NetworkPolicy
     """Network policy of the settings."""
     turn_id: str
-    run: CommandRun
+    run: ThreadCommand
     _written: dict[Target, set[Word]] = field(default_factory=dict, init=False)
     _accepted: set[Target] = field(default_factory=set, init=False)
     """Targets that were allowed this once: for this command."""

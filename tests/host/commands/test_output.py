@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app_server.host.commands import reading
-from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.local_command import CommandLaunch
 from app_server.host.commands.output import MAX_KEPT_BYTES, KeptOutput
+from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.support.harness import WAIT_S
 from tests.support.host.commands import Printed, commands, finished, sh
 
@@ -79,10 +80,10 @@ async def test_a_gigabyte_costs_little_memory_and_processor(
     async with commands() as local:
         kept = KeptOutput()
         # Once before, so that what every command costs is there already.
-        await finished(await local.start(sh("echo"), Printed().take))
+        await finished(await local.start(sh("echo"), UNCONFINED, Printed().take))
         before = resource.getrusage(resource.RUSAGE_SELF)
         launch = CommandLaunch(argv, {"PATH": os.environ["PATH"]}, "/")
-        command = await local.start(launch, lambda stream, data: kept.add(data))
+        command = await local.start(launch, UNCONFINED, lambda stream, data: kept.add(data))
         with anyio.fail_after(WAIT_S):
             await command.finished.wait()
         after = resource.getrusage(resource.RUSAGE_SELF)
@@ -100,7 +101,7 @@ async def test_who_prints_without_end_is_made_to_wait(monkeypatch: pytest.Monkey
     monkeypatch.setattr(loop, "time", lambda: now_s)
     ours, theirs = os.pipe()
     read = bytearray()
-    running = reading.Reading(ours, read.extend)
+    running = reading.OutputReader(ours, "stdout", lambda stream, data: read.extend(data))
 
     async def read_bytes() -> int:
         for _ in range(10):
@@ -128,7 +129,9 @@ async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.Monk
     monkeypatch.setattr(reading, "BYTES_PER_S", 10_000_000)
     async with commands() as local:
         printed = Printed()
-        command = await local.start(sh("head -c 1000000 /dev/zero; echo end"), printed.take)
+        command = await local.start(
+            sh("head -c 1000000 /dev/zero; echo end"), UNCONFINED, printed.take
+        )
         assert await finished(command) == 0
         assert printed.of("stdout") == bytes(1_000_000) + b"end\n"
 
@@ -138,12 +141,12 @@ async def test_small_pieces_alone_are_gathered(monkeypatch: pytest.MonkeyPatch) 
     ours, theirs = os.pipe()
     read, came = bytearray(), anyio.Event()
 
-    def take(data: bytes) -> None:
+    def take(stream: reading.Stream, data: bytes) -> None:
         read.extend(data)
         came.set()
 
     piece = bytes(reading.SMALL_BYTES)
-    running = reading.Reading(ours, take)
+    running = reading.OutputReader(ours, "stdout", take)
     for _ in range(2 * reading.GATHER_AFTER_BYTES // len(piece)):
         came = anyio.Event()
         os.write(theirs, piece)
@@ -172,7 +175,7 @@ async def test_output_that_cannot_be_read_has_ended(
         with monkeypatch.context() as patched:
             patched.setattr("app_server.host.commands.reading.os.readv", refuse)
             printed = Printed()
-            command = await local.start(sh("echo lost; exit 3"), printed.take)
+            command = await local.start(sh("echo lost; exit 3"), UNCONFINED, printed.take)
             assert await finished(command) == 3
         assert printed.of("stdout") == b""
         assert caplog.text.count("cannot be read") == 1

@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.host.commands.launch import CommandLaunch, TerminalSize
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch, TerminalSize
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
@@ -32,9 +32,9 @@ LOCAL = NetworkPolicy(allowed=("127.0.0.1",))
 
 
 @pytest.fixture
-async def machine() -> AsyncIterator[MachineCommands]:
+async def machine() -> AsyncIterator[LocalCommands]:
     working_launcher()
-    commands = MachineCommands()
+    commands = LocalCommands()
     yield commands
     await commands.aclose()
 
@@ -44,7 +44,7 @@ def confined(policy: NetworkPolicy) -> Confinement:
 
 
 async def printed(
-    machine: MachineCommands, launch: CommandLaunch, policy: NetworkPolicy = LOCAL
+    machine: LocalCommands, launch: CommandLaunch, policy: NetworkPolicy = LOCAL
 ) -> str:
     """Run a command whose network is the proxy; gives what it printed."""
     output = Printed()
@@ -56,7 +56,7 @@ async def printed(
 
 
 @claim("network:proxy")
-async def test_a_command_reaches_what_is_allowed_and_nothing_else(machine: MachineCommands) -> None:
+async def test_a_command_reaches_what_is_allowed_and_nothing_else(machine: LocalCommands) -> None:
     async with origin() as port:
         line = fetch_line(
             f"http://127.0.0.1:{port}/",
@@ -70,7 +70,7 @@ async def test_a_command_reaches_what_is_allowed_and_nothing_else(machine: Machi
 
 
 @claim("network:proxy")
-async def test_no_other_sockets_lead_out(machine: MachineCommands, tmp_path: Path) -> None:
+async def test_no_other_sockets_lead_out(machine: LocalCommands, tmp_path: Path) -> None:
     attempts = """
 import os, socket
 inherited = []
@@ -113,7 +113,7 @@ with socket.create_connection(server.getsockname()): print("own")
     ]
 
 
-async def test_a_command_has_what_others_have_too(machine: MachineCommands) -> None:
+async def test_a_command_has_what_others_have_too(machine: LocalCommands) -> None:
     # What the program before it is given, and what Python changes for itself, does not show.
     line = "env | grep -ciE '^(LC_|PYTHON)'; grep Sig /proc/self/status"
     direct = Printed()
@@ -143,7 +143,7 @@ async def test_a_command_has_what_others_have_too(machine: MachineCommands) -> N
     ],
 )
 async def test_a_command_without_the_proxy_is_not_started(
-    machine: MachineCommands,
+    machine: LocalCommands,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     does: str,

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.host.commands.launch import CommandLaunch
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.transport.auth.tokens import digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards
 from tests.support.harness import WireClient, claim, serve
@@ -70,7 +70,7 @@ async def test_a_confined_command_does_not_read_what_clients_show(tmp_path: Path
 async def counted(tmp_path: Path, size: int, commands: int = 1) -> int:
     """Have confined commands print that many bytes each, at once; returns how many came."""
     victim = make_victim(tmp_path / "machine")
-    machine = MachineCommands()
+    machine = LocalCommands()
     came = 0
 
     def count(stream: str, data: bytes) -> None:

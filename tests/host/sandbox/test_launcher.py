@@ -14,9 +14,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.host.commands.commands import Commands
-from app_server.host.commands.launch import CommandLaunch, TerminalSize
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch, TerminalSize
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.sandbox import launcher as module
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
@@ -25,7 +24,7 @@ from app_server.host.sandbox.linux import sandbox as linux
 from app_server.host.sandbox.linux.mounts import MAX_PLACES
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
@@ -45,10 +44,10 @@ async def test_nothing_is_started_while_the_sandbox_cannot_be_loaded(
     async def fail(work: object) -> object:
         raise LoadFailed("OSError: no disk")
 
-    machine, output = MachineCommands(), Printed()
+    machine, output = LocalCommands(), Printed()
     confinement = Confinement(writable=(), network=False)
     with monkeypatch.context() as patched:
-        patched.setattr("app_server.host.commands.machine.load", fail)
+        patched.setattr("app_server.host.commands.local_commands.load", fail)
         with pytest.raises(SandboxUnavailable, match="sandbox cannot be loaded: OSError: no disk"):
             await machine.start(sh("echo started"), confinement, output.take)
     assert output.of("stdout") == b""
@@ -242,7 +241,7 @@ async def test_a_fork_bomb_meets_a_bound_and_leaves_nothing(
     monkeypatch.setattr(process_limits, "MAX_PROCESSES_OF_SERVER", 60)
     assert limit_in_words() is not None, "neither a cgroup nor a limit of resources works here"
     before = groups()
-    machine = MachineCommands()
+    machine = LocalCommands()
     try:
         number, made = map(int, (await ran(machine, victim, (*PYTHON, BOMB))).split())
         assert number == 11
@@ -261,7 +260,7 @@ def groups() -> set[str]:
     return {str(path) for path in hierarchies.glob(f"**/app-server.{os.getpid()}.*")}
 
 
-async def ran(machine: MachineCommands, victim: Victim, command: tuple[str, ...]) -> str:
+async def ran(machine: LocalCommands, victim: Victim, command: tuple[str, ...]) -> str:
     said = bytearray()
     launch = CommandLaunch(argv=command, env={"PATH": os.environ["PATH"]}, cwd=str(victim.work))
     with anyio.fail_after(WAIT_S):
@@ -327,7 +326,7 @@ async def at_terminal(
     victim: Victim, command: tuple[str, ...], keys: list[tuple[str, bytes]], *, tty: bool = True
 ) -> tuple[int | None, str]:
     """Run a command at a terminal; type keys once it has printed what comes before them."""
-    commands = Commands()
+    commands = LocalCommands()
     wrapped = await anyio.to_thread.run_sync(
         lambda: working_launcher().wrap(command, str(victim.work), victim.confinement(), tty=tty)
     )
@@ -349,7 +348,7 @@ async def at_terminal(
     )
     try:
         with anyio.fail_after(WAIT_S):
-            running = await commands.start(launch, hear)
+            running = await commands.start(launch, UNCONFINED, hear)
             for awaited, typed in keys:
                 while awaited.encode() not in said:
                     heard.clear()
@@ -408,7 +407,7 @@ async def test_what_is_asked_to_end_has_time_for_its_last_output(
 ) -> None:
     # A busy machine may not say the last words sooner, or not read them.
     monkeypatch.setattr("app_server.host.commands.spawning.SPAWNER", PATIENT_SPAWNER)
-    monkeypatch.setattr("app_server.host.commands.command.TRAILING_S", WAIT_S)
+    monkeypatch.setattr("app_server.host.commands.local_command.TRAILING_S", WAIT_S)
     script = 'trap "echo bye; exit 0" TERM; echo here; sleep 60 & wait'
     assert await at_terminal(victim, ("/bin/sh", "-c", script), [("here", b"")], tty=False) == (
         0,

@@ -17,7 +17,7 @@ import pytest
 
 from app_server.config.values import Config
 from app_server.extensions.plugins.marketplace import find_marketplaces
-from app_server.host.commands.machine import RECORDS, MachineCommands
+from app_server.host.commands.local_commands import RECORDS, LocalCommands
 from app_server.host.repository import RepositoryState, read_repository
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
@@ -107,13 +107,13 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import anyio
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.permissions.confinement.confinement import Confinement
 from tests.support.host.commands import Printed, sh
 
 async def main(folder, home):
     protected = tuple(f"{folder}/{name}" for name in (".git", ".codex", ".agents"))
-    machine = MachineCommands(home=Path(home))
+    machine = LocalCommands(home=Path(home))
     confinement = Confinement(writable=(folder,), protected=protected)
     printed = anyio.Event()
     await machine.start(
@@ -143,7 +143,7 @@ async def test_a_killed_server_leaves_nothing_in_the_folder(tmp_path: Path) -> N
             await anyio.to_thread.run_sync(fcntl.flock, last, fcntl.LOCK_EX)
             os.close(last)
     assert list(folder.iterdir()) == []
-    machine = MachineCommands(home=home)
+    machine = LocalCommands(home=home)
     assert len(list((home / RECORDS).iterdir())) == 1
     await machine.load_sandbox()
     assert list((home / RECORDS).iterdir()) == []
@@ -173,7 +173,7 @@ async def test_what_a_dead_server_left_is_removed(
     folder, home = tmp_path.resolve() / "work", tmp_path.resolve() / "home"
     (folder / "sub").mkdir(parents=True)
     left_by(folder, home, has_identities=has_identities)
-    machine = MachineCommands(home=home)
+    machine = LocalCommands(home=home)
     confinement = Confinement(writable=(str(folder / "sub"),))
     if moment == "start":
         await machine.load_sandbox()
@@ -252,7 +252,7 @@ def test_placeholders_are_made_where_nothing_can_be_written_down(tmp_path: Path)
 @pytest.mark.process
 async def test_a_lock_of_a_command_does_not_hold_up_others(tmp_path: Path) -> None:
     working_launcher()
-    machine, place = MachineCommands(), tmp_path.resolve() / "sub" / ".git"
+    machine, place = LocalCommands(), tmp_path.resolve() / "sub" / ".git"
     place.mkdir(parents=True)
     # As a command of another thread can make it, whose folder is around this one.
     place.chmod(MODE)

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.sandbox import MAX_OPEN
@@ -50,7 +50,7 @@ class Desks:
     """A machine in a folder, and commands on it that policies confine."""
 
     root: Path
-    machine: MachineCommands = field(default_factory=MachineCommands)
+    machine: LocalCommands = field(default_factory=LocalCommands)
 
     def __post_init__(self) -> None:
         for name in ("ws/sub/deep", "home", "tmp"):

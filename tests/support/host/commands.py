@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 
-from app_server.host.commands.command import RunningCommand, Stream
-from app_server.host.commands.commands import Commands
-from app_server.host.commands.launch import CommandLaunch
+from app_server.host.commands.local_command import CommandLaunch, LocalCommand
+from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.reading import Stream
 from tests.support.harness import WAIT_S
 
 HOLD = 'exec 9>"$HELD"; printf x >&9; '
@@ -17,9 +17,9 @@ HOLD = 'exec 9>"$HELD"; printf x >&9; '
 
 
 @asynccontextmanager
-async def commands() -> AsyncIterator[Commands]:
+async def commands() -> AsyncIterator[LocalCommands]:
     """Run commands; leaving ends them."""
-    all_of_them = Commands()
+    all_of_them = LocalCommands()
     try:
         yield all_of_them
     finally:
@@ -59,7 +59,7 @@ def sh(line: str, env: dict[str, str] | None = None, cwd: str = "/", **more: Any
     return CommandLaunch(["/bin/sh", "-c", line], variables, cwd, **more)
 
 
-async def finished(command: RunningCommand) -> int | None:
+async def finished(command: LocalCommand) -> int | None:
     """Wait for the end of a command and of all it left, and give its status."""
     with anyio.fail_after(WAIT_S):
         await command.finished.wait()

@@ -19,7 +19,7 @@ from app_server.extensions.plugins.offers import Offers
 from app_server.extensions.plugins.store import PluginStore
 from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.extensions.skills.catalog import SkillCatalog
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.models.catalogue.lists import ModelLists
 from app_server.models.interface import ModelRequest
@@ -257,7 +257,7 @@ async def _unasked(asked: object) -> Any:
 
 def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> Sessions:
     """Load threads of a store, without models, processes and anybody connected."""
-    clock, extensions, commands = SystemClock(), ExtensionRegistry(), MachineCommands()
+    clock, extensions, commands = SystemClock(), ExtensionRegistry(), LocalCommands()
     plugins = Plugins(PluginStore(home), lambda environment_id: False)
     ports = ServerContext(
         store=store,

@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.host.commands.command import RunningCommand
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import LocalCommand
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.sessions.turn.user_shell import UserShell
 from app_server.sessions.user_commands import NOT_RUN
 from tests.support.files.fifos import write_fifo
@@ -138,9 +138,9 @@ async def test_an_interrupt_ends_it_and_its_item_and_the_model_are_told(
 async def test_an_interrupt_before_its_start_is_known_completes_its_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_user: bool
 ) -> None:
-    start = MachineCommands.start
+    start = LocalCommands.start
 
-    async def start_that_ends_late(*args: Any, **more: Any) -> RunningCommand:
+    async def start_that_ends_late(*args: Any, **more: Any) -> LocalCommand:
         running = await start(*args, **more)
         try:
             await anyio.sleep_forever()
@@ -148,7 +148,7 @@ async def test_an_interrupt_before_its_start_is_known_completes_its_item(
         finally:
             await running.stop()
 
-    monkeypatch.setattr(MachineCommands, "start", start_that_ends_late)
+    monkeypatch.setattr(LocalCommands, "start", start_that_ends_late)
     async with desk(tmp_path) as at:
         if of_user:
             await shell(at, "echo up; sleep 1000")
@@ -221,9 +221,9 @@ async def test_a_command_whose_turn_ends_before_it_is_announced_is_in_no_ended_t
 async def test_a_command_that_starts_while_its_thread_is_put_away_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, go_on, started = MachineCommands.start, anyio.Event(), list[RunningCommand]()
+    start, go_on, started = LocalCommands.start, anyio.Event(), list[LocalCommand]()
 
-    async def start_late(*args: Any, **more: Any) -> RunningCommand:
+    async def start_late(*args: Any, **more: Any) -> LocalCommand:
         started.append(await start(*args, **more))
         await go_on.wait()
         return started[0]
@@ -233,7 +233,7 @@ async def test_a_command_that_starts_while_its_thread_is_put_away_is_stopped(
         at.served.model.scripts.append([gate, *says("done")])
         await start_turn(at.client, at.thread_id, "go")
         await gate.wait_until_reached()
-        monkeypatch.setattr(MachineCommands, "start", start_late)
+        monkeypatch.setattr(LocalCommands, "start", start_late)
         await shell(at, "echo up; sleep 1000")
         await at.client.wait_for("item/commandExecution/outputDelta")
         await at.client.call("thread/archive", {"threadId": at.thread_id})

@@ -11,7 +11,8 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 import anyio.abc
 
-from app_server.host.commands.command import InputClosed, OnOutput
+from app_server.host.commands.local_command import InputClosed
+from app_server.host.commands.reading import OnOutput
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.protocol import CHUNK_BYTES
 

@@ -12,9 +12,14 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.host.commands.command import InputClosed, RunningCommand, Stream
-from app_server.host.commands.launch import CommandLaunch, TerminalSize
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import (
+    CommandLaunch,
+    InputClosed,
+    LocalCommand,
+    TerminalSize,
+)
+from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.reading import Stream
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command
 from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.exec.server.confining import confinement_there
@@ -34,7 +39,7 @@ class CommandChild(asyncio.ReadTransport):
         self.stderr = asyncio.StreamReader()
         self.stderr.feed_eof()
         self.ended = anyio.Event()
-        self._command: RunningCommand | None = None
+        self._command: LocalCommand | None = None
         self._queue = b""
         self._writing: asyncio.Task[None] | None = None
         self.stdin = self
@@ -43,10 +48,10 @@ class CommandChild(asyncio.ReadTransport):
         """Take output."""
         self.stdout.feed_data(data)
 
-    async def follow(self, command: RunningCommand) -> None:
+    async def follow(self, command: LocalCommand) -> None:
         """Read what its process prints, which is held until now, and wait for the end."""
         self._command = command
-        command.go_on()
+        command.resume_reading()
         await command.finished.wait()
         self.stdout.feed_eof()
         self.ended.set()
@@ -88,17 +93,17 @@ class CommandChild(asyncio.ReadTransport):
     def pause_reading(self) -> None:
         """Let it wait with what it prints."""
         if self._command is not None:
-            self._command.hold()
+            self._command.pause_reading()
 
     def resume_reading(self) -> None:
         """Let it print."""
         if self._command is not None:
-            self._command.go_on()
+            self._command.resume_reading()
 
 
 @asynccontextmanager
 async def run_command(
-    machine: MachineCommands, params: CommandStartParams, places: Places
+    machine: LocalCommands, params: CommandStartParams, places: Places
 ) -> AsyncIterator[CommandChild]:
     """Run a command for as long as the context lasts; leaving ends all of it.
 
@@ -115,7 +120,7 @@ async def run_command(
             cwd,
             None if (size := params.terminal) is None else TerminalSize(size.rows, size.cols),
             # A stream reader that has too much asks for a pause once: before `follow` it gets none.
-            is_held=True,
+            starts_paused=True,
         )
         confinement = confinement_there(params, cwd, places)
         command = await machine.start(launch, confinement, child.take)

@@ -26,7 +26,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from app_server.config.home import resolve_home
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.commands.shell import default_shell
 from app_server.host.exec.protocol import (
     BUSY,
@@ -107,7 +107,7 @@ class ExecServer:
         self.limits = settings.limits
         home = resolve_home(None)
         self.machine = Machine(
-            LocalProcesses(), MachineCommands(home=home), places_of_machine(str(home))
+            LocalProcesses(), LocalCommands(home=home), places_of_machine(str(home))
         )
         self.running = 0
         """Processes that run, or are about to."""

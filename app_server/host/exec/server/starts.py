@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.exec.server.commands import run_command
 from app_server.host.exec.server.files import read_file
 from app_server.host.exec.server.patches import run_patch
@@ -29,7 +29,7 @@ class Machine:
     """The machine of an exec server."""
 
     processes: LocalProcesses
-    commands: MachineCommands
+    commands: LocalCommands
     places: Places
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
-from app_server.host.commands.command import OnOutput, RunningCommand, Stream
-from app_server.host.commands.launch import CommandLaunch
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch, LocalCommand
+from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.reading import OnOutput, Stream
 from app_server.host.exec.server.commands import run_command
 from app_server.host.proxy.gate import Gate
 from app_server.permissions.confinement.confinement import Confinement
@@ -22,7 +22,7 @@ SIZE = 300_000
 """Less than a pipe holds, and more than a stream reader wants."""
 
 
-class SlowMachine(MachineCommands):
+class SlowMachine(LocalCommands):
     """Commands print before it is known that they were started."""
 
     def __init__(self, printed: Path) -> None:
@@ -36,7 +36,7 @@ class SlowMachine(MachineCommands):
         confinement: Confinement,
         on_output: OnOutput,
         gate: Gate | None = None,
-    ) -> RunningCommand:
+    ) -> LocalCommand:
         is_started = False
 
         def take(stream: Stream, data: bytes) -> None:

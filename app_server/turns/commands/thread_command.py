@@ -6,11 +6,14 @@ Source: docs/tools.md, "Commands".
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from secrets import token_hex
 
 import anyio
 
-from app_server.host.commands.command import RunningCommand, Stream
+from app_server.host.commands.local_command import LocalCommand
 from app_server.host.commands.output import KeptOutput, without_split_end
+from app_server.host.commands.reading import Stream
 from app_server.host.exec.client.command import RemoteCommand
 from app_server.turns.recorder import TurnRecorder
 from protocol.turns.items import CommandExecutionOutputDeltaNotification, CommandExecutionThreadItem
@@ -95,7 +98,7 @@ MAX_NOTES = 16
 """Beside the output of a command, until the model reads it."""
 
 
-class CommandRun:
+class ThreadCommand:
     """A command of a thread, from when its item is announced to when that is complete."""
 
     def __init__(
@@ -116,7 +119,7 @@ class CommandRun:
         """Output since the model last read of it."""
         self.output_s = time.monotonic()
         """Monotonic time in seconds of the last output, or of the start."""
-        self.process: RunningCommand | RemoteCommand | None = None
+        self.process: LocalCommand | RemoteCommand | None = None
         self.is_ordered = False
         """Its start was ordered: it may run, and print, before `process` is known."""
         self._notes: list[str] = []
@@ -302,3 +305,38 @@ class CommandRun:
 
 KILLED = 137
 """The exit code of what was killed and yet did not end in time."""
+
+
+BYTES_PER_TOKEN = 4
+
+
+def tokens_in(size_bytes: int) -> int:
+    """Estimate the tokens of this many bytes."""
+    return -(-size_bytes // BYTES_PER_TOKEN)
+
+
+def state_line(exit_code: int | None, session_id: str) -> str:
+    """Say whether a command has ended."""
+    if exit_code is None:
+        return f"Process running with session ID {session_id}"
+    return f"Process exited with code {exit_code}"
+
+
+def model_text(
+    output: KeptOutput, limit_bytes: int, wall_s: float, state: str, notes: Sequence[str] = ()
+) -> str:
+    """Render a command for the model: how long it waited, how the command is, what it printed."""
+    lines = [
+        f"Chunk ID: {token_hex(3)}",
+        f"Wall time: {wall_s:.4f} seconds",
+        state,
+        *notes,
+        f"Original token count: {tokens_in(output.total)}",
+        "Output:",
+    ]
+    return "\n".join(lines) + "\n" + cut_to(output, limit_bytes)
+
+
+def cut_to(output: KeptOutput, limit_bytes: int) -> str:
+    """Return output as text, cut in the middle; a line says how much is missing."""
+    return output.text(limit_bytes, lambda count: f"{tokens_in(count)} tokens")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.abc
 
-from app_server.host.commands.launch import CommandLaunch, TerminalSize
-from app_server.host.commands.machine import MachineCommands
+from app_server.host.commands.local_command import CommandLaunch, TerminalSize
+from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.commands.shell import shell_command
 from app_server.host.environments import Environments
 from app_server.host.exec.client.starts import CommandOrder
@@ -21,7 +21,7 @@ from app_server.observability.log_context import THREAD, start_apart
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
 from app_server.permissions.shell.parse import ScriptReader
-from app_server.turns.commands.run import CommandRun
+from app_server.turns.commands.thread_command import ThreadCommand
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.servers import ThreadServers
 from protocol.exec.processes import CommandVariables, WorkPolicy
@@ -47,7 +47,8 @@ UNCONFINED_WORK = WorkPolicy(sandbox_policy=DangerFullAccessSandboxPolicy())
 class ThreadMachine:
     """The machines that the commands of a thread run on, and with what."""
 
-    commands: MachineCommands
+    local: LocalCommands
+    """Commands of this machine."""
     environments: Environments
     """Other machines that commands can run on."""
     settings: CommandSettings
@@ -81,61 +82,61 @@ class ShellLine:
     """Within what it runs on another machine, while anything confines it."""
 
 
-class Terminals:
+class ThreadCommands:
     """The commands of one loaded thread, by session id."""
 
     def __init__(self, machine: ThreadMachine, tasks: anyio.abc.TaskGroup) -> None:
         """`tasks` owns what goes on behind the turns."""
         self.machine = machine
         self._tasks = tasks
-        self._runs: dict[str, CommandRun] = {}
+        self._commands: dict[str, ThreadCommand] = {}
         self._opened = 0
         self._closed = False
 
-    def open(
+    def add(
         self, item: CommandExecutionThreadItem, line: str, recorder: TurnRecorder
-    ) -> CommandRun:
+    ) -> ThreadCommand:
         """Give a command its session id, which is in its item from now on."""
-        while (session_id := _new_session_id()) in self._runs:
+        while (session_id := _new_session_id()) in self._commands:
             pass
         item.process_id = session_id
         self._opened += 1
-        run = CommandRun(item, line, recorder, self._opened)
-        self._runs[session_id] = run
-        return run
+        command = ThreadCommand(item, line, recorder, self._opened)
+        self._commands[session_id] = command
+        return command
 
     async def start(
         self,
-        run: CommandRun,
+        command: ThreadCommand,
         line: ShellLine,
         confinement: Confinement = UNCONFINED,
         gate: Gate | None = None,
     ) -> None:
-        """Start the process of a command; `gate` as MachineCommands.start has it.
+        """Start the process of a command; `gate` as LocalCommands.start has it.
 
         Raises:
-            SandboxUnavailable, OSError: see MachineCommands.start, Environments.start_command; or
+            SandboxUnavailable, OSError: see LocalCommands.start, Environments.start_command; or
                 the thread is being closed.
         """
         if self._closed:
             raise OSError(0, "the thread is being closed")
         machine = self.machine
-        given = _given(run.thread_id, run.item.id)
-        run.is_ordered = True
+        given = _given(command.thread_id, command.item.id)
+        command.is_ordered = True
         if line.environment_id == LOCAL:
             launch = CommandLaunch(
-                shell_command(line.shell, run.line, login=line.login),
+                shell_command(line.shell, command.line, login=line.login),
                 command_environment(
                     machine.settings.environment, machine.environ, machine.credentials, given
                 ),
                 line.cwd,
                 TerminalSize() if line.tty else None,
             )
-            run.process = await machine.commands.start(launch, confinement, run.take, gate)
-            await self._stop_if_closed(run)
+            command.process = await machine.local.start(launch, confinement, command.take, gate)
+            await self._stop_if_closed(command)
             return
         order = CommandOrder(
-            line=run.line,
+            line=command.line,
             policy=line.policy if confinement.is_confined else UNCONFINED_WORK,
             shell=line.named_shell,
             login=line.login,
@@ -143,17 +144,19 @@ class Terminals:
             tty=line.tty,
             variables=self._variables(given),
         )
-        run.process = await machine.environments.start_command(line.environment_id, order, run.take)
-        await self._stop_if_closed(run)
+        command.process = await machine.environments.start_command(
+            line.environment_id, order, command.take
+        )
+        await self._stop_if_closed(command)
 
-    async def _stop_if_closed(self, run: CommandRun) -> None:
+    async def _stop_if_closed(self, command: ThreadCommand) -> None:
         """Stop what has started after its item was completed, as the thread is being closed.
 
         Raises:
             OSError: it was stopped.
         """
-        if run.process is not None and (self._closed or run.completed.is_set()):
-            await run.process.stop()
+        if command.process is not None and (self._closed or command.completed.is_set()):
+            await command.process.stop()
             raise OSError(0, "the thread is being closed")
 
     def _variables(self, given: dict[str, str]) -> CommandVariables:
@@ -174,13 +177,13 @@ class Terminals:
         Raises:
             OSError: the disk refused its item.
         """
-        if len(self._runs) < MAX_COMMANDS:
+        if len(self._commands) < MAX_COMMANDS:
             return None
-        ended = [run for run in self._runs.values() if run.completed.is_set()]
+        ended = [command for command in self._commands.values() if command.completed.is_set()]
         if ended:
             self.forget(min(ended, key=_silent_since))
             return None
-        running = [run for run in self._runs.values() if run.is_background]
+        running = [command for command in self._commands.values() if command.is_background]
         if not running:
             return None
         silent = min(running, key=_silent_since)
@@ -192,69 +195,71 @@ class Terminals:
             f"{MAX_COMMANDS} commands, and it had been silent longest"
         )
 
-    def find(self, session_id: str) -> CommandRun | None:
+    def find(self, session_id: str) -> ThreadCommand | None:
         """Return a command that was left running, and was not read to its end."""
-        run = self._runs.get(session_id)
-        is_left = run is not None and run.is_background and run.process is not None
-        return run if is_left else None
+        command = self._commands.get(session_id)
+        is_left = command is not None and command.is_background and command.process is not None
+        return command if is_left else None
 
-    def forget(self, run: CommandRun) -> None:
+    def forget(self, command: ThreadCommand) -> None:
         """Let go of a command that has ended, and of which the model knows all."""
-        self._runs.pop(run.session_id, None)
+        self._commands.pop(command.session_id, None)
 
-    async def leave(self, run: CommandRun) -> bool:
+    async def leave(self, command: ThreadCommand) -> bool:
         """Let a command go on behind the turns; False if it has ended meanwhile.
 
         Raises:
             OSError: the disk refused.
         """
-        if not await run.leave_running():
+        if not await command.leave_running():
             return False
-        start_apart(self._tasks, run.follow, thread_id=THREAD.get())
+        start_apart(self._tasks, command.follow, thread_id=THREAD.get())
         return True
 
-    def background(self) -> Iterator[CommandRun]:
+    def background(self) -> Iterator[ThreadCommand]:
         """Walk the commands that run behind the turns, the oldest first."""
-        for run in list(self._runs.values()):
-            if run.is_background and not run.completed.is_set():
-                yield run
+        for command in list(self._commands.values()):
+            if command.is_background and not command.completed.is_set():
+                yield command
 
     def snapshot(self) -> dict[str, CommandExecutionThreadItem]:
         """Return the items of running commands, by id, with the output that clients were sent.
 
         Deltas that are sent from now on continue it.
         """
-        running = [run for run in self._runs.values() if not run.completed.is_set()]
-        return {run.item.id: run.snapshot(SNAPSHOT_BYTES // len(running)) for run in running}
+        running = [command for command in self._commands.values() if not command.completed.is_set()]
+        return {
+            command.item.id: command.snapshot(SNAPSHOT_BYTES // len(running)) for command in running
+        }
 
     async def end_background(self) -> None:
         """End all that runs behind the turns, at once, and wait for it."""
         async with anyio.create_task_group() as tasks:
-            for run in self.background():
-                tasks.start_soon(_stop, run)
+            for command in self.background():
+                tasks.start_soon(_stop, command)
 
     async def aclose(self) -> None:
         """Start nothing more, and end everything."""
         self._closed = True
         async with anyio.create_task_group() as tasks:
-            for run in list(self._runs.values()):
-                tasks.start_soon(_stop, run)
+            for command in list(self._commands.values()):
+                tasks.start_soon(_stop, command)
 
 
 def _new_session_id() -> str:
     return str(MIN_SESSION + secrets.randbelow(MAX_SESSION + 1 - MIN_SESSION))
 
 
-async def _stop(run: CommandRun) -> None:
+async def _stop(command: ThreadCommand) -> None:
     try:
-        await run.stop()
+        await command.stop()
     except OSError as exc:
         # The next load of the thread completes the item.
-        logger.warning("the end of command %s cannot be written: %s", run.item.id, exc)
+        logger.warning("the end of command %s cannot be written: %s", command.item.id, exc)
 
 
-def _silent_since(run: CommandRun) -> float:
-    return run.output_s
+def _silent_since(command: ThreadCommand) -> float:
+    return command.output_s
 
 
 def _given(thread_id: str, call_id: str) -> dict[str, str]:

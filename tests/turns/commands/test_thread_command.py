@@ -5,7 +5,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from app_server.turns.commands.run import CommandRun
+from app_server.turns.commands.thread_command import ThreadCommand
 from protocol.turns.items import CommandExecutionThreadItem
 
 
@@ -29,7 +29,7 @@ async def test_a_command_whose_turn_is_cut_off_while_its_end_is_written_complete
     item = CommandExecutionThreadItem(
         id="i", command="true", cwd="/", source="agent", status="inProgress", command_actions=[]
     )
-    run = CommandRun(item, "true", cast(Any, recorder), 1)
+    run = ThreadCommand(item, "true", cast(Any, recorder), 1)
     cut_off = anyio.CancelScope()
 
     async def end() -> None:

@@ -1,4 +1,4 @@
-"""A command that runs on this machine.
+"""A command on this machine: how it is to be started, its process, its input and its output.
 
 Source: docs/tools.md, "Commands".
 """
@@ -11,14 +11,53 @@ import signal
 import socket
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
 
 import anyio
 
-from app_server.host.commands.launch import TerminalSize
-from app_server.host.commands.reading import Reading
+from app_server.host.commands.reading import OnOutput, OutputReader, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    """In characters; 1 to 65,535 each."""
+
+    rows: int = 24
+    cols: int = 80
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLaunch:
+    """One command that is to be started on this machine."""
+
+    argv: Sequence[str]
+    """Program and arguments; a program without a slash is looked up in `PATH` of `env`."""
+    env: Mapping[str, str] = field(repr=False)
+    """The whole environment."""
+    cwd: str
+    """An absolute path."""
+    terminal: TerminalSize | None = None
+    """Run at a terminal of this size; its output is all stdout."""
+    takes_terminal: bool = False
+    """It makes its stdin its controlling terminal by itself."""
+    has_stdin: bool = False
+    """Whether anything can be written to it; without, and without a terminal, it reads nothing."""
+    merges_stderr: bool = True
+    """Whether stderr comes with stdout, in the order in which both were written."""
+    starts_paused: bool = False
+    """Nothing of its output is read before `LocalCommand.resume_reading`: what it prints waits."""
+    inherited_fds: Sequence[int] = ()
+    """Descriptors of this process that it gets under the same numbers, above 2; it is the caller
+    who closes them, once it was started. At most 248."""
+    placeholders: Sequence[tuple[int, str]] = ()
+    """Of these the ones of empty folders that are removed when it has ended, and what each is
+    called."""
+    is_wrapped: bool = False
+    """The process is a sandbox that dies at once of SIGTERM and takes the command with it: only
+    what is in it gets the SIGTERM."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -31,20 +70,16 @@ GONE_S = 5.0
 MAX_LINE_BYTES = 8192
 """Of the control socket."""
 
-Stream: TypeAlias = Literal["stdout", "stderr"]
-OnOutput: TypeAlias = Callable[[Stream, bytes], None]
-"""Takes what was printed; never waits. Not called any more once the command has finished."""
-
 
 class InputClosed(OSError):
     """The command takes no input: it has none, closed it, or has ended."""
 
 
-class RunningCommand:
-    """A command, its input and its output; made by Commands.start alone."""
+class LocalCommand:
+    """A command, its input and its output; made by LocalCommands.start alone."""
 
-    def __init__(self, control: socket.socket, on_gone: Callable[["RunningCommand"], None]) -> None:
-        """`on_gone` is called once, when nothing of it is left."""
+    def __init__(self, control: socket.socket, running: set["LocalCommand"]) -> None:
+        """Be in `running` until nothing of it is left."""
         self.pid = 0
         """It leads a session and a process group of this id."""
         self.returncode: int | None = None
@@ -57,10 +92,11 @@ class RunningCommand:
         """Nothing is left of it, also nothing that it started."""
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._control = control
-        self._on_gone = on_gone
+        self._running = running
+        running.add(self)
         self._line = b""
         self._loop = asyncio.get_running_loop()
-        self._readings: dict[Stream, Reading] = {}
+        self._readers: dict[Stream, OutputReader] = {}
         self._input: int | None = None
         self._terminal: int | None = None
         self._finishing: asyncio.Task[None] | None = None
@@ -74,15 +110,14 @@ class RunningCommand:
         self._input = stdin
         if stdin is not None:
             os.set_blocking(stdin, False)
-        self._readings["stdout"] = Reading(stdout, lambda data: on("stdout", data))
+        self._readers["stdout"] = OutputReader(stdout, "stdout", on)
         if stderr is not None:
-            self._readings["stderr"] = Reading(stderr, lambda data: on("stderr", data))
+            self._readers["stderr"] = OutputReader(stderr, "stderr", on)
 
     def attach_terminal(self, fd: int, on: OnOutput) -> None:
         """Use the side of a terminal that is not the command's, which it owns from now on."""
         self._input = self._terminal = fd
-        reading = Reading(fd, lambda data: on("stdout", data), is_terminal=True)
-        self._readings["stdout"] = reading
+        self._readers["stdout"] = OutputReader(fd, "stdout", on, is_terminal=True)
 
     @property
     def takes_input(self) -> bool:
@@ -119,19 +154,19 @@ class RunningCommand:
             os.close(self._input)
             self._input = None
 
-    def hold(self) -> None:
-        """Read no output until `go_on`: a command that prints more than a pipe holds waits."""
-        for reading in self._readings.values():
-            reading.hold()
+    def pause_reading(self) -> None:
+        """Read no output until `resume_reading`; who prints more than a pipe takes has to wait."""
+        for reader in self._readers.values():
+            reader.pause()
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         """Read its output again."""
-        for reading in self._readings.values():
-            reading.go_on()
+        for reader in self._readers.values():
+            reader.resume()
 
     def discard(self, stream: Stream) -> None:
         """Read one stream, and hand over nothing of it any more."""
-        self._readings[stream].discard()
+        self._readers[stream].discard()
 
     def resize(self, size: TerminalSize) -> None:
         """Change the size of its terminal; does nothing without one."""
@@ -156,7 +191,7 @@ class RunningCommand:
         """Let go of a command that was not started; closing twice is harmless."""
         self._close_control()
         self._close_streams()
-        self._on_gone(self)
+        self._running.discard(self)
 
     def _read_control(self) -> None:
         try:
@@ -192,15 +227,15 @@ class RunningCommand:
 
     async def _finish(self) -> None:
         with anyio.move_on_after(TRAILING_S):
-            for reading in self._readings.values():
-                await reading.ended.wait()
+            for reader in self._readers.values():
+                await reader.ended.wait()
         self._close_streams()
-        self.has_all_output = all(reading.is_complete for reading in self._readings.values())
+        self.has_all_output = all(reader.is_complete for reader in self._readers.values())
         self.finished.set()
 
     def _supervisor_gone(self) -> None:
         self._close_control()
-        self._on_gone(self)
+        self._running.discard(self)
         if not self.started.done():
             self.started.set_exception(OSError(0, "the command's supervisor is gone"))
             return
@@ -217,8 +252,8 @@ class RunningCommand:
             self._control.close()
 
     def _close_streams(self) -> None:
-        for reading in self._readings.values():
-            reading.drain()
+        for reader in self._readers.values():
+            reader.drain()
         if self._input is not None:
             anyio.notify_closing(self._input)
             os.close(self._input)
