@@ -107,7 +107,7 @@ async def test_a_lost_connection_ends_it(tmp_path: Path) -> None:
     async with desk(tmp_path / "at") as at:
         async with listening() as url:
             await add(at.client, url)
-            await at.start(there("echo up; sleep 1000", tmp_path, yield_time_ms=30_000))
+            await at.start(there("echo up; exec sleep 1000", tmp_path, yield_time_ms=30_000))
             await at.client.wait_for("item/commandExecution/outputDelta")
         await at.client.wait_for("turn/completed")
         result = CommandResult(at.outputs(1)[0])

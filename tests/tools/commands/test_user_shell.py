@@ -151,9 +151,9 @@ async def test_an_interrupt_before_its_start_is_known_completes_its_item(
     monkeypatch.setattr(LocalCommands, "start", start_that_ends_late)
     async with desk(tmp_path) as at:
         if of_user:
-            await shell(at, "echo up; sleep 1000")
+            await shell(at, "echo up; exec sleep 1000")
         else:
-            await at.start(command("echo up; sleep 1000"))
+            await at.start(command("echo up; exec sleep 1000"))
         delta = await at.client.wait_for("item/commandExecution/outputDelta")
         turn_id, item_id = delta["params"]["turnId"], delta["params"]["itemId"]
         await at.client.call("turn/interrupt", {"threadId": at.thread_id, "turnId": turn_id})
