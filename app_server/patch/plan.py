@@ -22,7 +22,7 @@ from app_server.patch.parse import (
     UpdateFile,
 )
 from app_server.permissions.confinement.confinement import Confinement, Ruling
-from app_server.permissions.confinement.held import PlaceChanged
+from app_server.permissions.confinement.pinned_places import PlaceChanged
 from app_server.permissions.confinement.resolving import resolved
 from app_server.runtime.files.reaching import NotReached, Reached, reached
 

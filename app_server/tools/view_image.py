@@ -11,7 +11,7 @@ import anyio.to_thread
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.permissions.confinement.confinement import Confinement, Ruling
-from app_server.permissions.confinement.held import PlaceChanged
+from app_server.permissions.confinement.pinned_places import PlaceChanged
 from app_server.permissions.confinement.resolving import resolved
 from app_server.runtime.files.reaching import NotReached, open_file
 from app_server.tools.command_arguments import environment_member

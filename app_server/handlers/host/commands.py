@@ -126,7 +126,7 @@ async def _confinement(services: Services, params: CommandExecParams, cwd: str) 
         if isinstance(settings.sandbox_policy, _OURS_NOT):
             return UNCONFINED
         confinement = confinement_of(settings, configured_places(config, services.places))
-        await services.commands.hold(confinement)
+        await services.commands.pin_places(confinement)
         return through_proxy(confinement, read_network_feature(config))
 
 

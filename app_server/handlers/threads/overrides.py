@@ -173,10 +173,10 @@ async def turn_overrides(
     )
 
 
-async def hold_places(services: Services, overrides: Overrides, settings: Settings) -> None:
-    """Set the places of a thread anew where its client has named some; see HeldPlaces.hold."""
+async def pin_places(services: Services, overrides: Overrides, settings: Settings) -> None:
+    """Set the places of a thread anew where its client has named some; see PinnedPlaces.pin."""
     if overrides.names_places:
-        await services.commands.hold(confinement_of(settings, services.places))
+        await services.commands.pin_places(confinement_of(settings, services.places))
 
 
 def model_name(model: str | None) -> str | None:

@@ -25,7 +25,7 @@ from app_server.handlers.errors import (
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.configured import config_for, settings_over, with_profile
-from app_server.handlers.threads.overrides import hold_places, ignored_text, thread_overrides
+from app_server.handlers.threads.overrides import ignored_text, pin_places, thread_overrides
 from app_server.handlers.threads.shown import (
     logged_turns,
     notify_of_usage,
@@ -335,7 +335,7 @@ async def resume_thread(
         _check_path(context.services, params)
         async with context.services.sessions.loading.keep_loaded(thread_id, configure) as session:
             if not is_loaded:
-                await hold_places(context.services, overrides, session.log.state.settings)
+                await pin_places(context.services, overrides, session.log.state.settings)
             if is_loaded and (ignored := ignored_text(params, overrides, session)):
                 warning = WarningNotification(thread_id=thread_id, message=ignored)
                 context.after_answer(context.services.hub.notify, context.connection_id, warning)

@@ -19,8 +19,8 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.overrides import (
     allowed_settings,
     chosen_environments,
-    hold_places,
     model_name,
+    pin_places,
     turn_overrides,
 )
 from app_server.handlers.threads.settings import clears_tier
@@ -79,7 +79,7 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
         session = await context.services.sessions.writable(params.thread_id)
         before = session.log.state.settings
         settings, replaced = allowed_settings(before, overrides, requirements, without_tier=False)
-        await hold_places(context.services, overrides, settings)
+        await pin_places(context.services, overrides, settings)
         accepted = await session.input.start(
             await _turn_input(session, params, _digest(params)),
             settings,

@@ -20,8 +20,8 @@ from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.linux.placeholders import PlaceholderRecords
 from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.held import PlaceChanged
-from app_server.permissions.confinement.resolving import hold, resolved
+from app_server.permissions.confinement.pinned_places import PlaceChanged
+from app_server.permissions.confinement.resolving import pin_places, resolved
 from app_server.permissions.rules.book import RuleBook
 from app_server.runtime.loader import Lazy, LoadFailed, load
 
@@ -84,12 +84,12 @@ class LocalCommands:
         if self._records is not None:
             await anyio.to_thread.run_sync(self._records.remove_left)
 
-    async def hold(self, confinement: Confinement, *, anew: bool = True) -> None:
-        """Set the places of a policy, as its user has named them; see HeldPlaces.hold.
+    async def pin_places(self, confinement: Confinement, *, anew: bool = True) -> None:
+        """Set the places of a policy, as its user has named them; see PinnedPlaces.pin.
 
         Removes what killed servers left behind in them.
         """
-        await anyio.to_thread.run_sync(partial(hold, confinement, anew=anew))
+        await anyio.to_thread.run_sync(partial(pin_places, confinement, anew=anew))
         await self.remove_left()
 
     async def start(

@@ -58,7 +58,7 @@ def confined_to(
         ),
         network=network,
         proxy=proxy,
-        held=places.held,
+        pinned=places.pinned,
     )
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from app_server.permissions.confinement.globs import expression
-from app_server.permissions.confinement.held import HeldPlaces
 from app_server.permissions.confinement.paths import depth_of, folded, is_in
-from app_server.permissions.confinement.place import Identity
+from app_server.permissions.confinement.pinned_places import Identity, PinnedPlaces
 from app_server.permissions.network.policy import NetworkPolicy
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -42,8 +41,8 @@ class Confinement:
     """Whether the network is reached as by any other process."""
     proxy: NetworkPolicy | None = None
     """Without `network`: the hosts that are reached through the server's proxy; None: none."""
-    held: HeldPlaces = field(default_factory=HeldPlaces, compare=False, repr=False)
-    """Places of its folders, held as they were when they were named."""
+    pinned: PinnedPlaces = field(default_factory=PinnedPlaces, compare=False, repr=False)
+    """Places of its folders, pinned as they were when they were named."""
     identities: Mapping[str, Identity] = field(default_factory=dict, compare=False, repr=False)
     """Of a resolved one: what its folders are, by path."""
 

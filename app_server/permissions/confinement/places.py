@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app_server.config.values import Config
-from app_server.permissions.confinement.held import HeldPlaces
-from app_server.permissions.confinement.held_file import PlacesFile
+from app_server.permissions.confinement.pinned_places import PinnedPlaces, PlacesFile
 from app_server.runtime.user_paths import expand_user
 
 SLASH_TMP = "/tmp"  # noqa: S108 - the policies name this folder
@@ -94,7 +93,7 @@ class Places:
     """Folder that `TMPDIR` names."""
     secrets: tuple[str, ...] = ()
     """Paths that no confined process may read; not all of them have to exist."""
-    held: HeldPlaces = field(default_factory=HeldPlaces, compare=False, repr=False)
+    pinned: PinnedPlaces = field(default_factory=PinnedPlaces, compare=False, repr=False)
     """Places that policies have named so far."""
 
 
@@ -125,7 +124,7 @@ def configured_places(config: Config, places: Places) -> Places:
 def places_of_machine(
     home: str, hidden: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> Places:
-    """Read the places from the environment; looks at no disk. They are held in that home.
+    """Read the places from the environment; looks at no disk. They are pinned in that home.
 
     `hidden` are further absolute paths that are kept from whoever is confined.
     """
@@ -145,5 +144,5 @@ def places_of_machine(
         user_home=user_home,
         tmpdir=environ.get("TMPDIR") or None,
         secrets=tuple(path for path in (*secrets, *SERVICE_SOCKETS) if path.startswith("/")),
-        held=HeldPlaces(PlacesFile(Path(home))),
+        pinned=PinnedPlaces(PlacesFile(Path(home))),
     )

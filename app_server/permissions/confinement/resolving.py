@@ -13,7 +13,7 @@ from pathlib import Path
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import real_pattern
 from app_server.permissions.confinement.paths import depth_of, is_in
-from app_server.permissions.confinement.place import Identity
+from app_server.permissions.confinement.pinned_places import Identity
 from app_server.runtime.files.opening import open_regular
 
 GIT = ".git"
@@ -31,7 +31,7 @@ def resolved(confinement: Confinement) -> Confinement:
 
     A root that is a link counts as the folder that it leads to. A root in which a protected name is
     a link is not writable: nothing can be laid over a link that keeps it from being replaced.
-    Folders to read or write in that are not there are left out; the others are held, and
+    Folders to read or write in that are not there are left out; the others are pinned, and
     `identities` has what they are.
 
     Raises:
@@ -59,7 +59,7 @@ def resolved(confinement: Confinement) -> Confinement:
         writable = tuple(
             root for root in writable if not any(is_in(place, root) for place in linked)
         )
-    confinement.held.can_be_written(("/",) if writable is None else writable)
+    confinement.pinned.can_be_written(("/",) if writable is None else writable)
     return replace(
         confinement,
         readable=readable,
@@ -100,14 +100,14 @@ def _mode(path: str) -> int:
         return 0
 
 
-def hold(confinement: Confinement, *, anew: bool = True) -> None:
+def pin_places(confinement: Confinement, *, anew: bool = True) -> None:
     """Set the places of a policy, which somebody outside of every sandbox has named. Blocks.
 
-    See HeldPlaces.hold.
+    See PinnedPlaces.pin.
     """
     if confinement.is_confined:
         places = (confinement.readable or (), confinement.writable or (), confinement.scratch)
-        confinement.held.hold(chain.from_iterable(places), anew=anew)
+        confinement.pinned.pin(chain.from_iterable(places), anew=anew)
 
 
 def _present(
@@ -117,10 +117,10 @@ def _present(
         return None
     found: dict[str, None] = {}
     for place in places:
-        held = confinement.held.checked(place)
-        if held.identity is not None:
-            identities[held.real] = held.identity
-            found[held.real] = None
+        place_now = confinement.pinned.checked(place)
+        if place_now.identity is not None:
+            identities[place_now.real] = place_now.identity
+            found[place_now.real] = None
     return tuple(found)
 
 

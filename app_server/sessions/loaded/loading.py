@@ -136,7 +136,7 @@ class ThreadLoading:
     ) -> "ThreadSession":
         """Create a thread from what another one's turns have written, and load it under a name.
 
-        With `anew` its client has named places of it; see HeldPlaces.hold.
+        With `anew` its client has named places of it; see PinnedPlaces.pin.
         A turn that is copied while it runs is closed as interrupted.
 
         Raises:
@@ -261,9 +261,9 @@ class ThreadLoading:
         make = self._session_type.value
         assert make is not None, "prepare() comes first"
         try:
-            # Who loads a stored thread names none of its places: they stay as they are held.
+            # Who loads a stored thread names none of its places: they stay as they are pinned.
             confinement = confinement_of(thread.state.settings, settings.places)
-            await self._server.commands.hold(confinement, anew=anew)
+            await self._server.commands.pin_places(confinement, anew=anew)
             session = make(thread, config, mcp, settings, self._server, self._tasks)
         except BaseException:
             await self._server.store.unload(thread)

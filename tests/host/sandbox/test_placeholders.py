@@ -178,7 +178,7 @@ async def test_what_a_dead_server_left_is_removed(
     if moment == "start":
         await machine.load_sandbox()
     elif moment == "load":
-        await machine.hold(confinement)
+        await machine.pin_places(confinement)
     else:
         working_launcher()
         started = await machine.start(sh("true", cwd="/"), confinement, lambda *_: None)

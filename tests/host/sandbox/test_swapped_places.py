@@ -139,7 +139,7 @@ async def test_a_folder_for_temporary_files_that_was_missing_is_no_link(tmp_path
         for _ in range(2):
             code, printed = await at.run(f"echo x >{temporary}/f 2>&1", confinement, at.ws)
             assert code != 0, printed
-            await at.machine.hold(confinement)
+            await at.machine.pin_places(confinement)
         assert await at.run(f"rm {temporary}; mkdir {temporary}", confinement, at.ws) == (0, "")
         assert await at.run(f"echo x >{temporary}/file", confinement, at.ws) == (0, "")
         _, printed = await at.run(f"mv {temporary} {temporary}.2 2>&1", confinement, at.ws)
@@ -152,7 +152,7 @@ async def test_a_folder_that_is_swapped_all_the_time_is_never_left(tmp_path: Pat
     async with desks(tmp_path) as at:
         place = at.ws / "sub"
         confinement = at.policy(place)
-        await at.machine.hold(confinement)
+        await at.machine.pin_places(confinement)
         swapping = await asyncio.create_subprocess_exec(
             *(*PYTHON, SWAPS, str(place), str(at.user_home)),
             stdin=asyncio.subprocess.PIPE,
@@ -199,11 +199,11 @@ async def test_a_workspace_that_the_user_makes_anew_is_used(tmp_path: Path) -> N
 async def test_a_place_that_is_named_again_is_used_as_it_is(tmp_path: Path) -> None:
     async with desks(tmp_path) as at:
         one, other = at.policy(at.ws), at.policy(at.ws / "sub")
-        await at.machine.hold(other)
+        await at.machine.pin_places(other)
         assert await at.run("mv sub old; mkdir sub", one, at.ws) == (0, "")
         with pytest.raises(SandboxUnavailable, match="is not the folder that it was"):
             await at.run("true", other, at.ws / "sub")
-        await at.machine.hold(other)
+        await at.machine.pin_places(other)
         assert await at.run("echo x >file", other, at.ws / "sub") == (0, "")
 
 

@@ -51,7 +51,7 @@ WAITS = {
     "app_server.models.client": ("CONNECT_S",),
     "app_server.observability.log": ("FLUSH_S",),
     "app_server.observability.telemetry.exporting": ("FLUSH_S",),
-    "app_server.permissions.confinement.held_file": ("LOCK_S",),
+    "app_server.permissions.confinement.pinned_places": ("LOCK_S",),
     "app_server.permissions.rules.book": ("LOCK_S",),
     "app_server.runtime.http.callback_port": ("HEAD_S",),
     "app_server.runtime.http.peer_user": ("LOOK_S",),

@@ -15,7 +15,7 @@ from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.exec.server.confining import confinement_there
 from app_server.host.exec.server.served import ServedChild, serving
 from app_server.permissions.confinement.confinement import Ruling
-from app_server.permissions.confinement.held import PlaceChanged
+from app_server.permissions.confinement.pinned_places import PlaceChanged
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.readable import parts_of, readable, reads_everything

@@ -222,7 +222,7 @@ class ExecSession:
             raise ProtocolBroken("the first message is not initialize")
         params = read_params(ExecInitializeParams, message)
         # Whoever connects names the folders of its work as they are now.
-        await anyio.to_thread.run_sync(self._server.machine.places.held.renew)
+        await anyio.to_thread.run_sync(self._server.machine.places.pinned.renew)
         await self._server.machine.commands.remove_left()
         if params.protocol_version != VERSION:
             raise ProtocolBroken(f"version {params.protocol_version}; this is {VERSION}")

@@ -35,7 +35,7 @@ from app_server.host.sandbox.wrapped_command import WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.globs import TooMuchToMatch, matches
 from app_server.permissions.confinement.paths import ways_to
-from app_server.permissions.confinement.place import NOT_A_FOLDER, Identity, identity_of
+from app_server.permissions.confinement.pinned_places import NOT_A_FOLDER, Identity, identity_of
 from app_server.permissions.placeholder import is_placeholder
 from app_server.runtime.files.reaching import FOLDER
 

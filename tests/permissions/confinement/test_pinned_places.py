@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.confinement import held as module
+from app_server.permissions.confinement import pinned_places as module
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.confinement.held import HeldPlaces, PlaceChanged
-from app_server.permissions.confinement.place import NOT_A_FOLDER
-from app_server.permissions.confinement.resolving import hold, resolved
+from app_server.permissions.confinement.pinned_places import (
+    NOT_A_FOLDER,
+    PinnedPlaces,
+    PlaceChanged,
+)
+from app_server.permissions.confinement.resolving import pin_places, resolved
 
 
 @pytest.fixture
@@ -21,12 +24,12 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def holding(root: Path, place: Path) -> HeldPlaces:
+def holding(root: Path, place: Path) -> PinnedPlaces:
     """Hold a place within the reach of somebody confined to the root."""
-    held = HeldPlaces()
-    held.can_be_written([str(root)])
-    held.hold([str(place)])
-    return held
+    pinned = PinnedPlaces()
+    pinned.can_be_written([str(root)])
+    pinned.pin([str(place)])
+    return pinned
 
 
 def swap(place: Path, target: Path | str | None) -> None:
@@ -44,12 +47,12 @@ def test_a_link_in_the_way_is_refused_whoever_names_the_place_again(
     root: Path, path: str, target: str
 ) -> None:
     place = root / path
-    held = holding(root, place)
+    pinned = holding(root, place)
     swap(root / "sub", root.parent / target)
     real = os.path.realpath(place)
-    for again in (held.hold, held.look_at, held.hold):
+    for again in (pinned.pin, pinned.look_at, pinned.pin):
         with pytest.raises(PlaceChanged) as refused:
-            held.checked(str(place))
+            pinned.checked(str(place))
         assert str(refused.value) == (
             f"`{place}` led to `{place}` when the sandbox was set, and leads to `{real}` now, so "
             "nothing is done in this sandbox. Put it back, or name the folder that is meant"
@@ -57,48 +60,48 @@ def test_a_link_in_the_way_is_refused_whoever_names_the_place_again(
         again([str(place)])
     (root / "sub").unlink()
     (root / "sub.2").rename(root / "sub")
-    assert held.checked(str(place)).real == str(place)
+    assert pinned.checked(str(place)).real == str(place)
 
 
 def test_another_folder_is_refused_until_the_place_is_named_again(root: Path) -> None:
     place = root / "sub"
-    held = holding(root, place)
+    pinned = holding(root, place)
     swap(place, None)
     for _ in range(2):
         with pytest.raises(PlaceChanged) as refused:
-            held.checked(str(place))
-        held.look_at([str(place)])
+            pinned.checked(str(place))
+        pinned.look_at([str(place)])
     assert str(refused.value) == (
         f"`{place}` is not the folder that it was when the sandbox was set, so nothing is done in "
         "this sandbox. If it may be used as it is now, name it again (`cwd` or the sandbox policy "
         "of turn/start or thread/resume)"
     )
-    held.hold([str(place)])
-    assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
+    pinned.pin([str(place)])
+    assert pinned.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
     swap(root / "sub.2", None)
     place.rename(root / "sub.3")
     (root / "sub.2").rename(place)
     with pytest.raises(PlaceChanged):
-        held.checked(str(place))
-    held.renew()
-    assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
+        pinned.checked(str(place))
+    pinned.renew()
+    assert pinned.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
 
 
 def test_what_nobody_confined_reaches_may_be_made_anew(root: Path) -> None:
-    held = holding(root, root)
+    pinned = holding(root, root)
     swap(root, None)
-    assert held.checked(str(root)).identity == (root.stat().st_dev, root.stat().st_ino)
+    assert pinned.checked(str(root)).identity == (root.stat().st_dev, root.stat().st_ino)
     link = root.parent / "link"
     link.symlink_to(root)
-    held.hold([str(link)])
-    assert held.checked(str(link)).real == str(root)
+    pinned.pin([str(link)])
+    assert pinned.checked(str(link)).real == str(root)
     link.unlink()
     link.symlink_to(root.parent / "outside")
     # A link is followed again by who names it, and not meanwhile.
     with pytest.raises(PlaceChanged, match=f"`{link}` led to `{root}`"):
-        held.checked(str(link))
-    held.hold([str(link)])
-    assert held.checked(str(link)).real == str(root.parent / "outside")
+        pinned.checked(str(link))
+    pinned.pin([str(link)])
+    assert pinned.checked(str(link)).real == str(root.parent / "outside")
 
 
 def test_a_link_within_reach_on_the_way_is_not_followed_anew(root: Path) -> None:
@@ -106,93 +109,93 @@ def test_a_link_within_reach_on_the_way_is_not_followed_anew(root: Path) -> None
     inner, link = root / "inner", root.parent / "link"
     inner.symlink_to(root.parent / "outside")
     link.symlink_to("ws/inner/deep")
-    held = HeldPlaces()
-    held.hold([str(link)])
-    held.can_be_written([str(root)])
-    assert held.checked(str(link)).real == str(root.parent / "outside" / "deep")
+    pinned = PinnedPlaces()
+    pinned.pin([str(link)])
+    pinned.can_be_written([str(root)])
+    assert pinned.checked(str(link)).real == str(root.parent / "outside" / "deep")
     inner.unlink()
     inner.symlink_to(root / "sub")
-    held.hold([str(link)])
+    pinned.pin([str(link)])
     with pytest.raises(PlaceChanged):
-        held.checked(str(link))
+        pinned.checked(str(link))
 
 
 def test_what_is_missing_is_no_place_and_a_link_does_not_make_it_one(root: Path) -> None:
     place = root / "new"
-    held = holding(root, place)
-    assert held.checked(str(place)).identity is None
+    pinned = holding(root, place)
+    assert pinned.checked(str(place)).identity is None
     place.symlink_to(root.parent / "outside")
-    held.hold([str(place)])
+    pinned.pin([str(place)])
     for _ in range(2):
-        found = held.checked(str(place))
+        found = pinned.checked(str(place))
         assert (found.real, found.identity) == (str(place), None)
     place.unlink()
     place.mkdir()
-    assert held.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
+    assert pinned.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
     place.rmdir()
-    assert held.checked(str(place)).identity is None
+    assert pinned.checked(str(place)).identity is None
     # Gone and come back is another one: both are there at once, so their numbers differ.
     place.mkdir()
-    held.hold([str(place)])
+    pinned.pin([str(place)])
     (root / "other").mkdir()
     place.rename(root / "new.2")
-    assert held.checked(str(place)).identity is None
+    assert pinned.checked(str(place)).identity is None
     (root / "other").rename(place)
     with pytest.raises(PlaceChanged):
-        held.checked(str(place))
+        pinned.checked(str(place))
 
 
 def test_a_file_may_be_saved_and_not_become_anything_else(root: Path) -> None:
     file = root / "file"
     file.write_text("one")
-    held = holding(root, file)
+    pinned = holding(root, file)
     file.rename(root / "file.old")
     file.write_text("two")
-    assert held.checked(str(file)).identity == NOT_A_FOLDER
+    assert pinned.checked(str(file)).identity == NOT_A_FOLDER
     file.unlink()
     file.mkdir()
     with pytest.raises(PlaceChanged):
-        held.checked(str(file))
+        pinned.checked(str(file))
     file.rmdir()
     file.symlink_to(root.parent / "outside")
     with pytest.raises(PlaceChanged):
-        held.checked(str(file))
+        pinned.checked(str(file))
 
 
 def test_links_in_a_circle_lead_nowhere(root: Path) -> None:
     (root / "a").symlink_to("b")
     (root / "b").symlink_to("a")
-    assert HeldPlaces().checked(str(root / "a")).identity is None
-    assert HeldPlaces().checked(f"{root}/sub/../sub/./deep//").real == str(root / "sub" / "deep")
-    assert HeldPlaces().checked(f"{root}/\0").identity is None
+    assert PinnedPlaces().checked(str(root / "a")).identity is None
+    assert PinnedPlaces().checked(f"{root}/sub/../sub/./deep//").real == str(root / "sub" / "deep")
+    assert PinnedPlaces().checked(f"{root}/\0").identity is None
 
 
 def test_what_is_remembered_has_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_HELD", 2)
-    held = HeldPlaces()
-    held.hold([str(root), str(root / "sub")])
+    monkeypatch.setattr(module, "MAX_PINNED", 2)
+    pinned = PinnedPlaces()
+    pinned.pin([str(root), str(root / "sub")])
     others = root.parent / "others"
     for name in ("a", "b", "c"):
         (others / name / "in").mkdir(parents=True)
     # What is in another folder, or gone, is not remembered apart.
-    held.can_be_written(str(others / name) for name in ("a", "a/in", "no", "b"))
-    assert held.checked(str(root)).identity is not None
-    held.hold([str(root.parent)])
+    pinned.can_be_written(str(others / name) for name in ("a", "a/in", "no", "b"))
+    assert pinned.checked(str(root)).identity is not None
+    pinned.pin([str(root.parent)])
     # The one that was used least lately is forgotten.
     (root / "sub" / "deep").rmdir()
     (root / "sub").rmdir()
     (root / "sub").symlink_to(root.parent)
-    assert held.checked(str(root / "sub")).real == str(root.parent)
-    held.hold([str(root)])
+    assert pinned.checked(str(root / "sub")).real == str(root.parent)
+    pinned.pin([str(root)])
     root.rename(root.parent / "ws.2")
     root.mkdir()
-    held.checked(str(root))
+    pinned.checked(str(root))
     # More folders than are remembered count as all of them.
-    held.can_be_written([str(others / "c")])
+    pinned.can_be_written([str(others / "c")])
     root.rename(root.parent / "ws.3")
     root.mkdir()
     with pytest.raises(PlaceChanged):
-        held.checked(str(root))
+        pinned.checked(str(root))
 
 
 def test_what_is_denied_is_found_behind_links(root: Path) -> None:
@@ -207,9 +210,11 @@ def test_what_is_denied_is_found_behind_links(root: Path) -> None:
 def test_a_policy_is_resolved_as_it_was_set(root: Path) -> None:
     link = root.parent / "link"
     link.symlink_to(root / "sub")
-    held = HeldPlaces()
-    both = Confinement(writable=(str(root), str(link), str(root / "no")), network=False, held=held)
-    hold(both)
+    pinned = PinnedPlaces()
+    both = Confinement(
+        writable=(str(root), str(link), str(root / "no")), network=False, pinned=pinned
+    )
+    pin_places(both)
     sub = root / "sub"
     real = resolved(both)
     assert real.writable == (str(root), str(sub))
@@ -219,74 +224,74 @@ def test_a_policy_is_resolved_as_it_was_set(root: Path) -> None:
     swap(sub, root.parent / "outside")
     with pytest.raises(PlaceChanged, match=f"`{link}` led to `{sub}`"):
         resolved(both)
-    read = Confinement(readable=(str(link),), writable=(), scratch=(str(sub),), held=held)
+    read = Confinement(readable=(str(link),), writable=(), scratch=(str(sub),), pinned=pinned)
     with pytest.raises(PlaceChanged):
         resolved(read)
-    hold(UNCONFINED)
+    pin_places(UNCONFINED)
     assert resolved(UNCONFINED) is UNCONFINED
 
 
 def test_paths_that_a_model_names_make_no_place_forgotten(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_HELD", 2)
+    monkeypatch.setattr(module, "MAX_PINNED", 2)
     place = root / "sub"
-    held = holding(root, place)
+    pinned = holding(root, place)
     swap(place, root.parent / "outside")
     asked = [str(root / "asked" / str(number)) for number in range(4)]
-    held.look_at(asked)
+    pinned.look_at(asked)
     with pytest.raises(PlaceChanged):
-        held.checked(str(place))
+        pinned.checked(str(place))
     # Of what was asked about last it is known what it was; it becomes a place with its policy.
     (root / "asked").mkdir()
     (root / "asked" / "3").symlink_to(root.parent / "outside")
-    assert held.checked(asked[3]).identity is None
-    assert held.checked(asked[3]).real == asked[3]
+    assert pinned.checked(asked[3]).identity is None
+    assert pinned.checked(asked[3]).real == asked[3]
 
 
 def test_a_link_that_leads_out_of_where_commands_write_is_never_a_place(root: Path) -> None:
     outside, link = root.parent / "outside", root / "sub" / "link"
     link.symlink_to(outside)
-    held = HeldPlaces()
-    held.can_be_written([str(root)])
+    pinned = PinnedPlaces()
+    pinned.can_be_written([str(root)])
     for path in (str(link), f"{link}/deep"):
         for is_asked_for in (False, True):
             # Who asks for it is shown where it leads; who names it has not said that it may.
             if is_asked_for:
-                held.look_at([path])
-            held.hold([path])
+                pinned.look_at([path])
+            pinned.pin([path])
             with pytest.raises(PlaceChanged) as refused:
-                held.checked(path)
+                pinned.checked(path)
         assert str(refused.value) == (
             f"`{path}` leads to `{os.path.realpath(path)}` by a link in `{root}/sub`, where "
             "commands of a sandbox can write, so nothing is done in this sandbox. Name the folder "
             "that is meant"
         )
-    held.hold([str(outside)])
-    assert held.checked(str(outside)).real == str(outside)
+    pinned.pin([str(outside)])
+    assert pinned.checked(str(outside)).real == str(outside)
     link.unlink()
     link.mkdir()
-    held.hold([str(link)])
-    assert held.checked(str(link)).identity == (link.stat().st_dev, link.stat().st_ino)
+    pinned.pin([str(link)])
+    assert pinned.checked(str(link)).identity == (link.stat().st_dev, link.stat().st_ino)
 
 
 def test_a_link_that_stays_where_commands_write_is_followed(root: Path) -> None:
-    held, link, outer = HeldPlaces(), root / "link", root.parent / "outer"
+    pinned, link, outer = PinnedPlaces(), root / "link", root.parent / "outer"
     link.symlink_to("sub/deep")
     outer.symlink_to(root.parent / "outside")
-    held.can_be_written([str(root / "sub"), str(root)])
-    held.hold([str(link), str(outer)])
-    assert held.checked(str(link)).real == str(root / "sub" / "deep")
+    pinned.can_be_written([str(root / "sub"), str(root)])
+    pinned.pin([str(link), str(outer)])
+    assert pinned.checked(str(link)).real == str(root / "sub" / "deep")
     # One that nobody confined can have made leads where it likes.
-    assert held.checked(str(outer)).real == str(root.parent / "outside")
+    assert pinned.checked(str(outer)).real == str(root.parent / "outside")
 
 
 def test_a_place_that_was_asked_for_is_what_the_user_was_shown(root: Path) -> None:
     outside, link = root.parent / "outside", root / "link"
     link.symlink_to(outside)
-    held = HeldPlaces()
-    held.can_be_written([str(root), str(outside)])
-    assert held.look_at([str(link), f"{link}/deep", str(root)]) == [
+    pinned = PinnedPlaces()
+    pinned.can_be_written([str(root), str(outside)])
+    assert pinned.look_at([str(link), f"{link}/deep", str(root)]) == [
         str(outside),
         str(outside / "deep"),
         str(root),
@@ -295,17 +300,17 @@ def test_a_place_that_was_asked_for_is_what_the_user_was_shown(root: Path) -> No
     swap(outside / "deep", root)
     for word in ("led to", "leads to"):
         with pytest.raises(PlaceChanged, match=f"`{outside}/deep` {word} "):
-            held.checked(str(outside / "deep"))
-        held.hold([str(outside / "deep")])
-    assert held.checked(str(outside)).real == str(outside)
+            pinned.checked(str(outside / "deep"))
+        pinned.pin([str(outside / "deep")])
+    assert pinned.checked(str(outside)).real == str(outside)
     # Where a link leads is looked at each time, unless a policy has it.
     link.unlink()
     link.symlink_to("sub")
-    assert held.look_at([str(link)]) == [str(root / "sub")]
-    held.hold([str(link)])
+    assert pinned.look_at([str(link)]) == [str(root / "sub")]
+    pinned.pin([str(link)])
     link.unlink()
     link.symlink_to("other")
-    assert held.look_at([str(link)]) == [str(root / "sub")]
+    assert pinned.look_at([str(link)]) == [str(root / "sub")]
 
 
 def test_no_more_places_are_remembered_than_the_bound(root: Path) -> None:
@@ -313,46 +318,46 @@ def test_no_more_places_are_remembered_than_the_bound(root: Path) -> None:
     links = [root / str(number) for number in range(4097)]
     for link in links:
         link.symlink_to("sub")
-    held = HeldPlaces()
-    held.hold(map(str, links))
+    pinned = PinnedPlaces()
+    pinned.pin(map(str, links))
     for link in (links[0], links[1]):
         link.unlink()
         link.symlink_to("no")
     with pytest.raises(PlaceChanged):
-        held.checked(str(links[1]))
-    assert held.checked(str(links[0])).real == str(root / "no")
+        pinned.checked(str(links[1]))
+    assert pinned.checked(str(links[0])).real == str(root / "no")
 
 
 def test_a_place_that_was_asked_for_and_named_is_forgotten_as_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_HELD", 2)
+    monkeypatch.setattr(module, "MAX_PINNED", 2)
     place = root / "sub"
-    held = HeldPlaces()
-    held.look_at([str(place)])
-    held.hold([str(place), str(root), str(root.parent)])
+    pinned = PinnedPlaces()
+    pinned.look_at([str(place)])
+    pinned.pin([str(place), str(root), str(root.parent)])
     swap(place, root.parent / "outside")
-    assert held.checked(str(place)).real == str(root.parent / "outside")
+    assert pinned.checked(str(place)).real == str(root.parent / "outside")
 
 
 def test_a_folder_that_is_gone_is_remembered_up_to_the_bound(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_HELD", 2)
+    monkeypatch.setattr(module, "MAX_PINNED", 2)
     for gone, count in ((root / "gone", 1), (root / "gone2", 2)):
-        held = HeldPlaces()
+        pinned = PinnedPlaces()
         others = [root.parent / "outside", root.parent / "outside2"][:count]
         for other in others:
             other.mkdir(exist_ok=True)
-        held.can_be_written([str(gone), *map(str, others)])
+        pinned.can_be_written([str(gone), *map(str, others)])
         (gone / "in").mkdir(parents=True)
-        held.hold([str(gone / "in")])
+        pinned.pin([str(gone / "in")])
         swap(gone / "in", None)
         if count == 1:
             with pytest.raises(PlaceChanged):
-                held.checked(str(gone / "in"))
+                pinned.checked(str(gone / "in"))
         else:
-            assert held.checked(str(gone / "in")).identity is not None
+            assert pinned.checked(str(gone / "in")).identity is not None
 
 
 @pytest.mark.parametrize("count", [40, 41])
@@ -361,7 +366,7 @@ def test_as_many_links_are_followed_as_linux_follows(root: Path, count: int) -> 
     for number in range(1, count):
         (root / str(number)).symlink_to(str(number - 1))
     last = root / str(count - 1)
-    found = HeldPlaces().checked(str(last))
+    found = PinnedPlaces().checked(str(last))
     if count == 40:
         assert last.is_dir()
         assert found.real == str(root / "sub")

@@ -1,4 +1,4 @@
-"""Held places in a home: all its servers know the same, one after another and at once."""
+"""Pinned places in a home: all its servers know the same, one after another and at once."""
 
 import errno
 import json
@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from app_server.permissions.confinement import held, held_file
-from app_server.permissions.confinement.held import HeldPlaces, PlaceChanged
-from app_server.permissions.confinement.held_file import FILE, LOCK, Entry, PlacesFile
-from app_server.permissions.confinement.place import NOT_A_FOLDER, HeldPlace
+from app_server.permissions.confinement import pinned_places as module
+from app_server.permissions.confinement.pinned_places import (
+    FILE,
+    LOCK,
+    NOT_A_FOLDER,
+    Entry,
+    FoundPlace,
+    PinnedPlaces,
+    PlaceChanged,
+    PlacesFile,
+)
 from app_server.runtime.files.secret import StoreFailed, lock_held
 
 
@@ -28,9 +35,9 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def server(root: Path) -> HeldPlaces:
+def server(root: Path) -> PinnedPlaces:
     """Start a server of the home."""
-    return HeldPlaces(PlacesFile(root.parent / "home"))
+    return PinnedPlaces(PlacesFile(root.parent / "home"))
 
 
 def lines(root: Path) -> list[Any]:
@@ -46,7 +53,7 @@ def test_what_is_written_says_what_a_place_was(root: Path) -> None:
     link, sub = root.parent / "link", root / "sub"
     link.symlink_to("ws/sub")
     places_ = server(root)
-    places_.hold([str(link), f"{root}/no"])
+    places_.pin([str(link), f"{root}/no"])
     places_.can_be_written(["/x", str(root)])
     expected = [
         {"path": str(link), "real": str(sub), "identity": identity(sub), "through": [str(root)]},
@@ -55,11 +62,11 @@ def test_what_is_written_says_what_a_place_was(root: Path) -> None:
     ]
     assert lines(root) == expected
     # Nothing is written twice.
-    places_.hold([str(link), f"{root}/no"])
+    places_.pin([str(link), f"{root}/no"])
     places_.can_be_written([str(root)])
     places_.checked(str(link))
     again = server(root)
-    again.hold([str(link), f"{root}/no"])
+    again.pin([str(link), f"{root}/no"])
     again.can_be_written(["/x"])
     again.checked(str(link))
     assert lines(root) == expected
@@ -71,27 +78,27 @@ def test_another_server_refuses_what_one_has_held(root: Path, is_restarted: bool
     sub, other = root / "sub", server(root)
     other.look_at([str(root)])
     one = server(root)
-    one.hold([str(sub)])
+    one.pin([str(sub)])
     one.can_be_written([str(root)])
     sub.rename(root / "old")
     sub.symlink_to(root.parent / "outside")
     if is_restarted:
         other = server(root)
     for anew in (False, True):
-        other.hold([str(sub)], anew=anew)
+        other.pin([str(sub)], anew=anew)
         with pytest.raises(PlaceChanged, match=f"`{sub}` led to `{sub}` .* leads to `.*/outside`"):
             other.checked(str(sub))
     sub.unlink()
     sub.mkdir()
-    other.hold([str(sub)], anew=False)
+    other.pin([str(sub)], anew=False)
     with pytest.raises(PlaceChanged, match="is not the folder that it was"):
         other.checked(str(sub))
     # Who names it anew does so for all servers.
-    other.hold([str(sub)])
+    other.pin([str(sub)])
     assert one.checked(str(sub)).identity == tuple(identity(sub))
 
 
-def stored(root: Path, **changes: Any) -> HeldPlaces:
+def stored(root: Path, **changes: Any) -> PinnedPlaces:
     """Start a server that reads of a folder within reach, with another identity than it has."""
     sub = root / "sub"
     line = {"path": str(sub), "real": str(sub), "identity": identity(sub), "through": [str(root)]}
@@ -155,12 +162,12 @@ def test_a_link_is_refused_whatever_the_number_of_the_disk(root: Path) -> None:
     ],
 )
 def test_damaged_lines_are_left_out(root: Path, damage: bytes, caplog: Any) -> None:
-    server(root).hold([str(root)])
+    server(root).pin([str(root)])
     path = root.parent / "home" / FILE
     path.write_bytes(damage + path.read_bytes() if damage.endswith(b"\n") else damage)
     places_ = server(root)
     places_.can_be_written([str(root)])
-    places_.hold([str(root / "sub")])
+    places_.pin([str(root / "sub")])
     # What a server wrote that died in the middle is ended by the next one.
     file = PlacesFile(root.parent / "home")
     found = file.news()
@@ -174,16 +181,16 @@ def test_damaged_lines_are_left_out(root: Path, damage: bytes, caplog: Any) -> N
 def test_names_that_are_no_text_are_kept(root: Path) -> None:
     name = os.fsdecode(b"/\xff\n\xe2\x80\xa8")
     places_ = server(root)
-    places_.hold([name])
+    places_.pin([name])
     places_.can_be_written([name])
     assert PlacesFile(root.parent / "home").news() == [
-        (name, HeldPlace(name, None, ("/",))),
+        (name, FoundPlace(name, None, ("/",))),
         frozenset([name]),
     ]
 
 
 def places(numbers: range) -> list[Entry]:
-    return [(f"/{number}", HeldPlace(f"/{number}", (1, number), ("/",))) for number in numbers]
+    return [(f"/{number}", FoundPlace(f"/{number}", (1, number), ("/",))) for number in numbers]
 
 
 def test_a_full_file_is_written_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +200,7 @@ def test_a_full_file_is_written_anew(root: Path, monkeypatch: pytest.MonkeyPatch
     size = (
         len(json.dumps({"path": "/10", "real": "/10", "identity": [1, 10], "through": ["/"]})) + 1
     )
-    monkeypatch.setattr(held_file, "FULL_BYTES", 4 * size)
+    monkeypatch.setattr(module, "FULL_BYTES", 4 * size)
     assert one.add(places(range(10, 14)), []) == []
     assert other.add(places(range(14, 15)), []) == places(range(10, 14))
     assert len(lines(root)) == 5
@@ -248,10 +255,10 @@ def test_what_cannot_be_read_is_nothing_new(
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     with monkeypatch.context() as patched:
-        patched.setattr(held_file, "open_regular", refuse)
+        patched.setattr(module, "open_regular", refuse)
         assert PlacesFile(home).news() == []
     assert caplog.messages == [
-        f"the held places of {home / FILE} cannot be read: Permission denied"
+        f"the pinned places of {home / FILE} cannot be read: Permission denied"
     ]
 
 
@@ -264,7 +271,7 @@ def test_a_file_that_is_gone_when_it_was_written_anew_is_a_failed_store(
     def write_and_lose(path: Path, content: bytes) -> None:
         path.unlink(missing_ok=True)
 
-    monkeypatch.setattr(held_file, "write_private", write_and_lose)
+    monkeypatch.setattr(module, "write_private", write_and_lose)
     with pytest.raises(StoreFailed, match=f"{FILE}: No such file or directory"):
         file.write(places(range(10, 11)))
 
@@ -285,9 +292,9 @@ class Meanwhile(PlacesFile):
 
 def test_what_another_server_appends_meanwhile_is_known(root: Path) -> None:
     home, sub = root.parent / "home", root / "sub"
-    other = (str(sub), HeldPlace("/elsewhere", None, ("/",)))
-    places_ = HeldPlaces(Meanwhile(home, [other, (str(root), other[1]), frozenset([str(root)])]))
-    places_.hold([str(sub)])
+    other = (str(sub), FoundPlace("/elsewhere", None, ("/",)))
+    places_ = PinnedPlaces(Meanwhile(home, [other, (str(root), other[1]), frozenset([str(root)])]))
+    places_.pin([str(sub)])
     # What was appended last counts, as it does for a server that reads the file.
     for server_ in (places_, server(root)):
         assert server_.look_at([str(sub), str(root)]) == [str(sub), "/elsewhere"]
@@ -301,9 +308,9 @@ def test_what_another_server_knows_is_not_written_again(root: Path) -> None:
     one, other = server(root), server(root)
     one.can_be_written([str(root)])
     other.can_be_written([str(root)])
-    one.hold([str(root)])
-    other.hold([str(root)])
-    one.hold([str(root / "sub")])
+    one.pin([str(root)])
+    other.pin([str(root)])
+    one.pin([str(root / "sub")])
     assert other.look_at([str(root / "sub")]) == [str(root / "sub")]
     (root.parent / "home" / FILE).rename(root / "moved")
     other.checked(str(root / "sub"))
@@ -314,7 +321,7 @@ def test_what_another_server_knows_is_not_written_again(root: Path) -> None:
 
 def test_an_exec_server_sets_no_places_of_other_servers_anew(root: Path) -> None:
     one, other, sub = server(root), server(root), root / "sub"
-    one.hold([str(sub)])
+    one.pin([str(sub)])
     one.can_be_written([str(root)])
     sub.rename(root / "old")
     sub.mkdir()
@@ -331,13 +338,13 @@ def test_an_exec_server_sets_no_places_of_other_servers_anew(root: Path) -> None
 def test_what_is_read_has_the_bounds_of_what_is_remembered(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "MAX_HELD", 2)
+    monkeypatch.setattr(module, "MAX_PINNED", 2)
     gone = root / "gone"
     written = frozenset(map(str, (gone, root / "sub", root.parent / "outside")))
     PlacesFile(root.parent / "home").add([written], [])
     one = server(root)
     # Of too many those that are gone are forgotten.
-    one.hold([f"{gone}/in"])
+    one.pin([f"{gone}/in"])
     for name in ("first", "second"):
         (gone / "in").mkdir(parents=True)
         assert one.checked(f"{gone}/in").identity == tuple(identity(gone / "in"))
@@ -350,9 +357,9 @@ def test_a_file_that_did_not_grow_is_not_read(root: Path, monkeypatch: pytest.Mo
     read, synced = PlacesFile(root.parent / "home"), list[Path]()
     assert read.news() == places(range(10, 11))
     with monkeypatch.context() as patched:
-        patched.delattr(held_file, "open_regular")
+        patched.delattr(module, "open_regular")
         assert (file.news(), read.news()) == ([], [])
-        patched.setattr(held_file, "sync_folder", synced.append)
+        patched.setattr(module, "sync_folder", synced.append)
         file.add(places(range(11, 12)), [])
     assert synced == [root.parent / "home"]
 
@@ -362,16 +369,16 @@ def test_a_folder_on_another_disk_is_another_one_while_a_server_runs(
 ) -> None:
     sub = str(root / "sub")
     one = server(root)
-    one.hold([sub])
+    one.pin([sub])
     one.can_be_written([str(root)])
     found = one.checked(sub)
     assert found.identity is not None
     elsewhere = replace(found, identity=(found.identity[0] + 1, found.identity[1]))
 
-    def look(path: str) -> HeldPlace:
+    def look(path: str) -> FoundPlace:
         return elsewhere
 
-    monkeypatch.setattr(held, "look", look)
+    monkeypatch.setattr(module, "look", look)
     with pytest.raises(PlaceChanged, match="is not the folder that it was"):
         one.checked(sub)
     assert server(root).checked(sub) == elsewhere
@@ -392,7 +399,7 @@ def test_what_is_no_regular_file_is_not_written(
         os.mkfifo(home / FILE)
     places_ = server(root)
     with caplog.at_level(logging.WARNING):
-        places_.hold([str(root / "sub")])
+        places_.pin([str(root / "sub")])
         places_.can_be_written([str(root)])
     # It holds in this server, and is said once.
     assert len([text for text in caplog.messages if "are not stored" in text]) == 1
@@ -407,13 +414,13 @@ def test_what_could_not_be_written_is_written_later(root: Path) -> None:
     home = root.parent / "home"
     (home / FILE).mkdir()
     places_ = server(root)
-    places_.hold([str(root)])
+    places_.pin([str(root)])
     (home / FILE).rmdir()
     other = server(root)
     other.can_be_written([str(root)])
-    places_.hold([str(root / "sub")])
+    places_.pin([str(root / "sub")])
     assert [line.get("path") for line in lines(root)] == [str(root), str(root / "sub"), None]
-    places_.hold([f"{root}/no"])
+    places_.pin([f"{root}/no"])
     assert lines(root)[-1]["path"] == f"{root}/no"
     assert len(lines(root)) == 4
 
@@ -421,10 +428,10 @@ def test_what_could_not_be_written_is_written_later(root: Path) -> None:
 def test_a_lock_that_others_keep_is_waited_for_within_a_bound(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(held_file, "LOCK_S", 0.0)
+    monkeypatch.setattr(module, "LOCK_S", 0.0)
     with lock_held(root.parent / "home" / LOCK, 0):
         places_ = server(root)
-        places_.hold([str(root)])
+        places_.pin([str(root)])
         assert "another process has held it" in caplog.messages[-1]
-    places_.hold([str(root / "sub")])
+    places_.pin([str(root / "sub")])
     assert [line.get("path") for line in lines(root)] == [str(root), str(root / "sub"), None]
