@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import cast
 
 from app_server.config.values import Config, ConfigError, ConfigView
-from app_server.permissions.confinement.globs import is_pattern
+from app_server.permissions.confinement.paths import is_pattern
 from app_server.permissions.network.policy import stored
 from app_server.permissions.network.settings import NetworkTable, read_network_table
 from protocol.log.rollout import StoredProfile

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import anyio
 
 from app_server.host.environments import Environments, UnknownEnvironment
-from app_server.host.exec.client.remote_file import read_beginning
+from app_server.host.exec.client.process import read_beginning
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_of, through_proxy
 from app_server.permissions.confinement.places import Places

@@ -15,7 +15,7 @@ import anyio.to_thread
 from app_server.host.commands.output import KeptOutput
 from app_server.host.commands.shell import UnknownShell, find_shell, shown_line
 from app_server.host.proxy.gate import Gate
-from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.patch.in_command import may_be_patch
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.harness import WAIT_S, claim, environment_without, write_config
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 from tests.support.model import Gate, ScriptedModel, calls, says
 from tests.support.processes import EXECUTABLE
 
@@ -69,7 +69,7 @@ def _use_the_sdk(home: Path, gate: Gate, loop: asyncio.AbstractEventLoop) -> Non
 @claim("process:sdk-sandbox")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_the_sandbox_and_approval_options_of_the_python_sdk_hold(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     folder = tmp_path / "work"
     folder.mkdir()
     async with ScriptedModel().serve() as model:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app_server.host.files.errors import PathRefused
 from app_server.host.files.reading import read_base64
 from app_server.host.files.trees import copy
-from app_server.host.files.work import Stop
+from app_server.host.files.work import PathRefused, Stop
 from app_server.host.files.writing import write_file
 from app_server.runtime.files.sqlite import connect, connect_to_read
 

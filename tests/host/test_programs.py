@@ -6,8 +6,7 @@ from pathlib import Path
 import anyio.lowlevel
 
 from app_server.host.commands.local_commands import LocalCommands
-from app_server.host.programs.output import ProgramOutput
-from app_server.host.programs.program import Ended, Program, ProgramOrder
+from app_server.host.programs import Ended, Program, ProgramOrder, ProgramOutput
 from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.support.files.fifos import read_fifo
 from tests.support.host.commands import sh

@@ -19,7 +19,7 @@ from app_server.models.proposed_plan import Piece, PlanSplitter, split_plan
 from app_server.tools.apply_patch import PLAN_MODE as REFUSED
 from app_server.tools.exec_command import STAYS
 from tests.support.harness import Served, WireClient, claim, methods_of, serve
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 from tests.support.model import BREAK, Gate, calls, says
 
 TEXT = "Intro.\n<proposed_plan>\n# Title\n\n- one\n</proposed_plan>\nAfter."
@@ -263,7 +263,7 @@ async def test_a_patch_is_refused_in_plan_mode_and_nobody_is_asked(tmp_path: Pat
 
 @claim("plan:commands")
 async def test_no_command_leaves_the_sandbox_in_plan_mode(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     folder = tmp_path / "work"
     folder.mkdir()
     (tmp_path / "rules").mkdir()

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.confinement import globs
+from app_server.permissions.confinement import paths as path_texts
 from app_server.permissions.confinement.confinement import Confinement, Ruling
-from app_server.permissions.confinement.confining import confinement_of
-from app_server.permissions.confinement.globs import TooMuchToMatch, matches, real_pattern
-from app_server.permissions.confinement.places import Places
-from app_server.permissions.confinement.profile_places import (
+from app_server.permissions.confinement.confining import (
     MINIMAL,
+    confinement_of,
     confinement_of_profile,
     read_only,
 )
+from app_server.permissions.confinement.paths import TooMuchToMatch, matches, real_pattern
+from app_server.permissions.confinement.places import Places
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.network.policy import NetworkPolicy, policy_of, stored
 from app_server.permissions.profiles import profile_names, read_profile
@@ -293,10 +293,10 @@ def test_what_patterns_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ruling = Ruling(resolved(confinement))
     assert ruling.access(f"{root}/sub/B.env") == "none"
     assert ruling.access(f"{root}/a.env") == "write"
-    monkeypatch.setattr(globs, "MAX_MATCHES", 2)
+    monkeypatch.setattr(path_texts, "MAX_MATCHES", 2)
     with pytest.raises(TooMuchToMatch, match="matches more than 2 files"):
         matches(f"{root}/**/*.env")
-    monkeypatch.setattr(globs, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(path_texts, "MAX_ENTRIES", 3)
     with pytest.raises(TooMuchToMatch, match="has more than 3 files to look at"):
         matches(f"{root}/**/*.none")
 

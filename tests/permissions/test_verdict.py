@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.permissions.commands.nested import read_command, run_by
+from app_server.permissions.commands.wrappers import read_command, run_by
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.rules.rule import PrefixRule, Rules
 from app_server.permissions.shell.grammar import ShellGrammar

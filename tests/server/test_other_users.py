@@ -33,7 +33,7 @@ from tests.support.apps.demo_apps import DEMO, thread_with_apps
 from tests.support.harness import claim, serve
 from tests.support.host.commands import Printed, sh
 from tests.support.host.exec_conversations import listening
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 from tests.support.listening_sockets import Listening, listening_sockets
 from tests.support.mcp_peers.oauth_peer import OAuthPeer
 from tests.support.mcp_peers.sign_in import table
@@ -55,7 +55,7 @@ def port_of(url: str) -> int:
 @asynccontextmanager
 async def command_with_a_network() -> AsyncIterator[None]:
     """Run a command whose only network is the proxy."""
-    working_launcher()
+    working_sandbox()
     machine, printed = LocalCommands(), Printed()
     policy = NetworkPolicy(allowed=("127.0.0.1",))
     try:

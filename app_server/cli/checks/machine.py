@@ -26,9 +26,9 @@ from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
 from app_server.config.values import Config, ConfigError
 from app_server.host.listening import PROC, listener_of
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.probe import SandboxProbe, probe
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.runtime.files.secret import StoreFailed, keyring_failures, load_keyring
 from app_server.threads.repair import Check
 from app_server.transport.address import TcpAddress, UnixAddress, parse_address
@@ -50,7 +50,7 @@ class Machine:
     cwd: Path = field(default_factory=Path.cwd)
     now_s: Callable[[], float] = time.time
     """Unix seconds."""
-    sandbox: SandboxLauncher = field(default_factory=SandboxLauncher)
+    sandbox: MachineSandbox = field(default_factory=MachineSandbox)
     progress: Callable[[str], None] = lambda _: None
     """Is called with what takes long."""
 

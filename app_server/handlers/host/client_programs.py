@@ -21,10 +21,8 @@ from app_server.handlers.host.program_params import (
 from app_server.handlers.serving import RequestContext
 from app_server.host.commands.local_command import CommandLaunch
 from app_server.host.commands.reading import Stream
-from app_server.host.programs.output import ProgramOutput
-from app_server.host.programs.program import Program, ProgramOrder, ProgramRefused
-from app_server.host.programs.programs import Programs
-from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.programs import Program, ProgramOrder, ProgramOutput, ProgramRefused, Programs
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub.hub import Hub
 from protocol.host.commands import CommandExecParams, CommandExecWriteParams

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app_server.host.files.errors import PathRefused
+from app_server.host.files.work import PathRefused
 from protocol.jsonrpc.errors import internal_error, invalid_request
 
 

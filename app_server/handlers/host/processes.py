@@ -12,8 +12,7 @@ from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.host.failures import as_path
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
-from app_server.host.programs.output import ProgramOutput
-from app_server.host.programs.program import Ended, Program
+from app_server.host.programs import Ended, Program, ProgramOutput
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.rpc.context import ConnectionId
 from protocol.host.processes import (

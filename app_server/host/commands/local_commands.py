@@ -16,9 +16,8 @@ import anyio.to_thread
 from app_server.host.commands.local_command import CommandLaunch, LocalCommand
 from app_server.host.commands.reading import OnOutput
 from app_server.host.proxy.gate import Gate, UnaskedGate
-from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.linux.placeholders import PlaceholderRecords
-from app_server.host.sandbox.wrapped_command import WrappedCommand
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.pinned_places import PlaceChanged
 from app_server.permissions.confinement.resolving import pin_places, resolved
@@ -27,7 +26,7 @@ from app_server.runtime.loader import Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
     from app_server.host.proxy.server import ProxyServer
-    from app_server.host.sandbox.launcher import SandboxLauncher
+    from app_server.host.sandbox.machine_sandbox import MachineSandbox
 import fcntl
 import socket
 import sys
@@ -150,12 +149,12 @@ class LocalCommands:
         while self._cleaning_up:
             await asyncio.wait(self._cleaning_up)
 
-    async def _make_sandbox(self) -> "SandboxLauncher":
-        made = await load(_launcher)
+    async def _make_sandbox(self) -> "MachineSandbox":
+        made = await load(_machine_sandbox)
         return made(records=self._records)
 
     def _wrap(
-        self, sandbox: "SandboxLauncher", launch: CommandLaunch, confinement: Confinement
+        self, sandbox: "MachineSandbox", launch: CommandLaunch, confinement: Confinement
     ) -> WrappedCommand:
         if self._records is not None:
             self._records.remove_left()
@@ -224,10 +223,10 @@ def _proxy_server() -> "type[ProxyServer]":
     return ProxyServer
 
 
-def _launcher() -> "type[SandboxLauncher]":
-    from app_server.host.sandbox.launcher import SandboxLauncher
+def _machine_sandbox() -> "type[MachineSandbox]":
+    from app_server.host.sandbox.machine_sandbox import MachineSandbox
 
-    return SandboxLauncher
+    return MachineSandbox
 
 
 async def _close(

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.host.files.errors import PathRefused, refuse_database
-from app_server.host.files.work import Stop
+from app_server.host.files.work import PathRefused, Stop, refuse_database
 from app_server.runtime.files.open_databases import files_in_use
 
 MAX_READ_BYTES = 48 * 1024 * 1024 - 1024

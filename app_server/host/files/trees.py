@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from app_server.host.files.errors import PathRefused, refuse_database
-from app_server.host.files.work import Stop
+from app_server.host.files.work import PathRefused, Stop, refuse_database
 from app_server.host.files.writing import make_directory
 from app_server.runtime.files.open_databases import files_in_use
 

@@ -3,8 +3,10 @@
 Source: docs/tools.md, "Host methods".
 """
 
+import os
 import threading
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -14,6 +16,25 @@ T = TypeVar("T")
 
 MAX_AT_ONCE = 8
 """Of one server; what comes then waits for its turn."""
+
+
+class PathRefused(Exception):
+    """The request makes no sense for what is at the path; the text says why."""
+
+
+def refuse_database(
+    path: str | Path, found: os.stat_result, in_use: frozenset[tuple[int, int]]
+) -> None:
+    """Refuse a file of a database that the server has open (`runtime/files/open_databases.py`).
+
+    Raises:
+        PathRefused: it is one.
+    """
+    if (found.st_dev, found.st_ino) in in_use:
+        raise PathRefused(
+            f"path `{path}` is a database that this server has open: "
+            "copy it when the server has stopped"
+        )
 
 
 class Stopped(Exception):

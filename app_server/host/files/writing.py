@@ -8,8 +8,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from app_server.host.files.errors import PathRefused, refuse_database
-from app_server.host.files.work import Stop
+from app_server.host.files.work import PathRefused, Stop, refuse_database
 from app_server.runtime.files.open_databases import files_in_use
 
 CHUNK_BYTES = 1024 * 1024

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 import h11
 from pydantic_core import to_json
 
-from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import REASONS, Gate, Refusal, Refused
 from app_server.host.proxy.relay import closing, relay, until_idle
-from app_server.host.proxy.upstream import HostUnreachable, Streams, connect
+from app_server.host.proxy.upstream import HostUnreachable, ProxyBounds, Streams, connect
 from app_server.permissions.network.policy import READING
 from app_server.permissions.network.target import BadHost, Target, plain_host
 

@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from app_server.host.proxy.bounds import ProxyBounds
-from app_server.host.proxy.upstream import Streams
+from app_server.host.proxy.upstream import ProxyBounds, Streams
 
 
 @asynccontextmanager

@@ -6,10 +6,9 @@ Source: docs/tools.md, "Network through a proxy"; RFC 1928.
 import asyncio
 from ipaddress import IPv4Address, IPv6Address
 
-from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import Gate, Refused
 from app_server.host.proxy.relay import closing, relay
-from app_server.host.proxy.upstream import HostUnreachable, Streams, connect
+from app_server.host.proxy.upstream import HostUnreachable, ProxyBounds, Streams, connect
 from app_server.permissions.network.target import BadHost, Target, plain_host
 
 VERSION = 5

@@ -9,17 +9,103 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio.to_thread
 
-from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import Refused
-from app_server.host.proxy.own_ports import leads_here
 from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.target import Address, Target, is_local
+from app_server.permissions.network.target import Address, Target, is_local, is_this_machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyBounds:
+    """The bounds of one command's proxy; times are seconds."""
+
+    connections: int = 256
+    """At a time; further ones are closed."""
+    head_bytes: int = 65_536
+    """Of the first lines of a request, and of a response."""
+    head_s: float = 30.0
+    """For a client to say where it wants to go."""
+    connect_s: float = 30.0
+    """For resolving a name and reaching one of its addresses."""
+    idle_s: float = 900.0
+    """Without a byte in either direction, and at the end until what waits is taken; then it is
+    closed."""
+    piece_bytes: int = 65_536
+    """Bytes of one read, which are written before the next one."""
+    addresses: int = 8
+    """Of one name that are tried."""
+
+
+BOUNDS = ProxyBounds()
+
+DESCRIPTORS = Path("/proc/self/fd")
+
+
+def leads_here(addresses: Sequence[Address], port: int) -> bool:
+    """Whether any of the addresses is this machine's, and the port one that this process serves.
+
+    Blocks for some ms.
+
+    Raises:
+        OSError: the system does not say which descriptors there are.
+    """
+    return any(map(is_own, addresses)) and port in own_ports()
+
+
+def is_own(address: Address) -> bool:
+    """Whether connecting to an address reaches this machine: then a socket can be bound to it."""
+    if is_this_machine(address):
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
+
+
+def own_ports() -> set[int]:
+    """Return the TCP ports of all listeners of this process. Blocks for some ms.
+
+    Raises:
+        OSError: the system does not say which descriptors there are.
+    """
+    ports: set[int] = set()
+    for entry in DESCRIPTORS.iterdir():
+        # It may be no socket, or be closed and its number used again, at any moment.
+        with suppress(OSError):
+            ports |= _listens_on(int(entry.name))
+    return ports
+
+
+def _listens_on(fd: int) -> set[int]:
+    """Return the port of a listener; nothing is closed here.
+
+    To close as much as a copy of a descriptor would take the locks of this process from its file
+    (fcntl(2)), such as those of SQLite.
+
+    Raises:
+        OSError: it is no socket.
+    """
+    found = socket.socket(fileno=fd)
+    try:
+        if found.family not in (socket.AF_INET, socket.AF_INET6):
+            return set()
+        if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return set()
+        return {found.getsockname()[1]}
+    finally:
+        found.detach()
+
 
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

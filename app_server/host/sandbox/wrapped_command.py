@@ -1,9 +1,14 @@
-"""The command line that starts a command in its sandbox."""
+"""The command line that starts a command in its sandbox, and why there may be none."""
 
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+
+
+class SandboxUnavailable(Exception):
+    """No sandbox works here, or not for this; the text says what to install or to set."""
+
 
 NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
 """Set to 1 in the environment of what is confined without network; test suites know it."""

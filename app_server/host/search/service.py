@@ -12,8 +12,7 @@ from typing import TypeAlias
 import anyio
 import anyio.abc
 
-from app_server.host.files.errors import PathRefused
-from app_server.host.files.work import FileWork, Stop, Stopped
+from app_server.host.files.work import FileWork, PathRefused, Stop, Stopped
 from app_server.host.search.listing import Listing
 from app_server.host.search.listings import Listings, RootListing
 from app_server.host.search.ranking import Match, rank

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from app_server.permissions.confinement.globs import expression
-from app_server.permissions.confinement.paths import depth_of, folded, is_in
+from app_server.permissions.confinement.paths import depth_of, expression, folded, is_in
 from app_server.permissions.confinement.pinned_places import Identity, PinnedPlaces
 from app_server.permissions.network.policy import NetworkPolicy
 
@@ -34,7 +33,7 @@ class Confinement:
     """Neither readable nor writable."""
     denied_patterns: tuple[str, ...] = ()
     """Globs of denied places and all that is in them, whatever lies deeper; `*`, `**` and `?` as
-    in globs.py, from the root."""
+    in `expression`, from the root."""
     scratch: tuple[str, ...] = ()
     """Folders that a process gets empty and to itself; what it writes there ends with it."""
     network: bool = True

@@ -11,8 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.globs import real_pattern
-from app_server.permissions.confinement.paths import depth_of, is_in
+from app_server.permissions.confinement.paths import depth_of, is_in, real_pattern
 from app_server.permissions.confinement.pinned_places import Identity
 from app_server.runtime.files.opening import open_regular
 

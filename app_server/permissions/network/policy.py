@@ -1,15 +1,51 @@
 """Which hosts a proxy lets commands reach: from settings and rules to a verdict.
 
-Source: docs/tools.md, "Network through a proxy".
+Domains are named `example.org`, or by a pattern: `*.example.org`, `**.example.org` and `*`.
+Source: docs/tools.md, "Network through a proxy"; docs/config.md, "Network of commands".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from app_server.permissions.network.domains import matches_any
-from app_server.permissions.network.target import Target, is_named_local
+from app_server.permissions.network.target import Target, is_named_local, plain_host
 from protocol.log.rollout import StoredNetwork
+
+EVERY = "*"
+BELOW = "*."
+"""A domain's subdomains, and not itself."""
+WITHIN = "**."
+"""A domain and its subdomains."""
+
+
+def plain_pattern(text: str) -> str:
+    """Return a pattern with its host as `plain_host` returns it.
+
+    Raises:
+        BadHost: it is no pattern.
+    """
+    pattern = text.strip()
+    if pattern == EVERY:
+        return pattern
+    for sign in (WITHIN, BELOW):
+        if pattern.startswith(sign):
+            return sign + plain_host(pattern.removeprefix(sign))
+    return plain_host(pattern)
+
+
+def matches_any(patterns: Iterable[str], host: str) -> bool:
+    """Whether a pattern matches a host; both are plain."""
+    return any(_matches(pattern, host) for pattern in patterns)
+
+
+def _matches(pattern: str, host: str) -> bool:
+    if pattern.startswith(WITHIN):
+        domain = pattern.removeprefix(WITHIN)
+        return host == domain or host.endswith(f".{domain}")
+    if pattern.startswith(BELOW):
+        return host.endswith(pattern.removeprefix("*"))
+    return pattern in (EVERY, host)
+
 
 Verdict: TypeAlias = Literal[
     "allow", "ask", "denied", "not_allowed", "not_allowed_local", "method_not_allowed"
@@ -26,7 +62,7 @@ class NetworkPolicy:
     """Network policy of commands: the hosts that they reach through the proxy."""
 
     allowed: tuple[str, ...] = ()
-    """Patterns of domains (domains.py)."""
+    """Patterns of domains."""
     denied: tuple[str, ...] = ()
     """Patterns of domains; they win."""
     is_limited: bool = False

@@ -10,8 +10,7 @@ from typing import Literal, TypeAlias
 
 from app_server.config.requirements import NETWORK, requirements_of
 from app_server.config.values import Config, ConfigError, ConfigView
-from app_server.permissions.network.domains import EVERY, plain_pattern
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network.policy import EVERY, NetworkPolicy, plain_pattern
 from app_server.permissions.network.target import BadHost
 
 FEATURE = "network_proxy"

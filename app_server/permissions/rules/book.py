@@ -14,9 +14,9 @@ from pydantic_core import to_json
 
 from app_server.permissions.network.policy import NetworkRule
 from app_server.permissions.rules.amendment import is_writable
-from app_server.permissions.rules.calls import NETWORK_PROTOCOLS
 from app_server.permissions.rules.files import (
     MAX_FILE_BYTES,
+    NETWORK_PROTOCOLS,
     BrokenRules,
     parse_rules,
     read_rules,

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 import anyio
 
 from app_server.host.environments import Environments, UnknownEnvironment
-from app_server.host.exec.client.remote_file import read_beginning
+from app_server.host.exec.client.process import read_beginning
 from app_server.host.folder_reads import READ_S
 from app_server.sessions.environment_context.agents_files import (
     MAX_FOLDERS,

@@ -11,7 +11,7 @@ import anyio.to_thread
 from app_server.host.commands.shell import find_shell, shown_line
 from app_server.host.environments import UnknownEnvironment
 from app_server.models.interface import ModelFailure
-from app_server.permissions.commands.nested import read_command
+from app_server.permissions.commands.wrappers import read_command
 from app_server.permissions.shell.actions import command_actions
 from app_server.tools.environments import NoEnvironment
 from app_server.turns.commands.thread_command import NOT_STARTED, ThreadCommand, cut_to

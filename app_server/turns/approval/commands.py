@@ -10,8 +10,8 @@ from typing import TypeAlias
 import anyio.to_thread
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.commands.nested import read_command, run_by
 from app_server.permissions.commands.safe import program_name
+from app_server.permissions.commands.wrappers import read_command, run_by
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.rules.book import NotLearned, RuleBook
 from app_server.permissions.rules.rule import PrefixRule, Rules

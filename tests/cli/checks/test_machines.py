@@ -22,8 +22,8 @@ from app_server.cli import doctor as command
 from app_server.cli.checks import machine
 from app_server.cli.checks.catalogue import CHECKS, run_checks
 from app_server.cli.checks.machine import Machine
-from app_server.host.sandbox import launcher
-from app_server.host.sandbox.launcher import SandboxLauncher
+from app_server.host.sandbox import machine_sandbox
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.threads.repair import Check
 from app_server.transport.socket_file import NO_FOLDER
 from tests.support.harness import claim, environment_without, stdio_server
@@ -61,8 +61,8 @@ def shown(check: Check) -> tuple[str, str, list[str], str | None]:
 
 @claim("doctor:machines")
 async def test_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "bubblewraps", list)
-    check = await one(Machine(home=tmp_path, sandbox=SandboxLauncher()), "sandbox")
+    monkeypatch.setattr(machine_sandbox, "bubblewraps", list)
+    check = await one(Machine(home=tmp_path, sandbox=MachineSandbox()), "sandbox")
     assert (check.name, check.status) == ("sandbox", "error")
     assert check.details[0].startswith("no sandbox is installed: install the package `bubblewrap`")
     assert check.todo == "until then commands run only in threads with full access"

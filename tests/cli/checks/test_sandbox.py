@@ -7,21 +7,20 @@ from pathlib import Path
 import pytest
 
 from app_server.cli.checks.machine import Machine, check_sandbox
-from app_server.host.sandbox import launcher as module
+from app_server.host.sandbox import machine_sandbox as module
 from app_server.host.sandbox import probe
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
-from app_server.host.sandbox.wrapped_command import WrappedCommand
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 
 WAYS = 10
 
 
-class Leaky(SandboxLauncher):
+class Leaky(MachineSandbox):
     """A sandbox that keeps nothing away."""
 
     def wrap(
@@ -30,14 +29,14 @@ class Leaky(SandboxLauncher):
         return WrappedCommand(command)
 
 
-def machine(sandbox: SandboxLauncher | None = None) -> Machine:
-    return Machine(home=Path("/nowhere"), sandbox=sandbox or SandboxLauncher())
+def machine(sandbox: MachineSandbox | None = None) -> Machine:
+    return Machine(home=Path("/nowhere"), sandbox=sandbox or MachineSandbox())
 
 
 @pytest.mark.process
 @claim("doctor:sandbox")
 def test_it_says_which_sandbox_works_and_that_nothing_gets_out() -> None:
-    found = working_launcher().sandbox()
+    found = working_sandbox().sandbox()
     check = check_sandbox(machine())
     assert (check.status, check.details, check.todo) == ("ok", [], None)
     assert check.message == (
@@ -71,7 +70,7 @@ def test_it_names_what_gets_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check.todo == "do not rely on the sandbox of this machine, and report this"
 
 
-class WithoutProxy(SandboxLauncher):
+class WithoutProxy(MachineSandbox):
     """A sandbox in which nothing can be made that a proxy needs."""
 
     def wrap(
@@ -87,7 +86,7 @@ class WithoutProxy(SandboxLauncher):
 def test_it_says_where_the_proxy_cannot_be_the_only_network(
     monkeypatch: pytest.MonkeyPatch, platform: str, status: str
 ) -> None:
-    known = WithoutProxy(working_launcher().sandbox())
+    known = WithoutProxy(working_sandbox().sandbox())
     monkeypatch.setattr("sys.platform", platform)
     check = check_sandbox(machine(known))
     assert (check.status, check.details) == (status, ["with the proxy: no listener"])
@@ -106,15 +105,15 @@ def test_it_says_what_to_do_where_there_is_none(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.process
 def test_a_sandbox_in_which_nothing_works_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    working_launcher()
+    working_sandbox()
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(SandboxUnavailable, match="bwrap: "):
-        probe.probe(SandboxLauncher())
+        probe.probe(MachineSandbox())
 
 
 @pytest.mark.process
 def test_it_warns_where_processes_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    working_launcher()
+    working_sandbox()
     monkeypatch.setattr(probe, "limit_in_words", lambda: None)
     check = check_sandbox(machine())
     assert (check.status, check.details) == (

@@ -11,7 +11,7 @@ import pytest
 
 from app_server.handlers.host.program_params import DEFAULT_CAP
 from app_server.host.commands import spawning
-from app_server.host.programs.programs import MAX_PROGRAMS
+from app_server.host.programs import MAX_PROGRAMS
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import REQUIREMENTS, WAIT_S, WireClient, claim, serve
 from tests.support.host.programs import (

@@ -6,7 +6,7 @@ import pytest
 
 from app_server.host.commands.local_command import TerminalSize
 from app_server.host.commands.reading import READ_BYTES, Stream
-from app_server.host.programs.output import ProgramOutput
+from app_server.host.programs import ProgramOutput
 from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.support.host.commands import Printed, commands, finished, sh
 

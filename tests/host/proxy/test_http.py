@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from app_server.host.proxy import upstream
-from app_server.host.proxy.bounds import ProxyBounds
+from app_server.host.proxy.upstream import ProxyBounds
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from tests.support.event_loop.clock import LoopClock

@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import pytest
 
-from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.relay import closing
-from app_server.host.proxy.upstream import Streams
+from app_server.host.proxy.upstream import ProxyBounds, Streams
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from tests.support.event_loop.clock import LoopClock

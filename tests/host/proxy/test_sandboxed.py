@@ -12,11 +12,11 @@ import pytest
 
 from app_server.host.commands.local_command import CommandLaunch, TerminalSize
 from app_server.host.commands.local_commands import LocalCommands
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.macos import SandboxExec
 from app_server.host.sandbox.proxied import PORT, proxy_variables
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.runtime.loader import Lazy
@@ -24,7 +24,7 @@ from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
 from tests.support.host.fetching import fetch_line
 from tests.support.host.origin import origin
-from tests.support.host.sandboxes import PYTHON, working_launcher
+from tests.support.host.sandboxes import PYTHON, working_sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="networks of their own are Linux's")
 
@@ -33,7 +33,7 @@ LOCAL = NetworkPolicy(allowed=("127.0.0.1",))
 
 @pytest.fixture
 async def machine() -> AsyncIterator[LocalCommands]:
-    working_launcher()
+    working_sandbox()
     commands = LocalCommands()
     yield commands
     await commands.aclose()
@@ -153,8 +153,8 @@ async def test_a_command_without_the_proxy_is_not_started(
     program.write_text(f"#!/bin/sh\n{does}\n")
     program.chmod(0o755)
 
-    async def made() -> SandboxLauncher:
-        return SandboxLauncher(Bubblewrap(str(program)))
+    async def made() -> MachineSandbox:
+        return MachineSandbox(Bubblewrap(str(program)))
 
     monkeypatch.setattr(machine, "_sandbox", Lazy("the sandbox", made))
     output = Printed()

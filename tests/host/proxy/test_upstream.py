@@ -14,10 +14,8 @@ import anyio
 import pytest
 
 from app_server.host.proxy import upstream
-from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import Refused
-from app_server.host.proxy.own_ports import is_own, own_ports
-from app_server.host.proxy.upstream import HostUnreachable, connect
+from app_server.host.proxy.upstream import HostUnreachable, ProxyBounds, connect, is_own, own_ports
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target
 from tests.support.harness import WAIT_S

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, REFUSED
+from app_server.host.sandbox.linux.seccomp import ARCHITECTURES, REFUSED
 from protocol.turns.policy import WorkspaceWriteSandboxPolicy
 from tests.support.harness import claim
 from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined

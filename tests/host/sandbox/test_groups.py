@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from app_server.host.sandbox.linux import process_limits
-from app_server.host.sandbox.linux.bpf import assemble, end, jump_if, load
 from app_server.host.sandbox.linux.process_limits import ServerGroup, limiting_program
+from app_server.host.sandbox.linux.seccomp import assemble, end, jump_if, load
 
 PIDS = """\
 25 1 0:22 / /sys/fs/cgroup ro - tmpfs tmpfs ro

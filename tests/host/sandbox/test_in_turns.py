@@ -12,7 +12,7 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.transport.auth.tokens import digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards
 from tests.support.harness import WireClient, claim, serve
-from tests.support.host.sandboxes import make_victim, working_launcher
+from tests.support.host.sandboxes import make_victim, working_sandbox
 from tests.support.turn_tools.turn_commands import desk
 
 GIB = 1 << 30
@@ -21,7 +21,7 @@ GIB = 1 << 30
 @pytest.mark.process
 @claim("sandbox:secrets", "sandbox:files", "sandbox:processes")
 async def test_a_model_does_not_get_at_its_server(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     async with desk(tmp_path, "workspace-write") as at:
         home = at.served.home
         (home / "auth.json").write_text('{"OPENAI_API_KEY": "sk-secret"}')
@@ -47,7 +47,7 @@ async def test_a_model_does_not_get_at_its_server(tmp_path: Path) -> None:
 @pytest.mark.process
 @claim("sandbox:secrets", "listener:token-file")
 async def test_a_confined_command_does_not_read_what_clients_show(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     made, given = tmp_path / "made", tmp_path / "given"
     given.write_text("given-token")
     auth = CapabilityAuth(digest_of("given-token"), given)
@@ -104,7 +104,7 @@ def used_kib() -> int:
 @pytest.mark.process
 @claim("sandbox:output")
 async def test_output_does_not_pile_up(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     await counted(tmp_path / "first", 1 << 20)
     before = used_kib()
     # Two seconds: a command may print 64 MiB a second.
@@ -116,7 +116,7 @@ async def test_output_does_not_pile_up(tmp_path: Path) -> None:
 @pytest.mark.slow
 @claim("sandbox:output")
 async def test_ten_gigabytes_of_output_do_not_pile_up(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     await counted(tmp_path / "first", 1 << 20)
     before = used_kib()
     # One command alone may print 64 MiB a second.

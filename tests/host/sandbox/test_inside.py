@@ -22,7 +22,7 @@ import pytest
 from app_server.host.sandbox.linux import inside
 from app_server.host.sandbox.linux.sandbox import NOT_WANTED, PROGRAM
 from tests.support.harness import WAIT_S
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
 
@@ -67,7 +67,7 @@ inside.send_listener(int(sys.argv[1]), 4000)
 
 
 def test_the_listener_is_made_also_before_its_network_has_the_address() -> None:
-    working_launcher()
+    working_sandbox()
     ours, theirs = socket.socketpair()
     with ours, theirs:
         argv = (sys.executable, "-c", EARLY, str(theirs.fileno()))

@@ -2,8 +2,15 @@
 
 import pytest
 
-from app_server.host.sandbox.linux.bubblewrap import FileSystemView, arguments
-from app_server.host.sandbox.linux.mounts import Kind, Mount, Show, mounts, shown_everywhere
+from app_server.host.sandbox.linux.bubblewrap import (
+    FileSystemView,
+    Kind,
+    Mount,
+    Show,
+    arguments,
+    mounts,
+    shown_everywhere,
+)
 from app_server.permissions.confinement.confinement import Confinement
 
 FOLDERS = {

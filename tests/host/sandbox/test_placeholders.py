@@ -19,8 +19,8 @@ from app_server.config.values import Config
 from app_server.extensions.plugins.marketplace import find_marketplaces
 from app_server.host.commands.local_commands import RECORDS, LocalCommands
 from app_server.host.repository import RepositoryState, read_repository
-from app_server.host.sandbox.errors import SandboxUnavailable
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.placeholder import MODE, is_there
 from app_server.permissions.trust import project_trust
@@ -28,7 +28,7 @@ from app_server.runtime.files.repository import repository_of
 from app_server.sessions.environment_context.agents_files import project_folders
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 from tests.support.turn_tools.turn_commands import desk
 
 SHA = "a" * 40
@@ -83,7 +83,7 @@ def test_what_others_made_is_there(project: Path) -> None:
 async def test_nothing_is_left_in_the_folder_when_a_command_is_known_to_have_ended(
     tmp_path: Path,
 ) -> None:
-    working_launcher()
+    working_sandbox()
     async with desk(tmp_path, "workspace-write") as at:
         for _ in range(5):
             told = await at.run("ls -A")
@@ -129,7 +129,7 @@ anyio.run(main, *sys.argv[1:])
 @pytest.mark.process
 @claim("sandbox:missing")
 async def test_a_killed_server_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     folder, home = tmp_path.resolve() / "work", tmp_path.resolve() / "home"
     folder.mkdir()
     killed = await asyncio.create_subprocess_exec(
@@ -180,7 +180,7 @@ async def test_what_a_dead_server_left_is_removed(
     elif moment == "load":
         await machine.pin_places(confinement)
     else:
-        working_launcher()
+        working_sandbox()
         started = await machine.start(sh("true", cwd="/"), confinement, lambda *_: None)
         await started.finished.wait()
     assert [path.name for path in folder.iterdir()] == ["sub"]
@@ -251,7 +251,7 @@ def test_placeholders_are_made_where_nothing_can_be_written_down(tmp_path: Path)
 
 @pytest.mark.process
 async def test_a_lock_of_a_command_does_not_hold_up_others(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     machine, place = LocalCommands(), tmp_path.resolve() / "sub" / ".git"
     place.mkdir(parents=True)
     # As a command of another thread can make it, whose folder is around this one.

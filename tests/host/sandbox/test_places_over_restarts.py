@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.harness import WireClient, claim, write_config
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 from tests.support.model import ScriptedModel, calls, says
 from tests.support.processes import running
 from tests.support.turn_tools.turn_commands import CommandResult, command
@@ -90,7 +90,7 @@ class Machine:
 
 @asynccontextmanager
 async def machine(root: Path, **variables: str) -> AsyncIterator[Machine]:
-    working_launcher()
+    working_sandbox()
     async with ScriptedModel().serve() as model:
         yield Machine(root.resolve(), model, variables)
 

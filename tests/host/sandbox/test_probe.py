@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from app_server.host.sandbox import probe as module
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.probe import SandboxProbe, probe
 from app_server.host.sandbox.proxied import PORT
-from app_server.host.sandbox.wrapped_command import WrappedCommand
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network.policy import NetworkPolicy
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 
 WAYS = [
     "write outside of the project",
@@ -56,28 +55,28 @@ class Launcher:
         return wrapped
 
 
-def probed(launcher: Any, *, proxied: bool = False) -> SandboxProbe:
-    return probe(launcher, proxied=proxied)
+def probed(wrapper: Any, *, proxied: bool = False) -> SandboxProbe:
+    return probe(wrapper, proxied=proxied)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("proxied", [False, True])
 def test_nothing_gets_out_of_a_sandbox_and_nothing_is_left_of_the_attempts(proxied: bool) -> None:
-    launcher = working_launcher()
-    assert isinstance(launcher, SandboxLauncher)
+    wrapper = working_sandbox()
+    assert isinstance(wrapper, MachineSandbox)
     before = sorted(os.listdir("/proc/self/fd"))
-    found = probed(launcher, proxied=proxied)
-    assert (found.program, found.refused, found.escaped) == (launcher.sandbox().program, WAYS, [])
+    found = probed(wrapper, proxied=proxied)
+    assert (found.program, found.refused, found.escaped) == (wrapper.sandbox().program, WAYS, [])
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("proxied", [False, True])
 def test_what_gets_out_is_named(monkeypatch: pytest.MonkeyPatch, proxied: bool) -> None:
-    launcher = Launcher()
+    wrapper = Launcher()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setattr(module, "PORT", listener.getsockname()[1])
-        found = probed(launcher, proxied=proxied)
+        found = probed(wrapper, proxied=proxied)
     # Open to root alone.
     kernel = [name for name in found.refused if name == "open settings of the kernel"]
     assert list(found.refused) == kernel
@@ -91,9 +90,9 @@ def test_the_attempts_are_confined_to_a_project_with_a_secret_beside_it(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     show = "for place in . .git ..; do echo refused $(ls -A $place); done"
-    launcher = Launcher(("/bin/sh", "-c", show))
-    found = probed(launcher, proxied=proxied)
-    ((command, cwd, confinement),) = launcher.asked
+    wrapper = Launcher(("/bin/sh", "-c", show))
+    found = probed(wrapper, proxied=proxied)
+    ((command, cwd, confinement),) = wrapper.asked
     root = str(Path(cwd).parent)
     assert Path(root).parent == tmp_path.resolve()
     assert command[:3] == (sys.executable, "-I", "-S")
@@ -109,7 +108,7 @@ def test_the_attempts_are_confined_to_a_project_with_a_secret_beside_it(
     assert confinement.network is False
     assert confinement.proxy == (NetworkPolicy() if proxied else None)
     assert found.refused == [".git link", "hooks", "file hidden socket work"]
-    assert (launcher.released, list(tmp_path.iterdir())) == ([cwd], [])
+    assert (wrapper.released, list(tmp_path.iterdir())) == ([cwd], [])
 
 
 @pytest.mark.parametrize(
@@ -122,11 +121,11 @@ def test_the_attempts_are_confined_to_a_project_with_a_secret_beside_it(
     ],
 )
 def test_attempts_that_were_not_made_are_no_sandbox(script: str, problem: str) -> None:
-    launcher = Launcher(("/bin/sh", "-c", script))
+    wrapper = Launcher(("/bin/sh", "-c", script))
     with pytest.raises(SandboxUnavailable) as refused:
-        probed(launcher)
+        probed(wrapper)
     assert str(refused.value) == problem
-    assert len(launcher.released) == 1
+    assert len(wrapper.released) == 1
 
 
 def test_what_is_printed_is_taken_word_by_word() -> None:
@@ -140,10 +139,10 @@ def test_attempts_that_do_not_end_are_no_sandbox(monkeypatch: pytest.MonkeyPatch
         raise subprocess.TimeoutExpired("bwrap", timeout)
 
     monkeypatch.setattr(subprocess, "run", run)
-    launcher = Launcher()
+    wrapper = Launcher()
     with pytest.raises(SandboxUnavailable, match=r"^/bwrap does not end$"):
-        probed(launcher)
-    assert len(launcher.released) == 1
+        probed(wrapper)
+    assert len(wrapper.released) == 1
 
 
 def test_a_folder_for_temporary_files_may_have_a_path_that_no_socket_can_have(

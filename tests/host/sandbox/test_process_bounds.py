@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux import process_limits
 from app_server.host.sandbox.linux.bubblewrap import PRIVATE_FOLDER_BYTES, SHARED_MEMORY_BYTES
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limit_in_words
 from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.permissions.confinement.confinement import Confinement
 from tests.support.harness import claim
-from tests.support.host.sandboxes import PYTHON, run_confined, working_launcher
+from tests.support.host.sandboxes import PYTHON, run_confined, working_sandbox
 
 PID_MAX = Path("/proc/sys/kernel/pid_max")
 HAS_BOUNDS = tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= (6, 14)
@@ -41,12 +41,12 @@ for child in children: os.kill(child, signal.SIGKILL)
 @pytest.mark.skipif(not HAS_BOUNDS, reason="since Linux 6.14 PID namespaces have a bound")
 async def test_the_numbers_of_processes_are_bounded(tmp_path: Path) -> None:
     before = PID_MAX.read_text()
-    found = working_launcher().sandbox()
+    found = working_sandbox().sandbox()
     assert isinstance(found, Bubblewrap)
     sandbox = Bubblewrap(found.program)
     sandbox.limit, sandbox.pid_max = (), 400
     ended = await run_confined(
-        (*PYTHON, FORKS), tmp_path, Confinement(writable=()), launcher=SandboxLauncher(sandbox)
+        (*PYTHON, FORKS), tmp_path, Confinement(writable=()), wrapper=MachineSandbox(sandbox)
     )
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [

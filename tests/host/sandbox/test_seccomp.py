@@ -5,30 +5,26 @@ import struct
 
 import pytest
 
-from app_server.host.sandbox.linux.bpf import (
+from app_server.host.sandbox.linux.seccomp import (
+    AARCH64,
+    ALLOW,
+    ENOSYS,
+    EPERM,
+    KILL,
     MAX_INSTRUCTIONS,
     MAX_JUMP,
+    NEWEST,
+    REFUSED,
+    X86_64,
+    Architecture,
     Line,
+    Sockets,
     assemble,
     end,
     jump_if,
     keep_bits,
     load,
-)
-from app_server.host.sandbox.linux.seccomp import (
-    ALLOW,
-    ENOSYS,
-    EPERM,
-    KILL,
-    Sockets,
     seccomp_filter,
-)
-from app_server.host.sandbox.linux.system_calls import (
-    AARCH64,
-    NEWEST,
-    REFUSED,
-    X86_64,
-    Architecture,
 )
 
 BOTH = pytest.mark.parametrize("machine", [X86_64, AARCH64], ids=["x86_64", "aarch64"])

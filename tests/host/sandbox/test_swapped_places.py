@@ -12,9 +12,9 @@ import anyio.to_thread
 import pytest
 
 from app_server.host.commands.local_commands import LocalCommands
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
 from app_server.host.sandbox.linux.sandbox import MAX_OPEN
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.patch.parse import NotApplicable, parse_patch
 from app_server.patch.plan import plan_patch
 from app_server.permissions.confinement.confinement import Confinement
@@ -24,7 +24,7 @@ from app_server.permissions.confinement.resolving import resolved
 from protocol.turns.policy import WorkspaceWriteSandboxPolicy
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
-from tests.support.host.sandboxes import PYTHON, run_confined, working_launcher
+from tests.support.host.sandboxes import PYTHON, run_confined, working_sandbox
 from tests.support.turn_tools.turn_commands import command, desk
 
 pytestmark = pytest.mark.process
@@ -85,7 +85,7 @@ class Desks:
 
 @asynccontextmanager
 async def desks(root: Path) -> AsyncIterator[Desks]:
-    working_launcher()
+    working_sandbox()
     made = Desks(root.resolve())
     try:
         yield made
@@ -231,7 +231,7 @@ async def test_more_places_than_descriptors_are_refused(tmp_path: Path) -> None:
 async def test_a_bubblewrap_that_takes_no_descriptors_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    working = working_launcher().sandbox().program
+    working = working_sandbox().sandbox().program
     old = tmp_path / "bwrap"
     old.write_text(
         "#!/bin/sh\n"
@@ -240,22 +240,22 @@ async def test_a_bubblewrap_that_takes_no_descriptors_is_not_used(
     )
     old.chmod(0o755)
     found = [str(old), working]
-    monkeypatch.setattr("app_server.host.sandbox.launcher.bubblewraps", lambda: found)
-    launcher = SandboxLauncher()
-    assert launcher.sandbox().program == working
+    monkeypatch.setattr("app_server.host.sandbox.machine_sandbox.bubblewraps", lambda: found)
+    wrapper = MachineSandbox()
+    assert wrapper.sandbox().program == working
     confinement = resolved(Confinement(writable=(str(tmp_path),)))
-    ended = await run_confined(("true",), tmp_path, confinement, launcher=launcher)
+    ended = await run_confined(("true",), tmp_path, confinement, wrapper=wrapper)
     assert ended.code == 0
     del found[1]
     with pytest.raises(SandboxUnavailable, match="Unknown option --bind-fd"):
-        SandboxLauncher().sandbox()
+        MachineSandbox().sandbox()
 
 
 @claim("sandbox:places")
 async def test_the_thread_whose_folder_was_swapped_is_refused_also_with_command_exec(
     tmp_path: Path,
 ) -> None:
-    working_launcher()
+    working_sandbox()
     async with desk(tmp_path.resolve(), "workspace-write") as at:
         sub, outside = at.folder / "sub", at.folder.parent / "outside"
         for folder in (sub, outside):

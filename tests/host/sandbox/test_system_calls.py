@@ -5,7 +5,7 @@ include/uapi/linux/seccomp.h and audit.h.
 """
 
 from app_server.host.sandbox.linux import seccomp
-from app_server.host.sandbox.linux.system_calls import (
+from app_server.host.sandbox.linux.seccomp import (
     AARCH64,
     ARCHITECTURES,
     NEWEST,

@@ -10,20 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from app_server.host.sandbox import launcher as launchers
+from app_server.host.sandbox import machine_sandbox as launchers
 from app_server.host.sandbox import programs
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
-from app_server.host.sandbox.linux import mounts as mounting
+from app_server.host.sandbox.linux import bubblewrap as mounting
 from app_server.host.sandbox.linux import placeholders
-from app_server.host.sandbox.linux.mounts import MAX_PLACES, TooManyPlaces, mounts
+from app_server.host.sandbox.linux.bubblewrap import MAX_PLACES, TooManyPlaces, mounts
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
 from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
-from app_server.host.sandbox.linux.seccomp import Sockets, seccomp_filter
-from app_server.host.sandbox.linux.system_calls import ARCHITECTURES
+from app_server.host.sandbox.linux.seccomp import ARCHITECTURES, Sockets, seccomp_filter
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.macos import PROGRAM as SANDBOX_EXEC
 from app_server.host.sandbox.programs import failure_of
 from app_server.host.sandbox.proxied import proxy_variables
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.resolving import resolved
 from app_server.permissions.network.policy import NetworkPolicy
@@ -61,7 +60,7 @@ def test_each_system_has_its_sandboxes_and_a_try_leaves_nothing_open(
     monkeypatch.setattr(launchers, "failure_of", fail)
     before = open_fds()
     with pytest.raises(SandboxUnavailable) as refused:
-        SandboxLauncher().sandbox()
+        MachineSandbox().sandbox()
     assert (seen, open_fds()) == (tried, before)
     failures = "; ".join(f"{program}: no" for program in tried)
     wanted = f"no sandbox works on this machine ({failures}): " if tried else "no sandbox is inst"

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.commands.harmless_options import CHECKED, GIT, HARMLESS
-from app_server.permissions.commands.safe import not_reading
+from app_server.permissions.commands.safe import CHECKED, GIT, HARMLESS, not_reading
 from app_server.permissions.environment import PLAIN_OUTPUT
 from app_server.permissions.shell.grammar import ShellGrammar
 from app_server.permissions.shell.parse import ScriptReader

@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.confinement.confined import FileAccess, confined_to
 from app_server.permissions.confinement.confinement import UNCONFINED, Access, Confinement, Ruling
-from app_server.permissions.confinement.confining import confinement_for, confinement_of
+from app_server.permissions.confinement.confining import (
+    FileAccess,
+    confined_to,
+    confinement_for,
+    confinement_of,
+    confinement_of_profile,
+)
 from app_server.permissions.confinement.places import (
     SECRETS_OF_USERS,
     Places,
     configured_places,
     places_of_machine,
 )
-from app_server.permissions.confinement.profile_places import confinement_of_profile
 from app_server.permissions.confinement.resolving import resolved
 from protocol.log.rollout import Settings, StoredProfile
 from protocol.turns.policy import (

@@ -2,8 +2,13 @@
 
 import pytest
 
-from app_server.permissions.network.domains import matches_any
-from app_server.permissions.network.policy import NetworkPolicy, NetworkRule, Verdict, verdict_on
+from app_server.permissions.network.policy import (
+    NetworkPolicy,
+    NetworkRule,
+    Verdict,
+    matches_any,
+    verdict_on,
+)
 from app_server.permissions.network.target import Target, TargetProtocol
 
 POLICY = NetworkPolicy(

@@ -9,8 +9,7 @@ import anyio
 from websockets.asyncio.server import ServerConnection, serve
 
 from app_server.host.exec.client.address import ExecAddress, parse_exec_address
-from app_server.host.exec.client.client import ExecConnection
-from app_server.host.exec.client.connect import open_exec_connection
+from app_server.host.exec.client.client import ExecConnection, open_exec_connection
 
 
 @asynccontextmanager

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.lowlevel
 
-from app_server.host.proxy.bounds import ProxyBounds
 from app_server.host.proxy.gate import Refusal, refusal_of
 from app_server.host.proxy.server import ProxyServer
+from app_server.host.proxy.upstream import ProxyBounds
 from app_server.permissions.network.policy import NetworkPolicy, verdict_on
 from app_server.permissions.network.target import Target
 from tests.support.harness import WAIT_S

@@ -11,9 +11,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
-from app_server.host.sandbox.wrapped_command import WrappedCommand
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.confining import confinement_for
 from app_server.permissions.confinement.places import Places
@@ -26,18 +25,18 @@ KNOWN = "APP_SERVER_TESTS_NO_USER_NAMESPACES"
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
-LAUNCHER = SandboxLauncher()
+SANDBOX = MachineSandbox()
 
 
-def working_launcher() -> SandboxLauncher:
-    """Return the launcher of this machine; without a sandbox here the test fails."""
+def working_sandbox() -> MachineSandbox:
+    """Return the wrapper of this machine; without a sandbox here the test fails."""
     try:
-        LAUNCHER.sandbox()
+        SANDBOX.sandbox()
     except SandboxUnavailable:
         if os.environ.get(KNOWN) == "1":
             pytest.skip("the kernel of this machine allows no user namespaces, as is known")
         raise
-    return LAUNCHER
+    return SANDBOX
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,10 @@ async def run_confined(
     *,
     before: Sequence[str] = (),
     env: dict[str, str] | None = None,
-    launcher: SandboxLauncher | None = None,
+    wrapper: MachineSandbox | None = None,
 ) -> Ended:
     """Run a command to its end; `before` runs what starts it."""
-    used = launcher or working_launcher()
+    used = wrapper or working_sandbox()
     wrapped = WrappedCommand(command)
     if confinement.is_confined:
         wrapped = await anyio.to_thread.run_sync(used.wrap, command, str(cwd), confinement)

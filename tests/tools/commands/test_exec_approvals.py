@@ -156,7 +156,7 @@ async def test_an_interrupt_while_the_user_is_asked_declines_the_command(tmp_pat
 async def test_without_a_sandbox_what_must_be_confined_is_declined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.host.sandbox.launcher.bubblewraps", tuple)
+    monkeypatch.setattr("app_server.host.sandbox.machine_sandbox.bubblewraps", tuple)
     async with desk(tmp_path, "read-only") as at:
         [text] = await at.turn(command("echo bare"))
         assert text.startswith("exec_command failed: no sandbox is installed: install the package")

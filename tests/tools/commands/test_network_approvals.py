@@ -13,8 +13,7 @@ import pytest
 
 from app_server.clients.mcp_front.questions import command_params
 from app_server.host.proxy import http, socks
-from app_server.host.proxy.bounds import ProxyBounds
-from app_server.host.proxy.upstream import Streams
+from app_server.host.proxy.upstream import ProxyBounds, Streams
 from app_server.models.prompt.environment_context import PROXIED
 from app_server.permissions.network.policy import NetworkPolicy
 from app_server.permissions.network.target import Target

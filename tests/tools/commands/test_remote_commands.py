@@ -9,7 +9,7 @@ from tests.support.harness import claim, methods_of
 from tests.support.host.elsewhere import add, desk_there, entry
 from tests.support.host.exec_conversations import listening
 from tests.support.host.exec_peer import Holders
-from tests.support.host.sandboxes import working_launcher
+from tests.support.host.sandboxes import working_sandbox
 from tests.support.turn_tools.turn_commands import CommandResult, command, desk, stdin
 
 QUESTION = "item/commandExecution/requestApproval"
@@ -162,7 +162,7 @@ async def test_its_folder_is_one_of_the_thread_if_it_is_one_of_its_environment(
 @pytest.mark.process
 @claim("sandbox:places")
 async def test_a_folder_there_that_another_thread_has_swapped_is_refused(tmp_path: Path) -> None:
-    working_launcher()
+    working_sandbox()
     async with desk_there(tmp_path.resolve(), "workspace-write") as at:
         sub, outside = at.folder / "sub", at.folder.parent / "outside"
         for folder in (sub, outside):

@@ -14,8 +14,7 @@ import anyio
 import anyio.abc
 
 from app_server.host.exec.client.address import ExecAddress
-from app_server.host.exec.client.client import ExecConnection
-from app_server.host.exec.client.connect import open_exec_connection
+from app_server.host.exec.client.client import ExecConnection, open_exec_connection
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.starts import Start, file_open
 from app_server.observability.log_context import bind_request, start_apart

@@ -1,4 +1,4 @@
-"""A process of an exec server, as the connection to it sees it.
+"""A process of an exec server, as the connection to it sees it; a file that it opened is one too.
 
 It has the shape of a local one: what it prints can be read from stream readers, what it is to read
 is queued. Output that nobody reads is not credited, and then not sent.
@@ -8,6 +8,7 @@ Source: docs/environments.md, "The exec protocol".
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import anyio
@@ -154,3 +155,24 @@ class RemoteProcess:
     def _wake_writers(self) -> None:
         self._shrunk.set()
         self._shrunk = anyio.Event()
+
+
+async def read_beginning(
+    opening: AbstractAsyncContextManager[RemoteProcess], limit_bytes: int
+) -> tuple[bytes, int]:
+    """Return at most so many bytes of a file, and its size; `opening` is of Environments.open_file.
+
+    Raises:
+        ConnectionError: the environment is out of reach, or the file was not read to there.
+        OSError: it is not there, is something else, or may not be read.
+    """
+    content = bytearray()
+    async with opening as file:
+        while len(content) < limit_bytes:
+            if not (piece := await file.stdout.read(limit_bytes - len(content))):
+                await file.ended.wait()
+                break
+            content += piece
+    if len(content) < limit_bytes and file.returncode != 0:
+        raise ConnectionError("it was not read to its end")
+    return bytes(content), len(content) if file.size is None else file.size

@@ -12,7 +12,7 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from app_server.host.exec.client.process import RemoteProcess
-from app_server.host.exec.patch_lines import MAX_PATCH_BYTES, line_of, plan_of
+from app_server.host.exec.protocol import MAX_PATCH_BYTES, line_of, plan_of
 from app_server.patch.parse import EmptyPatch, NotApplicable, NotWritten
 from app_server.patch.plan import Plan
 from protocol.exec.files import PatchAllowed, PatchPlanned, PatchText, PatchWritten

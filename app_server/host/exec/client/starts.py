@@ -9,7 +9,7 @@ from functools import partial
 
 from pydantic import ValidationError
 
-from app_server.host.exec.patch_lines import MAX_PLAN_BYTES
+from app_server.host.exec.protocol import MAX_PLAN_BYTES
 from app_server.runtime.launch import DEFAULT_READ_LIMIT_BYTES, Launch
 from protocol.exec.files import MAX_PATH_CHARS, FileOpenParams, FileProfile, PatchStartParams
 from protocol.exec.processes import (

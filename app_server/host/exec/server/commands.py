@@ -23,7 +23,7 @@ from app_server.host.commands.reading import Stream
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command
 from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.exec.server.confining import confinement_there
-from app_server.host.sandbox.errors import SandboxUnavailable
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from protocol.exec.processes import CommandStartParams

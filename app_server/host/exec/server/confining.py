@@ -4,9 +4,8 @@ Source: docs/environments.md, "The exec protocol"; docs/tools.md, "Sandbox".
 """
 
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.confining import confinement_for, confinement_of_profile
 from app_server.permissions.confinement.places import Places
-from app_server.permissions.confinement.profile_places import confinement_of_profile
 from app_server.permissions.grants import Grant
 from protocol.exec.processes import WorkPolicy
 

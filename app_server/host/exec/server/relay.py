@@ -21,9 +21,8 @@ from app_server.host.exec.protocol import (
     pack,
     render,
 )
+from app_server.host.exec.server.children import ServedChild, TunnelChild
 from app_server.host.exec.server.commands import CommandChild
-from app_server.host.exec.server.served import ServedChild
-from app_server.host.exec.server.tunnel import TunnelChild
 from app_server.host.processes import LocalProcess
 from protocol.exec.processes import ProcessCreditParams, ProcessExitedParams, StreamName
 

@@ -41,8 +41,8 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
+from app_server.host.exec.server.children import ServedChild
 from app_server.host.exec.server.relay import Child, Relay
-from app_server.host.exec.server.served import ServedChild
 from app_server.host.exec.server.starts import STARTS, Machine, Start
 from app_server.host.processes import LocalProcesses
 from app_server.permissions.confinement.places import places_of_machine

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.exec.server.children import open_tunnel
 from app_server.host.exec.server.commands import run_command
-from app_server.host.exec.server.files import read_file
-from app_server.host.exec.server.patches import run_patch
+from app_server.host.exec.server.files import read_file, run_patch
 from app_server.host.exec.server.relay import Child
-from app_server.host.exec.server.tunnel import open_tunnel
 from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.permissions.confinement.places import Places
 from app_server.runtime.launch import Launch

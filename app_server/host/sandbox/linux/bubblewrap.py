@@ -1,15 +1,139 @@
-"""The arguments of bubblewrap for one command.
+"""The mounts of a Linux sandbox, one for each place whose access differs, and bwrap's arguments.
 
+Pure: what is there is asked of a function.
 Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwrap(1)).
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
-from app_server.host.sandbox.linux.mounts import Mount, shown_everywhere
 from app_server.host.sandbox.proxied import proxy_variables
 from app_server.host.sandbox.wrapped_command import NO_NETWORK
 from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.paths import depth_of, ways_to
+
+Kind: TypeAlias = Literal["folder", "other", "missing"]
+"""The kind of file that a path leads to."""
+
+Show: TypeAlias = Literal["write", "read", "none", "empty"]
+"""`empty`: a folder of its own for the sandbox, which can be written."""
+
+MAX_PLACES = 1024
+"""Mounts of one sandbox; Linux would take long to make more."""
+
+
+class TooManyPlaces(Exception):
+    """A confinement has more places than a sandbox is made with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One place that differs from the folder that it is in."""
+
+    path: str
+    show: Show
+    kind: Kind
+
+
+def shown_everywhere(confinement: Confinement) -> Show:
+    """Say how the root is shown before anything is mounted in it."""
+    if confinement.writable is None or "/" in confinement.writable:
+        return "write"
+    if confinement.readable is None or "/" in confinement.readable:
+        return "read"
+    return "none"
+
+
+def mounts(confinement: Confinement, cwd: str, kind_of: Callable[[str], Kind]) -> Sequence[Mount]:
+    """Return the mounts of a resolved confinement, outer ones first.
+
+    Places that are missing are among them where they are to be protected in a folder that can be
+    written: whoever mounts puts something there first.
+
+    Raises:
+        TooManyPlaces: see `MAX_PLACES`.
+    """
+    chosen = _choose(confinement, cwd)
+    if len(chosen) > MAX_PLACES:
+        raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(chosen)}")
+    made = {mount.path: mount for mount in _differing(confinement, chosen, kind_of)}
+    for mount in list(made.values()):
+        for path in _between(mount.path, made, shown_everywhere(confinement)):
+            # A mount cannot be renamed, so nothing takes the place of what is around this one.
+            made[path] = Mount(path, "write", kind_of(path))
+    made = {path: mount for path, mount in made.items() if _has_its_folders(mount, made)}
+    if len(made) > MAX_PLACES:
+        raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(made)}")
+    return sorted(made.values(), key=lambda mount: (depth_of(mount.path), mount.path))
+
+
+def _differing(
+    confinement: Confinement, chosen: Mapping[str, Show], kind_of: Callable[[str], Kind]
+) -> Iterator[Mount]:
+    """Give what differs from what is around it, outer places first."""
+    shown: dict[str, Show] = {"/": shown_everywhere(confinement)}
+    # Each is a mount also in another one, so that it cannot be moved and something put there.
+    writable = confinement.writable or ()
+    for path in sorted(chosen, key=lambda place: (depth_of(place), place)):
+        show, around = chosen[path], _around(path, shown)
+        if path == "/" or (show == around != "write"):
+            continue
+        kind = kind_of(path)
+        if show == around and (path not in writable or kind != "folder"):
+            continue
+        if kind == "missing" and not (show == "read" and around == "write"):
+            continue
+        if show == "none" and around == "empty":
+            continue
+        shown[path] = show
+        yield Mount(path, show, kind)
+
+
+def _between(path: str, made: Mapping[str, Mount], root: Show) -> Sequence[str]:
+    """Return the folders between a place and the mount that it is in, if that can be written."""
+    between: list[str] = []
+    around = root
+    for above in ways_to(path):
+        if above in made:
+            around = made[above].show
+            break
+        if above != "/":
+            between.append(above)
+    return between if around == "write" else ()
+
+
+def _has_its_folders(mount: Mount, made: Mapping[str, Mount]) -> bool:
+    """Whether all folders around it that are mounts are there; it is not there either otherwise."""
+    above = (made[path] for path in ways_to(mount.path) if path in made)
+    is_there = mount.kind != "missing" or mount.show == "read"
+    return is_there and all(around.kind == "folder" for around in above)
+
+
+def _choose(confinement: Confinement, cwd: str) -> Mapping[str, Show]:
+    chosen: dict[str, Show] = {}
+    ranks: Sequence[tuple[Sequence[str], Show]] = (
+        (confinement.scratch, "empty"),
+        (confinement.readable or (), "read"),
+        (confinement.writable or (), "write"),
+        (confinement.protected, "read"),
+        (confinement.denied, "none"),
+    )
+    for places, show in ranks:
+        for place in places:
+            chosen[place] = show
+    if shown_everywhere(confinement) == "write":
+        # To root of this machine the settings of devices are open there, whatever the namespace.
+        chosen.setdefault("/sys", "read")
+    if _around(cwd, chosen) == "empty" and cwd not in chosen:
+        # What a command is to work in is seen, also where its neighbours are not.
+        chosen[cwd] = "read"
+    return chosen
+
+
+def _around(path: str, shown: Mapping[str, Show]) -> Show:
+    return next((shown[place] for place in (path, *ways_to(path)) if place in shown), "none")
+
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
 

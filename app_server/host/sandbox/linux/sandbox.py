@@ -16,25 +16,28 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.linux.bubblewrap import FileSystemView, arguments
-from app_server.host.sandbox.linux.mounts import (
+from app_server.host.sandbox.linux.bubblewrap import (
+    FileSystemView,
     Kind,
     Mount,
     TooManyPlaces,
+    arguments,
     mounts,
     shown_everywhere,
 )
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limiting_program
 from app_server.host.sandbox.linux.sealed import Sealed, sealed
-from app_server.host.sandbox.linux.seccomp import Sockets, seccomp_filter
-from app_server.host.sandbox.linux.system_calls import ARCHITECTURES, Architecture
+from app_server.host.sandbox.linux.seccomp import (
+    ARCHITECTURES,
+    Architecture,
+    Sockets,
+    seccomp_filter,
+)
 from app_server.host.sandbox.proxied import PORT
-from app_server.host.sandbox.wrapped_command import WrappedCommand
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.globs import TooMuchToMatch, matches
-from app_server.permissions.confinement.paths import ways_to
+from app_server.permissions.confinement.paths import TooMuchToMatch, matches, ways_to
 from app_server.permissions.confinement.pinned_places import NOT_A_FOLDER, Identity, identity_of
 from app_server.permissions.placeholder import is_placeholder
 from app_server.runtime.files.reaching import FOLDER
@@ -71,7 +74,7 @@ class Bubblewrap:
     def wrap(
         self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
     ) -> WrappedCommand:
-        """Say what to start; see SandboxLauncher.wrap.
+        """Say what to start; see MachineSandbox.wrap.
 
         Raises:
             SandboxUnavailable: it cannot be confined here.

@@ -12,8 +12,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
 from app_server.host.exec.client import client as client_module
-from app_server.host.exec.client.client import ExecConnection
-from app_server.host.exec.client.connect import open_exec_connection
+from app_server.host.exec.client.client import ExecConnection, open_exec_connection
 from app_server.host.exec.client.environment import RemoteEnvironment
 from app_server.host.exec.client.starts import process_start
 from app_server.runtime.launch import Launch

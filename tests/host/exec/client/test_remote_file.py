@@ -6,7 +6,7 @@ import anyio
 import pytest
 from websockets.asyncio.server import ServerConnection
 
-from app_server.host.exec.client.remote_file import read_beginning
+from app_server.host.exec.client.process import read_beginning
 from app_server.host.exec.client.starts import file_open
 from protocol.exec.processes import WorkPolicy
 from protocol.turns.policy import DangerFullAccessSandboxPolicy

@@ -12,7 +12,7 @@ from app_server.host.exec.client import client as client_module
 from app_server.host.exec.client import remote_patch
 from app_server.host.exec.client.remote_patch import planned_elsewhere
 from app_server.host.exec.client.starts import patch_start
-from app_server.host.exec.patch_lines import line_of
+from app_server.host.exec.protocol import line_of
 from app_server.patch.parse import NotWritten
 from protocol.exec.processes import WorkPolicy
 from protocol.model import WireModel

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.host.exec import patch_lines
+from app_server.host.exec import protocol as exec_protocol
 from app_server.host.exec.protocol import CREDIT_BYTES, WINDOW_BYTES
 from tests.support.harness import claim
 from tests.support.host.exec_conversations import listening
@@ -166,13 +166,13 @@ async def test_a_patch_that_is_not_allowed_is_not_written(
 
 @claim("environment:files")
 async def test_a_patch_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app_server.host.exec.server.patches.MAX_PATCH_BYTES", 1000)
+    monkeypatch.setattr("app_server.host.exec.server.files.MAX_PATCH_BYTES", 1000)
     async with listening() as url, exec_client(url) as client:
         params = {"cwd": str(tmp_path), "roots": [], "sandboxPolicy": FULL}
         await client.call("patch/start", processId=1, **params)
         await client.write(1, bytes(1001))
         assert await client.closed() == (1008, "more input than is taken")
-    assert patch_lines.MAX_PATCH_BYTES == 16 * 1_048_576
+    assert exec_protocol.MAX_PATCH_BYTES == 16 * 1_048_576
 
 
 @claim("environment:files")

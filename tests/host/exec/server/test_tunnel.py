@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 from app_server.host.exec.client.address import parse_exec_address
-from app_server.host.exec.client.client import ExecConnection
-from app_server.host.exec.client.connect import open_exec_connection
+from app_server.host.exec.client.client import ExecConnection, open_exec_connection
 from app_server.host.exec.client.starts import connection_open
 from app_server.host.exec.server.server import ExecServer
 from tests.support.harness import WAIT_S

@@ -16,20 +16,20 @@ import pytest
 
 from app_server.host.commands.local_command import CommandLaunch, TerminalSize
 from app_server.host.commands.local_commands import LocalCommands
-from app_server.host.sandbox import launcher as module
-from app_server.host.sandbox.errors import SandboxUnavailable
-from app_server.host.sandbox.launcher import SandboxLauncher
+from app_server.host.sandbox import machine_sandbox as module
 from app_server.host.sandbox.linux import process_limits
 from app_server.host.sandbox.linux import sandbox as linux
-from app_server.host.sandbox.linux.mounts import MAX_PLACES
+from app_server.host.sandbox.linux.bubblewrap import MAX_PLACES
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
+from app_server.host.sandbox.machine_sandbox import MachineSandbox
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
 from tests.support.host.patient_spawner import PATIENT_SPAWNER
-from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined, working_launcher
+from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined, working_sandbox
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_nothing_is_started_while_the_sandbox_cannot_be_loaded(
         with pytest.raises(SandboxUnavailable, match="sandbox cannot be loaded: OSError: no disk"):
             await machine.start(sh("echo started"), confinement, output.take)
     assert output.of("stdout") == b""
-    working_launcher()
+    working_sandbox()
     command = await machine.start(sh("echo started"), confinement, output.take)
     with anyio.fail_after(WAIT_S):
         await command.finished.wait()
@@ -81,10 +81,10 @@ def test_a_command_is_never_run_bare(
 ) -> None:
     monkeypatch.setattr(module, "bubblewraps", lambda: found)
     monkeypatch.setattr(linux, "bound_of_pids", lambda: pid_max)
-    launcher = SandboxLauncher()
+    wrapper = MachineSandbox()
     for _ in range(2):
         with pytest.raises(SandboxUnavailable) as refused:
-            launcher.wrap(("ls",), "/", Confinement(writable=(), network=False))
+            wrapper.wrap(("ls",), "/", Confinement(writable=(), network=False))
         assert str(refused.value).startswith(problem)
         assert str(refused.value).endswith(
             "choose the sandbox mode `danger-full-access` if this machine is a sandbox already"
@@ -93,7 +93,7 @@ def test_a_command_is_never_run_bare(
 
 @claim("sandbox:none")
 def test_only_what_worked_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    working = working_launcher().sandbox()
+    working = working_sandbox().sandbox()
     looks: list[str] = []
 
     def look() -> list[str]:
@@ -101,35 +101,35 @@ def test_only_what_worked_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None
         return [] if len(looks) == 1 else ["/bin/false", working.program]
 
     monkeypatch.setattr(module, "bubblewraps", look)
-    launcher = SandboxLauncher()
+    wrapper = MachineSandbox()
     with pytest.raises(SandboxUnavailable):
-        launcher.sandbox()
-    assert launcher.sandbox().program == working.program
-    assert launcher.sandbox() is launcher.sandbox()
+        wrapper.sandbox()
+    assert wrapper.sandbox().program == working.program
+    assert wrapper.sandbox() is wrapper.sandbox()
     assert len(looks) == 2
 
 
 def test_the_program_of_the_package_works_where_the_system_has_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    working_launcher()
+    working_sandbox()
     monkeypatch.setattr("shutil.which", lambda name: None)
-    found = SandboxLauncher().sandbox()
+    found = MachineSandbox().sandbox()
     assert Path(found.program).parent.name == "_bin"
 
 
 def test_other_systems_and_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    working = working_launcher().sandbox()
+    working = working_sandbox().sandbox()
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     monkeypatch.setattr(module, "bubblewraps", lambda: [working.program])
     with pytest.raises(SandboxUnavailable, match="no sandbox for processors of the kind riscv64"):
-        SandboxLauncher().sandbox()
+        MachineSandbox().sandbox()
 
 
 def test_bounds_of_a_confinement() -> None:
     many = tuple(f"/nowhere/{number}" for number in range(MAX_PLACES + 1))
     with pytest.raises(SandboxUnavailable, match="a sandbox can have 1024 places, and this has"):
-        working_launcher().wrap(("ls",), "/", Confinement(writable=many))
+        working_sandbox().wrap(("ls",), "/", Confinement(writable=many))
 
 
 # What is put on the disk meanwhile.
@@ -140,15 +140,15 @@ def test_bounds_of_a_confinement() -> None:
 async def test_what_is_missing_cannot_be_made_while_any_command_runs(victim: Victim) -> None:
     (victim.work / ".agents").rmdir()
     confinement = victim.confinement()
-    launcher = working_launcher()
+    wrapper = working_sandbox()
 
     def names() -> list[str]:
         return sorted(path.name for path in victim.work.iterdir())
 
     before = names()
-    first = launcher.wrap(("true",), str(victim.work), confinement)
+    first = wrapper.wrap(("true",), str(victim.work), confinement)
     assert names() == sorted([*before, ".agents", ".codex"])
-    second = launcher.wrap(("true",), str(victim.work), confinement)
+    second = wrapper.wrap(("true",), str(victim.work), confinement)
     first.close()
     first.close()
     # The second still lies on it.
@@ -163,7 +163,7 @@ async def test_what_is_missing_cannot_be_made_while_any_command_runs(victim: Vic
     assert names() == before
     # What a server left behind that was killed is gone after the next command.
     (victim.work / ".codex").mkdir(stat.S_ISVTX | 0o755)
-    launcher.wrap(("true",), str(victim.work), confinement).close()
+    wrapper.wrap(("true",), str(victim.work), confinement).close()
     assert names() == before
     # Or it is the user's, once something is in it.
     (victim.work / ".codex").mkdir(stat.S_ISVTX | 0o755)
@@ -176,7 +176,7 @@ async def test_what_is_missing_cannot_be_made_while_any_command_runs(victim: Vic
     (victim.work / ".codex").rmdir()
     # A folder of the user stays, also an empty one.
     (victim.work / ".codex").mkdir()
-    launcher.wrap(("true",), str(victim.work), confinement).close()
+    wrapper.wrap(("true",), str(victim.work), confinement).close()
     assert names() == sorted([*before, ".codex"])
 
 
@@ -190,10 +190,10 @@ async def test_where_nothing_can_be_made_nothing_needs_protection(
     def refuse(path: str, mode: int = 0o777, *, dir_fd: int) -> None:
         raise OSError(number, os.strerror(number), path)
 
-    launcher, confinement = working_launcher(), victim.confinement()
+    wrapper, confinement = working_sandbox(), victim.confinement()
     with monkeypatch.context() as patched:
         patched.setattr("os.mkdir", refuse)
-        wrapped = launcher.wrap(("true",), str(victim.work), confinement)
+        wrapped = wrapper.wrap(("true",), str(victim.work), confinement)
     wrapped.close()
     places = [place for place in wrapped.argv if place.startswith(str(victim.work))]
     assert sorted({*places}) == [str(victim.work), str(victim.work / ".git")]
@@ -201,17 +201,17 @@ async def test_where_nothing_can_be_made_nothing_needs_protection(
         number = errno.EIO
         patched.setattr("os.mkdir", refuse)
         with pytest.raises(SandboxUnavailable, match="the sandbox cannot be made: "):
-            launcher.wrap(("true",), str(victim.work), confinement)
+            wrapper.wrap(("true",), str(victim.work), confinement)
 
 
 async def test_nothing_is_left_open_or_on_the_disk_by_a_failure(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launcher = working_launcher()
+    wrapper = working_sandbox()
     monkeypatch.setattr("shutil.which", lambda name: None)
     before = (len(os.listdir("/proc/self/fd")), sorted(victim.work.iterdir()))
     with pytest.raises(SandboxUnavailable, match="needs the program `setsid`"):
-        launcher.wrap(("true",), str(victim.work), victim.confinement(), tty=True)
+        wrapper.wrap(("true",), str(victim.work), victim.confinement(), tty=True)
     assert (len(os.listdir("/proc/self/fd")), sorted(victim.work.iterdir())) == before
 
 
@@ -236,7 +236,7 @@ os.kill(-1, 9)
 async def test_a_fork_bomb_meets_a_bound_and_leaves_nothing(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    working_launcher()
+    working_sandbox()
     monkeypatch.setattr(process_limits, "MAX_PROCESSES", 60)
     monkeypatch.setattr(process_limits, "MAX_PROCESSES_OF_SERVER", 60)
     assert limit_in_words() is not None, "neither a cgroup nor a limit of resources works here"
@@ -299,9 +299,9 @@ async def test_somebody_without_rights_is_confined_and_bounded_too(
     monkeypatch.setattr(linux, "limiting_program", lambda: (program, "--nproc=60:60", "--"))
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
     os.chown(victim.work, 65534, 65534)
-    sandbox = Bubblewrap(copied(working_launcher().sandbox().program, visible))
+    sandbox = Bubblewrap(copied(working_sandbox().sandbox().program, visible))
     sandbox.pid_max = None
-    launcher = SandboxLauncher(sandbox)
+    wrapper = MachineSandbox(sandbox)
     script = (
         "echo x >new && ! echo x >../outside/new && ! cat ../home/auth.json && ! mkdir .codex &&"
         ' ! unshare -U true && for i in $(seq 80); do sleep 60 & done; echo "$(id -u) escaped"'
@@ -310,7 +310,7 @@ async def test_somebody_without_rights_is_confined_and_bounded_too(
         ("/bin/sh", "-c", script),
         victim.work,
         victim.confinement(),
-        launcher=launcher,
+        wrapper=wrapper,
         before=nobody,
     )
     # dash gives up when it cannot fork.
@@ -328,7 +328,7 @@ async def at_terminal(
     """Run a command at a terminal; type keys once it has printed what comes before them."""
     commands = LocalCommands()
     wrapped = await anyio.to_thread.run_sync(
-        lambda: working_launcher().wrap(command, str(victim.work), victim.confinement(), tty=tty)
+        lambda: working_sandbox().wrap(command, str(victim.work), victim.confinement(), tty=tty)
     )
     said = bytearray()
     heard = asyncio.Event()

@@ -1,4 +1,4 @@
-"""From a command and what confines it to what is started.
+"""The sandbox of this machine: found out once, and put around command lines.
 
 Source: docs/tools.md, "Sandbox".
 """
@@ -22,7 +22,7 @@ PROBE = Confinement(writable=(SLASH_TMP,), network=False)
 """The confinement that a sandbox program has to enforce to be chosen."""
 
 
-class SandboxLauncher:
+class MachineSandbox:
     """The sandbox of this machine; one for the whole server.
 
     What works is found out with the first command that needs it, and looked for again for as long
