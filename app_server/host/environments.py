@@ -177,14 +177,16 @@ class Environments:
         """
         return self._find(environment_id).open_file(path, policy, profile)
 
-    def start_patch(
+    @asynccontextmanager
+    async def start_patch(
         self, environment_id: str, cwd: str, policy: WorkPolicy
-    ) -> AbstractAsyncContextManager[RemoteProcess]:
+    ) -> AsyncIterator[RemoteProcess]:
         """Begin a patch in an environment that is not this machine; see remote_patch.py.
 
         Raises as `open_file` does.
         """
-        return self._find(environment_id).start(patch_start(cwd, policy))
+        async with self._find(environment_id).start(patch_start(cwd, policy)) as patch:
+            yield patch
 
     @property
     def elsewhere(self) -> list[str]:

@@ -118,7 +118,7 @@ class ExecConnection:
                 error of that machine.
         """
         number = next(self._process_ids)
-        params = start.params(number)
+        params = start.params.model_copy(update={"process_id": number})
         process = RemoteProcess(number, start.read_limit_bytes, self._credit, self._queue_input)
         self._processes[number] = process
         try:

@@ -7,7 +7,7 @@ Source: docs/environments.md.
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Literal, TypeAlias
 
 import anyio
@@ -90,11 +90,13 @@ class RemoteEnvironment:
         async with connection.start(start) as process:
             yield process
 
-    def open_file(
+    @asynccontextmanager
+    async def open_file(
         self, path: str, policy: WorkPolicy, profile: FileProfile | None = None
-    ) -> AbstractAsyncContextManager[RemoteProcess]:
+    ) -> AsyncIterator[RemoteProcess]:
         """Read a file there, see Environments.open_file; connects if need be."""
-        return self.start(file_open(path, policy, profile))
+        async with self.start(file_open(path, policy, profile)) as file:
+            yield file
 
     async def wait_until_reachable(self) -> None:
         """Wait for a connection, or until this has been replaced; tries to connect meanwhile."""

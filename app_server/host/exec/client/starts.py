@@ -3,9 +3,7 @@
 Source: docs/environments.md, "The exec protocol".
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from pydantic import ValidationError
 
@@ -25,13 +23,17 @@ from protocol.model import WireModel
 PATH_RULE = f"an absolute path of at most {MAX_PATH_CHARS} characters, without a null character"
 
 
+UNNUMBERED = 1
+"""The number of a process in the parameters of a start, until the connection gives it its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Something that runs on another machine for as long as somebody wants it."""
 
     method: str
-    params: Callable[[int], WireModel] = field(repr=False)
-    """Takes the number that the connection gives it; raises OSError if they make no sense."""
+    params: WireModel = field(repr=False)
+    """With UNNUMBERED as the number of its process."""
     read_limit_bytes: int = DEFAULT_READ_LIMIT_BYTES
     """As a Launch has it."""
 
@@ -51,64 +53,59 @@ class CommandOrder:
 
 def process_start(launch: Launch) -> Start:
     """Start a process."""
-    return Start(
-        "process/start",
-        lambda number: ProcessStartParams(
-            process_id=number,
-            command=launch.command,
-            args=list(launch.args),
-            env=dict(launch.env),
-            inherit_env=list(launch.inherited),
-            cwd=launch.cwd,
-        ),
-        launch.read_limit_bytes,
+    params = ProcessStartParams(
+        process_id=UNNUMBERED,
+        command=launch.command,
+        args=list(launch.args),
+        env=dict(launch.env),
+        inherit_env=list(launch.inherited),
+        cwd=launch.cwd,
     )
+    return Start("process/start", params, launch.read_limit_bytes)
 
 
 def command_start(order: CommandOrder) -> Start:
     """Run a command."""
-    return Start(
-        "command/start",
-        lambda number: CommandStartParams(
-            process_id=number,
-            line=order.line,
-            shell=order.shell,
-            login=order.login,
-            cwd=order.cwd,
-            terminal=CommandTerminal() if order.tty else None,
-            variables=order.variables,
-            **dict(order.policy),
-        ),
+    params = CommandStartParams(
+        process_id=UNNUMBERED,
+        line=order.line,
+        shell=order.shell,
+        login=order.login,
+        cwd=order.cwd,
+        terminal=CommandTerminal() if order.tty else None,
+        variables=order.variables,
+        **dict(order.policy),
     )
+    return Start("command/start", params)
 
 
 def connection_open(host: str, port: int) -> Start:
     """Connect to a server of that machine."""
-    return Start(
-        "connection/open",
-        lambda number: ConnectionOpenParams(process_id=number, host=host, port=port),
-    )
+    params = ConnectionOpenParams(process_id=UNNUMBERED, host=host, port=port)
+    return Start("connection/open", params)
 
 
 def file_open(path: str, policy: WorkPolicy, profile: FileProfile | None = None) -> Start:
-    """Read a regular file: its bytes are `stdout`."""
-    params = partial(FileOpenParams, path=path, profile=profile, **dict(policy))
-    return Start("file/open", _with_path(params))
+    """Read a regular file: its bytes are `stdout`.
+
+    Raises:
+        OSError: the path, which somebody else has chosen, breaks PATH_RULE.
+    """
+    try:
+        params = FileOpenParams(process_id=UNNUMBERED, path=path, profile=profile, **dict(policy))
+    except ValidationError as exc:
+        raise OSError(f"it is not {PATH_RULE}") from exc
+    return Start("file/open", params)
 
 
 def patch_start(cwd: str, policy: WorkPolicy) -> Start:
-    """Begin a patch, which goes on over `stdin` and `stdout`."""
-    params = partial(PatchStartParams, cwd=cwd, **dict(policy))
-    return Start("patch/start", _with_path(params), MAX_PLAN_BYTES)
+    """Begin a patch, which goes on over `stdin` and `stdout`.
 
-
-def _with_path(make: Callable[..., WireModel]) -> Callable[[int], WireModel]:
-    """Make parameters whose path somebody else has chosen."""
-
-    def params(number: int) -> WireModel:
-        try:
-            return make(process_id=number)
-        except ValidationError as exc:
-            raise OSError(f"it is not {PATH_RULE}") from exc
-
-    return params
+    Raises:
+        OSError: the folder, which somebody else has chosen, breaks PATH_RULE.
+    """
+    try:
+        params = PatchStartParams(process_id=UNNUMBERED, cwd=cwd, **dict(policy))
+    except ValidationError as exc:
+        raise OSError(f"it is not {PATH_RULE}") from exc
+    return Start("patch/start", params, MAX_PLAN_BYTES)

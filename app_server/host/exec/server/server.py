@@ -43,7 +43,7 @@ from app_server.host.exec.protocol import (
 )
 from app_server.host.exec.server.children import ServedChild
 from app_server.host.exec.server.relay import Child, Relay
-from app_server.host.exec.server.starts import STARTS, Machine, Start
+from app_server.host.exec.server.starts import STARTS, Machine, StartParams, run_child
 from app_server.host.processes import LocalProcesses
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.runtime.counted_warnings import warn_counted
@@ -261,15 +261,15 @@ class ExecSession:
         return self._relays.get(read_params(ProcessParams, message).process_id)
 
     async def _start(
-        self, message: ExecMessage, start: Start[Any], tasks: anyio.abc.TaskGroup
+        self, message: ExecMessage, kind: type[StartParams], tasks: anyio.abc.TaskGroup
     ) -> None:
         try:
-            params = start.params.model_validate(message.params)
+            params = kind.model_validate(message.params)
         except ValidationError as exc:
             place = ".".join(str(part) for part in exc.errors()[0]["loc"])
             await self._refuse(message, INVALID, f"bad parameters of {message.method}: {place}")
             return
-        process_id: int = params.process_id
+        process_id = params.process_id
         if process_id <= self._last_id:
             raise ProtocolBroken("process numbers must rise")
         self._last_id = process_id
@@ -278,7 +278,7 @@ class ExecSession:
             return
         self._server.running += 1
         relay = self._relays[process_id] = Relay(process_id, self._send)
-        running = start.run(self._server.machine, params)
+        running = run_child(self._server.machine, params)
         tasks.start_soon(self._run, message, process_id, relay, running)
 
     async def _run(
