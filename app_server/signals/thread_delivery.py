@@ -11,7 +11,7 @@ from enum import Enum, auto
 import anyio
 from pydantic_core import from_json
 
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import ConfigError
 from app_server.mcp.errors import RequiredServersFailed
 from app_server.sessions.input.inbox import InboxMessage
 from app_server.signals.entries import Effects, Entries
@@ -26,9 +26,8 @@ from app_server.threads.failures import (
     ThreadNotFound,
     ThreadTooNew,
 )
-from app_server.threads.log.state.thread import ThreadState
 from app_server.turns.thread_errors import SessionClosed
-from protocol.log.rollout import Settings, SignalMark
+from protocol.log.rollout import SignalMark
 
 logger = logging.getLogger(__name__)
 
@@ -146,16 +145,18 @@ class ThreadDelivery:
             raise
 
     async def _load_thread(self, thread_id: str) -> None:
-        async with self._places.place(thread_id):
-            session = await self._ports.sessions.loading.load(thread_id, self._configure)
+        loading = self._ports.sessions.loading
+        async with self._places.place(thread_id), loading.locked(thread_id) as found:
+            session = found.session
+            if session is None:
+                if found.state.archived:
+                    text = f"thread {thread_id} is archived"
+                    raise NoRecipient("threadArchived", "archived", text)
+                stored = await settings_as_stored(self._ports.configuration, found.state)
+                session = await loading.load(found, *stored)
         if not session.clients.began:
             session.clients.status(session.status)
             session.clients.begin()
-
-    async def _configure(self, state: ThreadState) -> tuple[Config, Settings]:
-        if state.archived:
-            raise NoRecipient("threadArchived", "archived", f"thread {state.id} is archived")
-        return await settings_as_stored(self._ports.configuration, state)
 
     async def follow_log(self, thread_id: str, effects: Effects) -> None:
         """Move the entries of a thread, if it is loaded, to where its log has their signals.

@@ -34,6 +34,7 @@ from app_server.threads.log.state.thread import ThreadState, begin
 from app_server.turns.thread_errors import SessionClosed
 from protocol.log.rollout import (
     HistoryAppended,
+    Settings,
     SignalMark,
     SignalRecalled,
     TurnCompleted,
@@ -155,7 +156,8 @@ class Threads:
             raise found
         return cast(ThreadState, found)
 
-    async def load(self, thread_id: str, configure: Any) -> Session:
+    @asynccontextmanager
+    async def locked(self, thread_id: str) -> AsyncIterator[Any]:
         self.loads.append(thread_id)
         if self.gate is not None:
             await self.gate.wait()
@@ -166,10 +168,13 @@ class Threads:
             raise found
         state = begin(created(thread_id=thread_id))
         state.archived = thread_id in self.archived
-        assert await configure(state) == (Config({}), state.settings)
-        made = Session(thread_id, began=self.began)
+        yield SimpleNamespace(session=None, state=state)
+
+    async def load(self, found: Any, config: Config, settings: Settings) -> Session:
+        assert (config, settings) == (Config({}), found.state.settings)
+        made = Session(found.state.id, began=self.began)
         if self.keeps:
-            self.loaded[thread_id] = made
+            self.loaded[found.state.id] = made
         return made
 
     async def change(self, thread_id: str, records: Any) -> None:

@@ -13,12 +13,11 @@ from app_server.config.values import Config
 from app_server.handlers.views.turns import MAX_TURNS_CHARS, turns_of_state
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.log.file.writers import RolloutWriter
-from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.threads.log.state.thread import begin
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (
     ItemCompleted,
     Record,
-    Settings,
     TurnCompleted,
     TurnStarted,
 )
@@ -357,9 +356,6 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
     store = ThreadStore(tmp_path)
     await store.open()
 
-    async def configure(state: ThreadState) -> tuple[Config, Settings]:
-        return Config({}), state.settings
-
     async with anyio.create_task_group() as tasks:
         sessions = sessions_of(tmp_path, store, tasks)
         first, _ = await sessions.loading.start_once(created(), Config({}))
@@ -367,7 +363,8 @@ async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
             at_once.start_soon(sessions.unload, first.log.id)
             while not first.slot.closed:
                 await anyio.lowlevel.checkpoint()
-            second = await sessions.loading.load(first.log.id, configure)
+            async with sessions.loading.locked(first.log.id) as found:
+                second = await sessions.loading.load(found, Config({}), found.state.settings)
         assert second is not first
         assert sessions.find(first.log.id) is second
         await second.input.inject([{"type": "message", "role": "developer", "content": []}])

@@ -13,7 +13,6 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config.requirements import requirements_of
-from app_server.config.values import Config
 from app_server.extensions.plugins.selected_roots import roots_of
 from app_server.handlers.errors import (
     config_failures,
@@ -57,7 +56,7 @@ from app_server.threads.log.state.queue import digest_of
 from app_server.threads.log.state.thread import ThreadState
 from app_server.tools.dynamic.specs import BadSpec, checked_specs
 from protocol.jsonrpc.errors import invalid_member, invalid_params, invalid_request
-from protocol.log.rollout import Settings, ThreadCreated
+from protocol.log.rollout import ThreadCreated
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION, WarningNotification
 from protocol.threads.notifications import (
@@ -313,18 +312,7 @@ async def resume_thread(
     thread_id, known = params.thread_id, known_position(params)
     _check_running(context.services, params)
     warnings: Sequence[str] = ()
-    is_loaded = True
-
-    async def configure(state: ThreadState) -> tuple[Config, Settings]:
-        if state.archived:
-            raise ThreadArchived(thread_id)
-        nonlocal is_loaded, warnings
-        is_loaded = False
-        config, settings, warnings = await settings_over(
-            context.services, thread_id, state, params, overrides
-        )
-        return config, settings
-
+    loading = context.services.sessions.loading
     with config_failures(), thread_failures(thread_id, no_rollout(thread_id)):
         params = await with_profile(context.services.configuration, params)
         overrides = replace(
@@ -333,10 +321,17 @@ async def resume_thread(
             developer_instructions=params.developer_instructions,
         )
         _check_path(context.services, params)
-        async with context.services.sessions.loading.keep_loaded(thread_id, configure) as session:
-            if not is_loaded:
+        async with loading.locked(thread_id) as found:
+            session = found.session
+            if session is None:
+                if found.state.archived:
+                    raise ThreadArchived(thread_id)
+                config, settings, warnings = await settings_over(
+                    context.services, thread_id, found.state, params, overrides
+                )
+                session = await loading.load(found, config, settings)
                 await pin_places(context.services, overrides, session.log.state.settings)
-            if is_loaded and (ignored := ignored_text(params, overrides, session)):
+            elif ignored := ignored_text(params, overrides, session):
                 warning = WarningNotification(thread_id=thread_id, message=ignored)
                 context.after_answer(context.services.hub.notify, context.connection_id, warning)
             _keep_for(context.services, session, params.unload_after_secs)

@@ -3,8 +3,9 @@
 Source: docs/wire.md, "Threads".
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,24 @@ class Start(Enum):
     """The same request had been here before, and the thread is loaded."""
     LOADED = "loaded"
     """The same request had been here before, and the thread was loaded again."""
+
+
+@dataclass(slots=True)
+class LockedThread:
+    """A thread that is loaded, or whose log was read to load it."""
+
+    log: LiveThread
+    session: "ThreadSession | None" = None
+    """None: it is not loaded."""
+    base: Config | None = None
+    """The configuration of the last reload before the log was read."""
+    is_opened: bool = False
+    """Whether `ThreadLoading.load` has taken the log over."""
+
+    @property
+    def state(self) -> ThreadState:
+        """What the log adds up to."""
+        return self.log.state
 
 
 class ThreadLoading:
@@ -116,13 +135,12 @@ class ThreadLoading:
             before = session.log.state.created
         if created.request_digest is None or created.request_digest != before.request_digest:
             raise ThreadIdTaken(created.thread_id)
-
-        async def configure(state: ThreadState) -> tuple[Config, Settings]:
-            if state.archived:
-                raise ThreadArchived(state.id)
-            return config, state.settings
-
-        return await self._load_locked(created.thread_id, configure)
+        async with self._found(created.thread_id) as found:
+            if found.session is not None:
+                return found.session
+            if found.state.archived:
+                raise ThreadArchived(found.state.id)
+            return await self.load(found, config, found.state.settings)
 
     async def fork(
         self,
@@ -159,59 +177,55 @@ class ThreadLoading:
                 raise
             return await self._open(thread, config, mcp, settings, base, anew=anew)
 
-    async def load(
-        self,
-        thread_id: str,
-        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
-    ) -> "ThreadSession":
-        """Load a stored thread, or return it if it is loaded already.
+    @asynccontextmanager
+    async def locked(self, thread_id: str) -> "AsyncIterator[LockedThread]":
+        """Find a thread loaded, or read its log; nothing else loads or unloads it meanwhile.
 
-        `configure` gives the configuration and the settings for a thread that has to be loaded. A
-        turn that was cut off by a crash is closed as interrupted.
+        A log that was read is released at the end of the context, unless `load` was given it.
 
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy: see ThreadStore.load.
-            SessionClosed, RequiredServersFailed, OSError: see `start_once`.
+            SessionClosed: the server is stopping.
         """
-        async with self.keep_loaded(thread_id, configure) as session:
-            return session
+        async with self._threads.lock(thread_id), self._found(thread_id) as found:
+            yield found
 
     @asynccontextmanager
-    async def keep_loaded(
-        self,
-        thread_id: str,
-        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
-    ) -> "AsyncIterator[ThreadSession]":
-        """Load a stored thread, or find it loaded; it is not unloaded while the context lasts.
-
-        See `load`.
-        """
-        async with self._threads.lock(thread_id):
-            yield await self._load_locked(thread_id, configure)
-
-    async def _load_locked(
-        self,
-        thread_id: str,
-        configure: Callable[[ThreadState], Awaitable[tuple[Config, Settings]]],
-    ) -> "ThreadSession":
+    async def _found(self, thread_id: str) -> "AsyncIterator[LockedThread]":
+        """See `locked`; to be entered under the lock of the thread."""
         if (session := self._threads.find(thread_id)) is not None:
             if not session.slot.closed:
                 session.quiet_since_s = None
-                return session
+                yield LockedThread(session.log, session)
+                return
             await self._threads.release(session)
         await self.prepare()
         self._threads.require_open()
         base = self._threads.base
-        thread = await self._server.store.load(thread_id)
+        found = LockedThread(await self._server.store.load(thread_id), base=base)
         try:
-            config, settings = await configure(thread.state)
-            settled = await self._settled_patches(thread.state)
-            await thread.append(*settled, *self._repairs(thread.state, settings))
-            mcp, session_settings = await self._read(config)
-        except BaseException:
-            await self._server.store.unload(thread)
-            raise
-        return await self._open(thread, config, mcp, session_settings, base)
+            yield found
+        finally:
+            if not found.is_opened:
+                await self._server.store.unload(found.log)
+
+    async def load(
+        self, found: "LockedThread", config: Config, settings: Settings
+    ) -> "ThreadSession":
+        """Load a thread whose log was read; a turn that a crash cut off is closed as interrupted.
+
+        Raises:
+            ConfigError: the MCP servers cannot be read.
+            RequiredServersFailed: the thread was unloaded again.
+            OSError: the disk refused.
+        """
+        log = found.log
+        settled = await self._settled_patches(log.state)
+        await log.append(*settled, *self._repairs(log.state, settings))
+        mcp, session_settings = await self._read(config)
+        # From here on the log is released with the session.
+        found.is_opened = True
+        return await self._open(log, config, mcp, session_settings, found.base)
 
     async def _read(self, config: Config) -> tuple[McpSettings, SessionSettings]:
         # Nothing is created, or loaded, where one of these does not fit.

@@ -11,9 +11,7 @@ from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransp
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.sessions.turn.turn import Turn
-from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore
-from protocol.log.rollout import Settings
 from tests.support.harness import (
     claim,
     serve,
@@ -268,16 +266,13 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
     await store.open()
     after = Config({"mcp_servers": {"new": {"command": "/no/such", "enabled": False}}})
 
-    async def configure(state: ThreadState) -> tuple[Config, Settings]:
-        before = Config({})
-        sessions.reload_servers(after)
-        return before, state.settings
-
     async with anyio.create_task_group() as tasks:
         sessions = sessions_of(tmp_path, store, tasks)
         first, _ = await sessions.loading.start_once(created(), Config({}))
         await sessions.unload(first.log.id)
-        second = await sessions.loading.load(first.log.id, configure)
+        async with sessions.loading.locked(first.log.id) as found:
+            sessions.reload_servers(after)
+            second = await sessions.loading.load(found, Config({}), found.state.settings)
         assert list(second.servers.live().servers) == ["new"]
         third, _ = await sessions.loading.start_once(created(), Config({}))
         assert list(third.servers.live().servers) == []
