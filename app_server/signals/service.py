@@ -140,7 +140,9 @@ class Signals:
         self._reconciled = anyio.Event()
 
     async def load(self) -> None:
-        """Take in what is open in the ledger; comes before everything else.
+        """Read the open entries of the ledger, and follow the logs of loaded threads from then on.
+
+        It comes before everything else.
 
         Raises:
             OSError: the ledger cannot be read.
