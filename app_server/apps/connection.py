@@ -338,7 +338,7 @@ class ConnectionKey:
     """Of the credentials."""
 
 
-class Connections:
+class AppsConnections:
     """Connections by their key, the one that was used last at the end."""
 
     def __init__(

@@ -18,7 +18,7 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.apps.account import AuthPort
-from app_server.apps.connection import Connection, ConnectionPorts, Connections, Timer
+from app_server.apps.connection import AppsConnections, Connection, ConnectionPorts, Timer
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files.environments import Machines
 from app_server.apps.inventory.inventory import Connector
@@ -114,7 +114,7 @@ class AppsService(TurnExtension):
         self._auth = auth
         self._plugins = plugins
         self._timer = timer or Timer()
-        self._connections = Connections(home, auth, machines, base_url, environ)
+        self._connections = AppsConnections(home, auth, machines, base_url, environ)
         self._by_thread: OrderedDict[str, Published] = OrderedDict()
         self._publications = 0
         self._ports: ConnectionPorts | None = None

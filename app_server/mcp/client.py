@@ -43,7 +43,7 @@ from app_server.mcp_wire.errors import (
     TransportClosed,
 )
 from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
-from app_server.mcp_wire.http.authorized import Tokens
+from app_server.mcp_wire.http.authorized import CredentialSource
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
 from app_server.mcp_wire.json_rpc_client import JsonRpcClient
@@ -198,7 +198,7 @@ async def open_streams(
     if where != LOCAL:
         await _check_reach(where, httpx2.URL(http.url), processes)
     headers = http.headers(config.name)
-    credentials: list[Tokens] = [] if tokens is None else [tokens]
+    credentials: list[CredentialSource] = [] if tokens is None else [tokens]
     if http.header_command is not None:
         folder = cwd if where == LOCAL else None
         run = partial(run_command, processes, where, http.header_command, folder)

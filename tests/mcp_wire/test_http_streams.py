@@ -18,7 +18,7 @@ from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachab
 from app_server.mcp_wire.http.listener import Inbox
 from app_server.mcp_wire.http.remote import RemoteSender
 from app_server.mcp_wire.http.session import Session
-from app_server.mcp_wire.http.transport import HttpTransport, open_http
+from app_server.mcp_wire.http.transport import HttpMessageSink, open_http
 from app_server.mcp_wire.messages import (
     JSONRPCNotification,
     JSONRPCRequest,
@@ -41,7 +41,7 @@ class Ends:
     """Both streams to a server."""
 
     inbox: Inbox
-    outgoing: HttpTransport
+    outgoing: HttpMessageSink
 
     async def begin(self, method: str, number: int = 1, **params: Any) -> None:
         request = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params)

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from app_server.apps.upstream.bearer import send_signed
 from app_server.apps.upstream.outbound import open_web
 from app_server.mcp_wire.errors import NoCredential
-from app_server.mcp_wire.http.authorized import Tokens
+from app_server.mcp_wire.http.authorized import CredentialSource
 from app_server.runtime.http.bounded_body import read_bounded
 from app_server.runtime.http.loopback_address import is_loopback_address
 from protocol.model import JsonObject
@@ -48,7 +48,7 @@ class UploadTarget:
     """Its address, without a slash at the end."""
     headers: Mapping[str, SecretStr] = field(repr=False)
     """Sent to `api` and nowhere else."""
-    tokens: Tokens | None = field(default=None, repr=False)
+    tokens: CredentialSource | None = field(default=None, repr=False)
     """The source of bearer tokens, unless the headers hold one; sent to `api` alone."""
 
 

@@ -45,7 +45,7 @@ class UpstreamSession(Protocol):
         """
 
 
-class UpstreamPool(Protocol):
+class SessionPool(Protocol):
     """Sessions with the endpoint, one for each local session that makes calls."""
 
     def session_of(
@@ -141,7 +141,7 @@ class Backing:
     """The resources that all routes of one generation share."""
 
     generation_id: str
-    pool: UpstreamPool
+    pool: SessionPool
     guard: AuthGuard
     streams: OpenStreams
     running: Running

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import Inventory
 from app_server.apps.inventory.names import RESOURCES, Route
-from app_server.apps.routes.backing import AuthGuard, Backing, OpenStreams, Running, UpstreamPool
+from app_server.apps.routes.backing import AuthGuard, Backing, OpenStreams, Running, SessionPool
 from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp, serve_when_wanted
 from app_server.apps.routes.sign_in import Refresh
 from app_server.extensions.contract.registration import Lease, Owner
@@ -40,7 +40,7 @@ CLOSE_S = 1.0
 class GenerationPorts:
     """The resources that all generations of one account share."""
 
-    pool: UpstreamPool
+    pool: SessionPool
     guard: AuthGuard
     files: FileSupport | None
     """Without them tools are listed as they are, and arguments go upstream as they are."""

@@ -24,7 +24,7 @@ MCP_VERSION = "2025-06-18"
 
 
 @dataclass(frozen=True, slots=True)
-class Handshake:
+class RouteHandshake:
     """The contents of a server's `initialize` result."""
 
     name: str
@@ -42,19 +42,19 @@ class Handshake:
         }
 
 
-RESOURCES_HANDSHAKE = Handshake(
+RESOURCES_HANDSHAKE = RouteHandshake(
     RESOURCES, "Apps", "Resources of the connected apps.", {"resources": {}}
 )
 
 
-def handshake_of(route: Route, *, has_files: bool) -> Handshake:
+def handshake_of(route: Route, *, has_files: bool) -> RouteHandshake:
     """Return what the server of a connector answers to a handshake."""
     connector = route.connector
     capabilities: JsonObject = {"tools": {}, "resources": {}}
     if has_files:
         capabilities["experimental"] = {SANDBOX_STATE: {}, INPUT_CAPABILITY: {}}
     instructions = connector.description or f"Tools of the app {connector.name}."
-    return Handshake(route.server, connector.name, instructions, capabilities)
+    return RouteHandshake(route.server, connector.name, instructions, capabilities)
 
 
 def listed_tools(route: Route, *, has_files: bool) -> list[JsonObject]:

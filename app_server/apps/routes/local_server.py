@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.routes.backing import Backing, OpenStreams
-from app_server.apps.routes.handshakes import RESOURCES_HANDSHAKE, SANDBOX_STATE, Handshake
+from app_server.apps.routes.handshakes import RESOURCES_HANDSHAKE, SANDBOX_STATE, RouteHandshake
 from app_server.apps.routes.http import refuse, values_of
 from app_server.apps.routes.session import LocalSession
 from app_server.mcp_wire.errors import PeerError
@@ -104,7 +104,7 @@ class LocalServer:
     """One MCP server: its handshake, and its methods by name."""
 
     def __init__(
-        self, handshake: Handshake, backing: Backing, methods: Mapping[str, Method]
+        self, handshake: RouteHandshake, backing: Backing, methods: Mapping[str, Method]
     ) -> None:
         self.name = handshake.name
         self.backing = backing

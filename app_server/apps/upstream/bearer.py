@@ -9,7 +9,7 @@ import httpx
 
 from app_server.apps.account import AuthPort, AuthState
 from app_server.mcp_wire.errors import NoCredential
-from app_server.mcp_wire.http.authorized import Tokens
+from app_server.mcp_wire.http.authorized import CredentialSource
 
 SIGN_IN_CHANGED = "the sign-in has changed"
 
@@ -26,7 +26,7 @@ class Bearer:
         self._revision = revision
 
     async def current(self) -> str:
-        """Return the token to send; see Tokens.
+        """Return the token to send; see CredentialSource.
 
         Raises:
             NoCredential: the sign-in has changed.
@@ -34,7 +34,7 @@ class Bearer:
         return self._token_of(await self._auth.fresh())
 
     async def replace(self, refused: str | None) -> str | None:
-        """Return another token than was refused, or the same when there is none; see Tokens.
+        """Return another token than was refused, or the same when there is none.
 
         Raises:
             NoCredential: the sign-in has changed.
@@ -42,12 +42,12 @@ class Bearer:
         return None if refused is None else self._token_of(await self._auth.renewed(refused))
 
     def stored(self) -> str | None:
-        """Return the token as it is; see Tokens."""
+        """Return the token as it is; see CredentialSource."""
         state = self._auth.current()
         return None if state.revision != self._revision else self._token_of(state)
 
     def headers(self, credential: str) -> Mapping[str, str]:
-        """Return the header that a token makes; see Tokens."""
+        """Return the header that a token makes; see CredentialSource."""
         return {"authorization": f"Bearer {credential}"}
 
     def _token_of(self, state: AuthState) -> str:
@@ -57,7 +57,7 @@ class Bearer:
 
 
 async def send_signed(
-    tokens: Tokens | None, send: Callable[[Mapping[str, str]], Awaitable[httpx.Response]]
+    tokens: CredentialSource | None, send: Callable[[Mapping[str, str]], Awaitable[httpx.Response]]
 ) -> httpx.Response:
     """Send a request with a token, and after a 401 once more, if there is another token.
 

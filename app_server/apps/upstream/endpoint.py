@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 if TYPE_CHECKING:
-    from app_server.mcp_wire.http.authorized import Tokens
+    from app_server.mcp_wire.http.authorized import CredentialSource
 
 DEBUG_TOKEN_VARIABLE = "CODEX_CONNECTORS_TOKEN"
 """If it is set, its value takes the place of the account's token; nothing is kept on disk then."""
@@ -31,7 +31,7 @@ class UpstreamTarget:
     """Of every request."""
     elicitation: bool = False
     """Whether we declare that users can be asked, beyond `openai/form`."""
-    tokens: "Tokens | None" = field(default=None, repr=False)
+    tokens: "CredentialSource | None" = field(default=None, repr=False)
     """The source of bearer tokens, unless the headers hold one."""
 
 
@@ -47,7 +47,7 @@ def apps_endpoint(chatgpt_base_url: str) -> str:
 
 def upstream_target(
     chatgpt_base_url: str,
-    token: "SecretStr | Tokens",
+    token: "SecretStr | CredentialSource",
     *,
     account_id: str | None = None,
     sku: str | None = None,
@@ -58,7 +58,7 @@ def upstream_target(
     `token` is one that stays as it is, or where the one of the moment comes from.
     """
     headers: dict[str, SecretStr] = {}
-    tokens: Tokens | None = None
+    tokens: CredentialSource | None = None
     if isinstance(token, SecretStr):
         headers["Authorization"] = SecretStr(f"Bearer {token.get_secret_value()}")
     else:

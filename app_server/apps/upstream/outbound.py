@@ -24,7 +24,7 @@ from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.cache import CacheIdentity
 from app_server.apps.upstream.bearer import Bearer, send_signed
 from app_server.mcp_wire.errors import NoCredential
-from app_server.mcp_wire.http.authorized import Tokens
+from app_server.mcp_wire.http.authorized import CredentialSource
 from app_server.runtime.http.bounded_body import read_bounded
 from app_server.runtime.http.loopback_address import is_this_machine
 from app_server.runtime.http.trusted import trusted_certificates
@@ -50,7 +50,7 @@ class Account:
     identity: CacheIdentity
     headers: Mapping[str, SecretStr] = field(repr=False)
     """Of every request on its behalf."""
-    tokens: Tokens | None = field(default=None, repr=False, compare=False)
+    tokens: CredentialSource | None = field(default=None, repr=False, compare=False)
     """The source of bearer tokens, unless the headers hold one."""
 
 

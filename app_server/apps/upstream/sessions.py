@@ -65,7 +65,7 @@ class PoolCounters:
     closed: Counter[CloseReason] = field(default_factory=Counter)
 
 
-class Timer(Protocol):
+class TimerHandle(Protocol):
     """Something that will happen."""
 
     def cancel(self) -> None:
@@ -75,7 +75,7 @@ class Timer(Protocol):
 class Timers(Protocol):
     """Calls something later, as an event loop does."""
 
-    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> TimerHandle:
         """Call once, `delay` seconds from now."""
 
 
@@ -182,7 +182,7 @@ class _Held:
         self.bridge = ElicitationBridge()
         self.opened: asyncio.Future[LiveSession] = asyncio.get_running_loop().create_future()
         self.opening = anyio.CancelScope()
-        self.idle_timer: Timer | None = None
+        self.idle_timer: TimerHandle | None = None
         self.reason: CloseReason | None = None
         self.stop = anyio.Event()
         self.gone = anyio.Event()
@@ -197,7 +197,7 @@ class _Held:
 
 
 class UpstreamPool:
-    """The sessions of one account at the endpoint: an `UpstreamPool` for the routes."""
+    """The sessions of one account at the endpoint: a SessionPool for the routes."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSen
 from app_server.mcp_wire.http.redirects import Origin, origin_of
 
 
-class Tokens(Protocol):
+class CredentialSource(Protocol):
     """A source of bearer tokens, or of other credentials of requests."""
 
     async def current(self) -> str | None:
@@ -31,7 +31,7 @@ class Tokens(Protocol):
 class AuthorizedSender:
     """Sends a token with every request to one origin, and another one after a 401."""
 
-    def __init__(self, inner: HttpSender, origin: Origin, tokens: Tokens) -> None:
+    def __init__(self, inner: HttpSender, origin: Origin, tokens: CredentialSource) -> None:
         self._inner = inner
         self._origin = origin
         self._tokens = tokens

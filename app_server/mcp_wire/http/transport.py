@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import anyio
 import httpx2
 
-from app_server.mcp_wire.http.authorized import AuthorizedSender, Tokens
+from app_server.mcp_wire.http.authorized import AuthorizedSender, CredentialSource
 from app_server.mcp_wire.http.exchange import HttpSender, LimitedSender, Unreachable, leave
 from app_server.mcp_wire.http.listener import Inbox, Listener
 from app_server.mcp_wire.http.loopback import Dial, is_loopback, open_loopback
@@ -52,7 +52,7 @@ END_SESSION_S = 2.0
 """For the DELETE that ends a session."""
 
 
-class HttpTransport:
+class HttpMessageSink:
     """The writing end of a transport; what comes back goes to an inbox."""
 
     def __init__(
@@ -182,7 +182,7 @@ def _cancelled_by(message: JSONRPCNotification) -> RequestId | None:
 async def open_http(
     url: str,
     headers: Mapping[str, str],
-    *credentials: Tokens,
+    *credentials: CredentialSource,
     post_limit_bytes: int | None = None,
     dial: Dial | None = None,
 ) -> AsyncIterator[Streams]:
@@ -200,7 +200,7 @@ async def open_http(
         sender = opened if post_limit_bytes is None else LimitedSender(opened, post_limit_bytes)
         inbox = Inbox()
         async with asyncio.TaskGroup() as tasks:
-            transport = HttpTransport(sender, session, inbox, tasks)
+            transport = HttpMessageSink(sender, session, inbox, tasks)
             try:
                 yield inbox, transport
             finally:
@@ -211,7 +211,7 @@ async def open_http(
 
 @asynccontextmanager
 async def _open_sender(
-    session: Session, credentials: Sequence[Tokens], dial: Dial | None
+    session: Session, credentials: Sequence[CredentialSource], dial: Dial | None
 ) -> AsyncIterator[HttpSender]:
     async with await _opening(session.url, dial) as sender:
         chain: HttpSender = sender

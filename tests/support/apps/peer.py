@@ -57,7 +57,7 @@ async def done(exchange: Exchange) -> JsonObject:
 
 @dataclass
 class FakePool:
-    """An UpstreamPool whose endpoint is a function."""
+    """A SessionPool whose endpoint is a function."""
 
     answer: Answer = done
     exchanges: list[Exchange] = field(default_factory=list)
