@@ -3,15 +3,11 @@
 Source: JSON-RPC 2.0, section 6; docs/wire.md, "Bounds".
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any
 
+from app_server.rpc.context import RequestContext
 from protocol.jsonrpc.envelope import Batch, Invalid, Request, RequestId, render_batch, render_error
 from protocol.jsonrpc.errors import MAX_ANSWER_CHARS, answer_too_large
-
-Action: TypeAlias = Callable[[], None]
-Reply: TypeAlias = Callable[[str, Action], None]
-"""Takes an answer, and what to do once it is queued."""
 
 
 class BatchAnswers:
@@ -21,9 +17,7 @@ class BatchAnswers:
     does not fit into the rest gives way to that error.
     """
 
-    def __init__(self, batch: Batch, reply: Reply, jsonrpc: Callable[[], bool]) -> None:
-        """Take a batch, where its array goes, and whether answers are to have `jsonrpc` now."""
-        self._jsonrpc = jsonrpc
+    def __init__(self, batch: Batch) -> None:
         self._missing = 0
         self._free = MAX_ANSWER_CHARS - len("[]")
         for message in batch.messages:
@@ -31,8 +25,8 @@ class BatchAnswers:
                 self._missing += 1
                 self._free -= _reserved(message.id)
         self._answers: list[str] = []
-        self._actions: list[Action] = []
-        self._reply = reply
+        self._contexts: list[RequestContext[Any]] = []
+        """Of the requests whose answers came."""
 
     @property
     def fits(self) -> bool:
@@ -44,26 +38,33 @@ class BatchAnswers:
         """Whether no answer is missing."""
         return len(self._answers) == self._missing
 
-    def abandon(self) -> None:
-        """Do what was to follow the answers that came, as the array will never be sent."""
-        self._act()
-
-    def add(self, request_id: RequestId | None, text: str, then: Action) -> None:
-        """Take one answer, and what to do once the array is queued."""
+    def add(
+        self,
+        request_id: RequestId | None,
+        text: str,
+        context: RequestContext[Any] | None,
+        *,
+        jsonrpc: bool,
+    ) -> None:
+        """Add one answer; `context` is None for what was refused unread."""
         more = len(text) + len(",") - _reserved(request_id)
         if more > self._free:
-            text = _too_large(request_id, len(text), jsonrpc=self._jsonrpc())
+            text = _too_large(request_id, len(text), jsonrpc=jsonrpc)
             more = 0
         self._free -= more
         self._answers.append(text)
-        self._actions.append(then)
-        if self.is_complete:
-            self._reply(render_batch(self._answers), self._act)
+        if context is not None:
+            self._contexts.append(context)
 
-    def _act(self) -> None:
-        actions, self._actions = self._actions, []
-        for action in actions:
-            action()
+    def text(self) -> str:
+        """Render the array."""
+        return render_batch(self._answers)
+
+    def answered(self) -> None:
+        """Run what was waiting for the answers, once the array is queued or will never be sent."""
+        contexts, self._contexts = self._contexts, []
+        for context in contexts:
+            context.answered()
 
 
 def _reserved(request_id: RequestId | None) -> int:

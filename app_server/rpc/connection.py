@@ -12,20 +12,18 @@ import logging
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import anyio
 
 from app_server.observability.log_context import bind_request
-from app_server.rpc.batch import Action, BatchAnswers, Reply
+from app_server.rpc.batch import BatchAnswers
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
 from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.message_stream import ClientGone, MessageStream
 from app_server.rpc.ordering import KeyedQueue, LanePlace
 from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
-from app_server.rpc.reading import is_short, read_long
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import FREE, Access, Order
 from protocol.jsonrpc.envelope import (
@@ -41,6 +39,7 @@ from protocol.jsonrpc.envelope import (
     render_error,
 )
 from protocol.jsonrpc.errors import MAX_ANSWER_CHARS, RpcError, overloaded
+from protocol.jsonrpc.value_count import MAX_VALUES, PIECE_CHARS, ValueCount
 from protocol.server.lifecycle import ClientInfo
 from protocol.thread_ids import usual_form
 
@@ -221,7 +220,7 @@ class RpcConnection:
             # A request that was cancelled leaves its batch incomplete; a turn that another one of
             # the batch has accepted has to begin all the same.
             for batch in self._batches:
-                batch.abandon()
+                batch.answered()
         self._outbox.close()
         self._bound_next_write()
 
@@ -231,8 +230,9 @@ class RpcConnection:
                 if self._outbox.has_no_room:
                     await self._outbox.wait_for_room()
                 text = await self._stream.receive()
-                # A coroutine for each message would be dear.
-                message = parse_message(text) if is_short(text) else await read_long(text)
+                # A value takes two characters at least, so that a short text is parsed at once.
+                is_long = len(text) > MAX_VALUES
+                message = await _parse_long(text) if is_long else parse_message(text)
                 if isinstance(message, Batch):
                     with anyio.CancelScope(shield=True):
                         await self._take_batch(message, len(text) // len(message.messages), tasks)
@@ -244,7 +244,7 @@ class RpcConnection:
             pass
 
     async def _take_batch(self, batch: Batch, chars: int, tasks: asyncio.TaskGroup) -> None:
-        answers = BatchAnswers(batch, self._reply, lambda: self._jsonrpc)
+        answers = BatchAnswers(batch)
         if not answers.fits:
             invalid = refused(None, "the ids of a batch leave no space for its answers")
             self._take(invalid, chars, None, tasks)
@@ -252,14 +252,13 @@ class RpcConnection:
         self._batches = [batch for batch in self._batches if not batch.is_complete]
         self._batches.append(answers)
         for position, message in enumerate(batch.messages, start=1):
-            request_id = message.id if isinstance(message, Request | Invalid) else None
-            if first := self._take(message, chars, partial(answers.add, request_id), tasks):
+            if first := self._take(message, chars, answers, tasks):
                 await first
             if position % BATCH_STEP == 0:
                 await asyncio.sleep(0)
 
     def _take(
-        self, message: Message, chars: int, batch: Reply | None, tasks: asyncio.TaskGroup
+        self, message: Message, chars: int, batch: BatchAnswers | None, tasks: asyncio.TaskGroup
     ) -> Work | None:
         """Take a message; returns what is to be awaited before the next one is taken."""
         match message:
@@ -284,7 +283,7 @@ class RpcConnection:
         )
 
     def _take_request(
-        self, request: Request, chars: int, batch: Reply | None, tasks: asyncio.TaskGroup
+        self, request: Request, chars: int, batch: BatchAnswers | None, tasks: asyncio.TaskGroup
     ) -> Work | None:
         """Have a request answered to the client, or to the `batch` that it belongs to.
 
@@ -299,7 +298,6 @@ class RpcConnection:
             request.method,
             jsonrpc,
             self.session,
-            self._open_session,
             self._requests.services,
         )
         spec = METHODS.get(request.method)
@@ -315,7 +313,7 @@ class RpcConnection:
         return None
 
     async def _answer_on_reader(
-        self, context: RequestContext[Any], request: Request, chars: int, batch: Reply | None
+        self, context: RequestContext[Any], request: Request, chars: int, batch: BatchAnswers | None
     ) -> None:
         """Answer a request on the task that reads, which goes on afterwards."""
         with anyio.CancelScope(shield=True):
@@ -328,14 +326,14 @@ class RpcConnection:
         context: RequestContext[Any],
         request: Request,
         chars: int,
-        batch: Reply | None,
+        batch: BatchAnswers | None,
     ) -> None:
         """Answer a request when its turn in its lane comes."""
         async with place:
             await self._answer(context, request, chars, batch)
 
     async def _answer(
-        self, context: RequestContext[Any], request: Request, chars: int, batch: Reply | None
+        self, context: RequestContext[Any], request: Request, chars: int, batch: BatchAnswers | None
     ) -> None:
         """Answer a request now."""
         bind_request((context.connection_id, request.id, request.method))
@@ -347,8 +345,11 @@ class RpcConnection:
         finally:
             self._in_flight -= 1
             self._in_flight_chars -= chars
+        if self.session is None:
+            # `initialize` has settled it.
+            self.session = context.session
         if batch is not None:
-            batch(text, context.answered)
+            self._add_to_batch(batch, request.id, text, context)
             return
         try:
             if self._in_flight < MANY_IN_FLIGHT and self._outbox.claim():
@@ -370,25 +371,47 @@ class RpcConnection:
         finally:
             self._outbox.release()
 
-    def _refuse(self, request_id: RequestId | None, error: RpcError, batch: Reply | None) -> None:
+    def _refuse(
+        self, request_id: RequestId | None, error: RpcError, batch: BatchAnswers | None
+    ) -> None:
         self._requests.refused(error.word or "invalidRequest")
         text = render_error(request_id, error.to_wire(), jsonrpc=self._jsonrpc)
-        (batch or self._reply)(text, _nothing)
+        if batch is None:
+            self.post(text)
+        else:
+            self._add_to_batch(batch, request_id, text)
+
+    def _add_to_batch(
+        self,
+        batch: BatchAnswers,
+        request_id: RequestId | None,
+        text: str,
+        context: RequestContext[Any] | None = None,
+    ) -> None:
+        """Add an answer to its batch, and queue the array when it is the last one."""
+        batch.add(request_id, text, context, jsonrpc=self._jsonrpc)
+        if batch.is_complete:
+            self.post(batch.text())
+            batch.answered()
 
     @property
     def _jsonrpc(self) -> bool:
         return self.session is not None and self.session.jsonrpc
 
-    def _reply(self, text: str, then: Action) -> None:
-        self.post(text)
-        then()
 
-    def _open_session(self, session: ClientSession) -> None:
-        self.session = session
+async def _parse_long(text: str) -> Message | Batch:
+    """Parse a text of any size, unless it holds more than MAX_VALUES values; others run meanwhile.
 
-
-def _nothing() -> None:
-    pass
+    Once begun, this is not cancelled by a scope outside of it: what was received gets its answer.
+    """
+    count = ValueCount()
+    with anyio.CancelScope(shield=True):
+        for start in range(0, len(text), PIECE_CHARS):
+            count.add(text[start : start + PIECE_CHARS])
+            if count.values > MAX_VALUES:
+                return refused(None, f"a message may hold at most {MAX_VALUES} values")
+            await asyncio.sleep(0)
+    return parse_message(text)
 
 
 def _lane(order: Order, request: Request) -> str | None:

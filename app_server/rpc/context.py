@@ -47,9 +47,7 @@ class RequestContext(Generic[Services]):
     method: str
     jsonrpc: bool
     session: ClientSession | None
-    """None until `initialize` has been answered."""
-    open_session: Callable[[ClientSession], None]
-    """Settle the session; only `initialize` calls it."""
+    """None until `initialize` sets it."""
     services: Services
     """Services of the server for its handlers."""
     read_at_s: float = field(default_factory=perf_counter)

@@ -4,8 +4,7 @@ Source: RFC 6455, section 5.4; docs/wire.md, "Framing".
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
@@ -41,17 +40,10 @@ class JoiningTransport(asyncio.Transport):
         self._is_behind = False
         """Above the bound of unsent bytes."""
 
-    @contextmanager
-    def joined(self) -> Iterator[None]:
-        """Join the writes of a block that does not wait."""
-        if self._held is not None:
-            yield
-            return
-        self._held, self._most_held = [], 0
-        try:
-            yield
-        finally:
-            self.flush()
+    def hold_all(self) -> None:
+        """Join writes until `flush`; for a block that does not wait."""
+        if self._held is None:
+            self._held, self._most_held = [], 0
 
     def hold(self, count: int) -> None:
         """Join the next `count` writes, or those until the next turn of the event loop.
@@ -164,8 +156,11 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read, and answer its control frames in one write."""
-        with self._writes.joined():
+        self._writes.hold_all()
+        try:
             self.data_received(bytes(memoryview(self._buffer)[:nbytes]))
+        finally:
+            self._writes.flush()
         if self.state is State.CLOSING and self._end is None:
             # The library bounds the wait for a client's end only where it sends something itself.
             self._end = self.loop.call_later(self.close_timeout or 0, self._writes.abort)

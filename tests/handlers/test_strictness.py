@@ -38,7 +38,7 @@ async def answer(method: str, params: Any) -> Any:
         return WarningNotification(message=getattr(parsed, "thread_id", None) or "taken")
 
     dispatcher = Dispatcher(dict.fromkeys(METHODS, handler).get)
-    context = RequestContext(1, method, False, session(), lambda _: None, None)
+    context = RequestContext(1, method, False, session(), None)
     return json.loads(await dispatcher.dispatch(context, Request(1, method, params)))
 
 

@@ -255,8 +255,6 @@ async def test_an_error_of_a_peer_that_no_client_could_read_is_another_error() -
         raise RpcError(-5, "no", data={"said": "x" * MAX_ANSWER_CHARS})
 
     dispatcher = Dispatcher(dict.fromkeys(METHODS, handler).get)
-    context = RequestContext(
-        1, "thread/list", False, session(experimental=False), lambda _: None, None
-    )
+    context = RequestContext(1, "thread/list", False, session(experimental=False), None)
     answer = json.loads(await dispatcher.dispatch(context, Request(1, "thread/list", {})))
     assert answer["error"]["data"]["code"] == "answerTooLarge"

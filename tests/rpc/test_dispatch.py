@@ -22,7 +22,7 @@ async def test_a_handler_that_breaks_shows_nobody_why(caplog: pytest.LogCaptureF
         raise LookupError("the secret is 42")
 
     dispatcher = Dispatcher(dict.fromkeys(METHODS, handler).get)
-    context = RequestContext(1, "thread/list", False, session(), lambda _: None, None)
+    context = RequestContext(1, "thread/list", False, session(), None)
     answer = await dispatcher.dispatch(context, Request(1, "thread/list", {}))
     assert json.loads(answer) == {
         "id": 1,
@@ -52,7 +52,7 @@ async def test_a_disk_that_refuses_is_named_by_every_method(
 
     dispatcher = Dispatcher(dict.fromkeys(METHODS, handler).get)
     for method in ("thread/list", "thread/loaded/list"):
-        context = RequestContext(1, method, False, session(), lambda _: None, None)
+        context = RequestContext(1, method, False, session(), None)
         answer = await dispatcher.dispatch(context, Request(1, method, {}))
         assert json.loads(answer)["error"] == {
             "code": -32603,
@@ -81,7 +81,7 @@ async def test_a_disk_that_refuses_is_named_by_every_method(
 async def test_a_method_that_is_not_answered_says_why(
     method: str, message: str, data: dict[str, Any]
 ) -> None:
-    context = RequestContext(1, method, False, session(), lambda _: None, None)
+    context = RequestContext(1, method, False, session(), None)
     answer = json.loads(
         await Dispatcher(lambda _: None).dispatch(context, Request(1, method, None))
     )
@@ -110,9 +110,7 @@ async def test_an_answer_that_no_client_could_read_is_an_error(
 
     async def ask(chars: int) -> Any:
         dispatcher = Dispatcher(dict.fromkeys(METHODS, answer_of(chars)).get)
-        context = RequestContext(
-            1, method, False, session(experimental=False), lambda _: None, None
-        )
+        context = RequestContext(1, method, False, session(experimental=False), None)
         return json.loads(await dispatcher.dispatch(context, Request(1, method, params)))
 
     assert len((await ask(limit - 100))["result"]["message"]) == limit - 100

@@ -191,7 +191,7 @@ async def test_requests_of_handlers_that_are_loaded_begin_in_their_order(steps: 
     dispatcher = Dispatcher(find)
 
     def ask(number: int, method: str) -> asyncio.Task[str]:
-        context = RequestContext(number, method, False, session(), lambda _: None, None)
+        context = RequestContext(number, method, False, session(), None)
         return asyncio.create_task(dispatcher.dispatch(context, Request(number, method, {})))
 
     await ask(1, other)

@@ -93,13 +93,11 @@ async def initialize(context: RequestContext, params: InitializeParams) -> Initi
             f"Invalid params: `clientInfo.name` {rule}", field="clientInfo.name", rule=rule
         )
     capabilities = params.capabilities or InitializeCapabilities()
-    context.open_session(
-        ClientSession(
-            info=info,
-            capabilities=capabilities,
-            jsonrpc=context.jsonrpc,
-            opted_out=frozenset(capabilities.opt_out_notification_methods or ()),
-        )
+    context.session = ClientSession(
+        info=info,
+        capabilities=capabilities,
+        jsonrpc=context.jsonrpc,
+        opted_out=frozenset(capabilities.opt_out_notification_methods or ()),
     )
     context.after_answer(context.services.part(Warnings).begin, context.connection_id)
     system = f"{platform.system()} {platform.release()}; {platform.machine()}"
