@@ -21,7 +21,7 @@ from app_server.rpc.batch import BatchAnswers
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
 from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.message_stream import ClientGone, MessageStream
-from app_server.rpc.ordering import KeyedQueue, LanePlace
+from app_server.rpc.ordering import QueuePlace, RequestQueues
 from app_server.rpc.outbox import Outbox
 from app_server.rpc.outgoing import Delta
 from protocol.contract.methods import METHODS
@@ -128,7 +128,7 @@ class RpcConnection:
         """Requests that are being worked on, until their answers are on their way."""
         self._in_flight_chars = 0
         """Of their texts."""
-        self._keys = KeyedQueue()
+        self._queues = RequestQueues()
         self._batches: list[BatchAnswers] = []
         self._id: ConnectionId = 0
 
@@ -304,12 +304,12 @@ class RpcConnection:
         order = FREE if spec is None else spec.order
         if order.access is Access.BARRIER:
             return self._answer_on_reader(context, request, chars, batch)
-        lane = None if order.access is Access.FREE else _lane(order, request)
-        if lane is None:
+        key = None if order.access is Access.FREE else _queue_key(order, request)
+        if key is None:
             tasks.create_task(self._answer(context, request, chars, batch))
         else:
-            place = self._keys.take_place(lane, order.access)
-            tasks.create_task(self._answer_in_lane(place, context, request, chars, batch))
+            place = self._queues.take_place(key, order.access)
+            tasks.create_task(self._answer_queued(place, context, request, chars, batch))
         return None
 
     async def _answer_on_reader(
@@ -320,15 +320,15 @@ class RpcConnection:
             await self._answer(context, request, chars, batch)
         bind_request(None)
 
-    async def _answer_in_lane(
+    async def _answer_queued(
         self,
-        place: LanePlace,
+        place: QueuePlace,
         context: RequestContext[Any],
         request: Request,
         chars: int,
         batch: BatchAnswers | None,
     ) -> None:
-        """Answer a request when its turn in its lane comes."""
+        """Answer a request when it is the first of its queue."""
         async with place:
             await self._answer(context, request, chars, batch)
 
@@ -414,11 +414,11 @@ async def _parse_long(text: str) -> Message | Batch:
     return parse_message(text)
 
 
-def _lane(order: Order, request: Request) -> str | None:
-    """Name the lane of a request; None where it keeps no order."""
+def _queue_key(order: Order, request: Request) -> str | None:
+    """Return the key of a request's queue; None where it keeps no order."""
     if not order.member:
-        return order.lane
+        return order.queue
     value: object = request.params
     for name in order.member.split("."):
         value = value.get(name) if isinstance(value, dict) else None
-    return f"{order.lane}:{usual_form(value)}" if isinstance(value, str) else None
+    return f"{order.queue}:{usual_form(value)}" if isinstance(value, str) else None

@@ -211,7 +211,7 @@ class ThreadStore:
             self._follower,
             self._note_change,
         )
-        self._lanes: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self.lists = Listing(index_path, self._follower, self._codex)
         """Lists of all threads."""
         copies = CodexCopies(home / "index" / "codex", self._codex)
@@ -284,7 +284,7 @@ class ThreadStore:
         if created.ephemeral:
             await anyio.to_thread.run_sync(self._files.require_new, state)
             return LiveThread(state, None, lambda _: None)
-        async with self._lane(state.id):
+        async with self._lock(state.id):
             return await anyio.to_thread.run_sync(self._files.create, state)
 
     async def load(self, thread_id: str) -> LiveThread:
@@ -294,7 +294,7 @@ class ThreadStore:
             InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
             ThreadArchived: Codex has archived it, and it is not imported.
         """
-        async with self._lane(thread_id):
+        async with self._lock(thread_id):
             thread = await self._open(thread_id)
         # What was imported is searched like all else here.
         self.history.note_change(thread_id)
@@ -304,9 +304,9 @@ class ThreadStore:
         load = partial(self._files.load, thread_id, archived_too=archived_too)
         return await anyio.to_thread.run_sync(load)
 
-    def _lane(self, thread_id: str) -> anyio.Lock:
+    def _lock(self, thread_id: str) -> anyio.Lock:
         """Held while a thread is opened, closed or removed: nothing of it meets in this process."""
-        return self._lanes.setdefault(thread_id, anyio.Lock())
+        return self._locks.setdefault(thread_id, anyio.Lock())
 
     async def fork(self, source_id: str, point: ForkPoint, created: ThreadCreated) -> LiveThread:
         """Begin a thread with what another one's turns have written; load it.
@@ -320,7 +320,7 @@ class ThreadStore:
             TurnNotFound, TurnInProgress: see `ranges_to_copy`.
             OSError: the disk refused; there is no new thread.
         """
-        async with self._lane(source_id):
+        async with self._lock(source_id):
             if not await anyio.to_thread.run_sync(self._paths.path_of(source_id).exists):
                 await self._close(await self._open(source_id))
                 self.history.note_change(source_id)
@@ -340,7 +340,7 @@ class ThreadStore:
             OSError: the disk refused; the thread is still there.
         """
         with anyio.CancelScope(shield=True):
-            async with self._lane(thread_id), self._follower.flushing:
+            async with self._lock(thread_id), self._follower.flushing:
                 await anyio.to_thread.run_sync(self._files.delete, thread_id)
                 try:
                     await self.history.forget(thread_id)
@@ -350,7 +350,7 @@ class ThreadStore:
 
     async def unload(self, thread: LiveThread) -> None:
         """Close a thread's log, with its final row in the index."""
-        async with self._lane(thread.id):
+        async with self._lock(thread.id):
             await self._close(thread)
 
     async def _close(self, thread: LiveThread) -> None:
@@ -378,7 +378,7 @@ class ThreadStore:
             self._paths.path_of(thread_id)
         except InvalidThreadId:
             return
-        async with self._lane(thread_id):
+        async with self._lock(thread_id):
             holder = await anyio.to_thread.run_sync(self._writers.holder, thread_id)
         if holder is not None and thread_id not in self._writers.held:
             raise ThreadBusy(holder)
@@ -394,7 +394,7 @@ class ThreadStore:
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadBusy, ThreadTooNew, ThreadDamaged, OSError
         """
-        async with self._lane(thread_id):
+        async with self._lock(thread_id):
             thread = await self._open(thread_id, archived_too=True)
             try:
                 added = await thread.change(decide)

@@ -19,24 +19,24 @@ class Access(Enum):
     """How a request orders itself against others of its connection."""
 
     EXCLUSIVE = "exclusive"
-    """Alone in its lane, after all that came before."""
+    """Alone in its queue, after all that came before."""
     SHARED = "shared"
-    """In its lane, beside other shared requests."""
+    """In its queue, beside other shared requests."""
     FREE = "free"
-    """In no lane: it must not wait for others, or others for it."""
+    """In no queue: it must not wait for others, or others for it."""
     BARRIER = "barrier"
     """Answered before the next message of the connection is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The lane of a request: all that share a lane keep their order; other lanes may overtake."""
+    """The queue of a request: a queue keeps its order; those of other queues may overtake."""
 
     access: Access
-    lane: str = ""
-    """What the lane is for."""
+    queue: str = ""
+    """Requests that the queue is for."""
     member: str = ""
-    """The params member whose value tells lanes apart; without one there is a single lane.
+    """The params member whose value tells queues apart; without one there is a single queue.
 
     Dots lead into objects: `signal.source`."""
 

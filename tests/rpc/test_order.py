@@ -11,7 +11,7 @@ from app_server.observability.log_context import REQUEST
 from app_server.rpc.connection import BATCH_STEP
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.dispatch import Dispatcher
-from app_server.rpc.ordering import KeyedQueue
+from app_server.rpc.ordering import RequestQueues
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import Access
 from protocol.jsonrpc.envelope import Request
@@ -114,8 +114,8 @@ async def test_a_request_without_a_usable_thread_id_waits_for_nobody() -> None:
 
 
 async def test_a_place_that_is_given_up_lets_the_next_one_in() -> None:
-    queue = KeyedQueue()
-    first, second, third = (queue.take_place("k", Access.EXCLUSIVE) for _ in range(3))
+    queues = RequestQueues()
+    first, second, third = (queues.take_place("k", Access.EXCLUSIVE) for _ in range(3))
     entered = []
 
     async def enter(place: Any, name: str) -> None:
@@ -146,16 +146,16 @@ async def test_initialize_is_answered_before_the_next_message_is_read() -> None:
         assert [answer["id"] for answer in await stream.client_receive(2)] == [1, 2]
 
 
-async def test_nothing_is_kept_of_a_lane_that_nobody_is_in() -> None:
-    queue = KeyedQueue()
-    first = queue.take_place("t", Access.EXCLUSIVE)
-    async with first, queue.take_place("u", Access.SHARED):
-        waiting = asyncio.create_task(queue.take_place("t", Access.SHARED).__aenter__())
+async def test_nothing_is_kept_of_a_queue_without_requests() -> None:
+    queues = RequestQueues()
+    first = queues.take_place("t", Access.EXCLUSIVE)
+    async with first, queues.take_place("u", Access.SHARED):
+        waiting = asyncio.create_task(queues.take_place("t", Access.SHARED).__aenter__())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        assert queue._lanes.keys() == {"t", "u"}
-    assert queue._lanes == {}
+        assert queues.by_key.keys() == {"t", "u"}
+    assert queues.by_key == {}
 
 
 async def test_what_is_read_after_initialize_is_not_logged_as_a_part_of_it() -> None:
@@ -217,7 +217,7 @@ async def test_a_thousand_quick_requests_do_not_keep_another_client_waiting() ->
         assert len((await many.client_receive())[0]) == 1000
 
 
-async def test_requests_of_a_lane_keep_their_order_whoever_waits() -> None:
+async def test_requests_of_a_queue_keep_their_order_whoever_waits() -> None:
     work = Work()
     async with conversation(work) as (stream, _, _):
         stream.client_send([*(request(each) for each in "abc"), request("x", thread=None)])
