@@ -18,7 +18,6 @@ from app_server.config.effective import Configuration
 from app_server.config.values import Config
 from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.plugins.contributor import Plugins
-from app_server.extensions.plugins.hooks import hooked_plugins
 from app_server.extensions.plugins.offers import Offers
 from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.handlers.services import Services
@@ -127,8 +126,7 @@ async def build_services(
             install_servers=install_servers,
             plugin_offers=Offers(plugins, settings.user_home, config_file, registry.verify_install),
             plugin_mentions=PluginsInTurns(plugins),
-            plugin_switches=plugins,
-            hooked_plugins=partial(hooked_plugins, plugins, home),
+            plugins=plugins,
             metrics=metrics,
             configuration=configuration,
         ),

@@ -65,9 +65,7 @@ class ThreadSession:
         self.queue = ThreadQueue(context, self.turns)
         self.user_commands = UserCommands(context, self.turns, self.input)
         self.out_of_band = OutOfBandElicitations(context)
-        server.plugin_switches.switch_off(
-            context.log.id, context.log.state.settings.disabled_plugin_ids
-        )
+        server.plugins.switch_off(context.log.id, context.log.state.settings.disabled_plugin_ids)
 
     @property
     def status(self) -> ThreadStatus:
@@ -143,5 +141,5 @@ class ThreadSession:
         await self.slot.idle.wait()
         await self.commands.aclose()
         self.servers.live().stop()
-        self.context.server.plugin_switches.switch_off(self.log.id, ())
+        self.context.server.plugins.switch_off(self.log.id, ())
         return was_open

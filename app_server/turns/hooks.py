@@ -17,6 +17,7 @@ from app_server.config.values import Config
 from app_server.extensions.hooks.definition import WIRE, Event, Hook
 from app_server.extensions.hooks.hook_files import read_hooks_of
 from app_server.extensions.hooks.outcome import Outcome, together
+from app_server.extensions.plugins.hooks import hooked_plugins
 from app_server.threads.log.live import LiveThread
 from app_server.turns.clients import ThreadClients
 from app_server.turns.server_context import ServerContext
@@ -56,7 +57,7 @@ class ThreadHooks:
         """Read the hooks; if the disk does not answer in time, the hooks read last stay."""
         settings, server = self.log.state.in_force, self.server
         folder = None if settings.without_environment else Path(settings.cwd)
-        plugins = server.hooked_plugins(config.document, self.log.id)
+        plugins = hooked_plugins(server.plugins, server.home, config.document, self.log.id)
         found = await read_hooks_of(config, server.home, folder, plugins, server.folder_reads)
         if found is not None:
             self._hooks = [hook for hook in found if hook.runs]

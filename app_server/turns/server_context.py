@@ -1,15 +1,15 @@
 """Context that all loaded threads share."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from app_server.config.effective import Configuration
 from app_server.extensions.contract.registry import ExtensionRegistry
-from app_server.extensions.contract.turns import PluginMentions, PluginOffers, PluginSwitches
-from app_server.extensions.hooks.definition import HookedPlugin
+from app_server.extensions.contract.turns import PluginMentions, PluginOffers
 from app_server.extensions.hooks.running import HookRunner
+from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
@@ -64,10 +64,8 @@ class ServerContext:
     """Plugins that models may suggest to install."""
     plugin_mentions: PluginMentions
     """Which plugins users name."""
-    plugin_switches: PluginSwitches
-    """Register of the plugins that a thread goes without."""
-    hooked_plugins: Callable[[Mapping[str, Any], str], Sequence[HookedPlugin]]
-    """Gives the plugins that settings and a thread have, with their hooks."""
+    plugins: Plugins
+    """Installed plugins, with those that each thread goes without."""
     metrics: ServerMetrics
     """Counts the turns that end."""
     configuration: Configuration

@@ -160,17 +160,6 @@ class PluginMentions(Protocol):
         """Return the plugins in force that a message names, each once; never waits."""
 
 
-class PluginSwitches(Protocol):
-    """Knows which plugins threads have."""
-
-    def switch_off(self, thread_id: str, ids: Collection[str]) -> None:
-        """Have a thread go without these plugins, and with all others; never waits.
-
-        Its servers follow before its next model request. Without `ids` nothing is remembered of
-        the thread.
-        """
-
-
 class PluginOffers(Protocol):
     """Which plugins could be installed for a thread."""
 

@@ -90,7 +90,11 @@ class Plugins:
         return problems
 
     def switch_off(self, thread_id: str, ids: Collection[str]) -> None:
-        """Have a thread go without some plugins; see PluginSwitches."""
+        """Have a thread go without these plugins, and with all others; never waits.
+
+        Its servers follow before its next model request. Without `ids` nothing is remembered of
+        the thread.
+        """
         wanted = frozenset(ids)
         before = self._switched_off.pop(thread_id, frozenset())
         if wanted:

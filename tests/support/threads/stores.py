@@ -279,8 +279,7 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
         install_servers=_unasked,
         plugin_offers=Offers(plugins, home, ConfigFile(home), extensions.verify_install),
         plugin_mentions=PluginsInTurns(plugins),
-        plugin_switches=plugins,
-        hooked_plugins=lambda *_: [],
+        plugins=plugins,
         metrics=ServerMetrics(),
         configuration=Configuration(ConfigSources(home, home, requirements=home / "none.toml")),
     )
