@@ -176,7 +176,7 @@ async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(
 
         for place in (
             "app_server.threads.log.live.load_state",
-            "app_server.threads.log.file.writers.RolloutWriter.append",
+            "app_server.threads.log.file.writers.LogWriter.append",
         ):
             monkeypatch.setattr(place, refuse)
             with pytest.raises(OSError, match="Input/output"):

@@ -17,7 +17,7 @@ from app_server.runtime.clock import SystemClock
 from app_server.threads import repair
 from app_server.threads.index.index import SCHEMA_VERSION
 from app_server.threads.log.file.locks import WriterLock
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from app_server.threads.repair import (
     Check,
     NoIndex,
@@ -181,7 +181,7 @@ async def test_what_a_crash_left_behind_in_the_index_is_no_error(tmp_path: Path)
     thread_id, path = await a_thread(tmp_path)
     change_row(tmp_path, "UPDATE threads SET open = 1")
     lock = WriterLock(tmp_path / "locks" / f"{thread_id}.lock")
-    writer = RolloutWriter(path, lock)
+    writer = LogWriter(path, lock)
     writer.append([NameChanged(at_ms=9, name="n")], sync=True)
     locks, index = (by_name(examine(tmp_path, quiet))[name] for name in ("locks", "index"))
     # While somebody holds the thread, its row is his.

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 
 from app_server.threads.failures import InvalidThreadId, ThreadBusy, ThreadDamaged, ThreadNotFound
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from protocol.log.rollout import (
     ItemCompleted,
     NameChanged,
@@ -140,11 +140,11 @@ async def test_threads_that_are_none_are_refused(tmp_path: Path) -> None:
 async def test_a_thread_that_cannot_be_written_is_not_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: RolloutWriter, records: Sequence[Record], *, sync: bool) -> None:
+    def refuse(self: LogWriter, records: Sequence[Record], *, sync: bool) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     async with open_store(tmp_path) as store:
-        monkeypatch.setattr(RolloutWriter, "append", refuse)
+        monkeypatch.setattr(LogWriter, "append", refuse)
         with pytest.raises(OSError, match="No space left"):
             await store.create(created())
         assert not list((tmp_path / "locks").iterdir())

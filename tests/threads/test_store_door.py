@@ -12,7 +12,7 @@ from app_server.threads.store import ThreadStore
 
 DOORS = (ThreadStore, ThreadHistory, Listing, Organization)
 MAX_METHODS = 15
-LOCAL = ("Path", "sqlite3", "Lock", "ThreadIndex", "RolloutWriter", "LogPaths")
+LOCAL = ("Path", "sqlite3", "Lock", "ThreadIndex", "LogWriter", "LogPaths")
 """What only a store in files has."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from app_server.config.values import Config
 from app_server.handlers.views.turns import MAX_TURNS_CHARS, turns_of_state
 from app_server.threads.log.file.locks import STARTED_AT
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from app_server.threads.log.state.thread import begin
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (
@@ -330,11 +330,11 @@ async def test_a_full_disk_is_reported_and_loses_nothing(
         injected = {"threadId": thread_id, "items": [raw("kept", "developer")]}
         await client.call("thread/inject_items", injected)
 
-        def refuse(self: RolloutWriter, records: Sequence[Record], *, sync: bool) -> None:
+        def refuse(self: LogWriter, records: Sequence[Record], *, sync: bool) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(RolloutWriter, "append", refuse)
+            patch.setattr(LogWriter, "append", refuse)
             for method, params in (
                 ("thread/inject_items", {"items": [raw("lost")]}),
                 ("turn/start", {"input": [{"type": "text", "text": "lost"}]}),

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import anyio
 import anyio.to_thread
 
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState
 from protocol.log.rollout import Record, TurnsReverted, render_record
@@ -131,7 +131,7 @@ class LiveThread:
     def __init__(
         self,
         state: ThreadState,
-        writer: RolloutWriter | None,
+        writer: LogWriter | None,
         changed: Callable[[ThreadState], None],
         warnings: Sequence[str] = (),
     ) -> None:
@@ -267,14 +267,14 @@ class LiveThread:
                     await anyio.to_thread.run_sync(_close, writer, last, self.state)
 
 
-def _close(writer: RolloutWriter, last: Callable[[ThreadState], None], state: ThreadState) -> None:
+def _close(writer: LogWriter, last: Callable[[ThreadState], None], state: ThreadState) -> None:
     try:
         last(state)
     finally:
         writer.close()
 
 
-def _revert(state: ThreadState, writer: RolloutWriter, record: TurnsReverted) -> ThreadState:
+def _revert(state: ThreadState, writer: LogWriter, record: TurnsReverted) -> ThreadState:
     """Write a revert, and return the state as it will be read back from now on."""
     # Read before it is written: a log that cannot be read is not changed.
     left = load_state(writer.path, before_turn_id=record.before_turn_id)

@@ -17,7 +17,7 @@ from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from app_server.signals.ledger import Ledger
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from app_server.transport.address import TcpAddress
 from tests.support.harness import REQUIREMENTS
 
@@ -42,7 +42,7 @@ def main() -> None:
         return counted
 
     Ledger.put = watch("ledger", Ledger.put)  # type: ignore[method-assign]
-    RolloutWriter.append = watch("log", RolloutWriter.append)  # type: ignore[method-assign]
+    LogWriter.append = watch("log", LogWriter.append)  # type: ignore[method-assign]
     settings = Settings(
         home=home,
         requirements=home / REQUIREMENTS,

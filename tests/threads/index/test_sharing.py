@@ -18,7 +18,7 @@ from app_server.threads.index.derived import IndexUnusable
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.file import locks
 from app_server.threads.log.file.locks import SharedLock, WriterLock, short_lock
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from protocol.log.rollout import NameChanged, Record, TurnCompleted, TurnStarted
 from tests.support.harness import WAIT_S, claim
 from tests.support.threads.stores import QUERY, created, listed, open_store, row
@@ -214,7 +214,7 @@ async def test_a_log_that_cannot_be_read_for_now_keeps_its_row(tmp_path: Path) -
 async def test_what_the_disk_refused_is_written_before_the_next_record_or_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: RolloutWriter, records: Sequence[Record], *, sync: bool) -> None:
+    def full(self: LogWriter, records: Sequence[Record], *, sync: bool) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     started = TurnStarted(at_ms=5, turn_id="t")
@@ -226,7 +226,7 @@ async def test_what_the_disk_refused_is_written_before_the_next_record_or_at_the
             thread.defer(end)
             if name is not None:
                 with monkeypatch.context() as patch:
-                    patch.setattr(RolloutWriter, "append", full)
+                    patch.setattr(LogWriter, "append", full)
                     with pytest.raises(OSError, match="No space left"):
                         await thread.append(NameChanged(at_ms=7, name="lost"))
                 await thread.append(NameChanged(at_ms=8, name=name))
@@ -239,7 +239,7 @@ async def test_what_the_disk_refused_is_written_before_the_next_record_or_at_the
         await thread.append(started)
         thread.defer(end)
         with monkeypatch.context() as patch:
-            patch.setattr(RolloutWriter, "append", full)
+            patch.setattr(LogWriter, "append", full)
             await kept.unload(thread)
         assert (await kept.read(thread.id)).open_turn is not None
 

@@ -24,7 +24,7 @@ from app_server.threads.log.file.locks import (
     known_holder,
     short_lock,
 )
-from app_server.threads.log.file.writers import LogPaths, RolloutWriter, whole_lines
+from app_server.threads.log.file.writers import LogPaths, LogWriter, whole_lines
 from app_server.threads.log.sizes import HistorySizes, size_of
 from app_server.threads.log.state.thread import begin
 from protocol.log.rollout import HistoryAppended, NameChanged, render_record
@@ -367,13 +367,13 @@ def test_a_writer_knows_how_long_its_log_is(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record = NameChanged(at_ms=1, name="n")
     size = len(render_record(record))
-    writer = RolloutWriter(path, WriterLock(tmp_path / "lock"))
+    writer = LogWriter(path, WriterLock(tmp_path / "lock"))
     assert (writer.length, writer.torn_bytes) == (0, 0)
     assert writer.append([record, record], sync=True) == [size, size]
     assert (writer.length, path.stat().st_size) == (2 * size, 2 * size)
     writer.close()
     with path.open("ab") as file:
         file.write(b"torn")
-    again = RolloutWriter(path, WriterLock(tmp_path / "lock"), must_exist=True)
+    again = LogWriter(path, WriterLock(tmp_path / "lock"), must_exist=True)
     assert (again.length, again.torn_bytes, path.stat().st_size) == (2 * size, 4, 2 * size)
     again.close()

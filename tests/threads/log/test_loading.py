@@ -12,7 +12,7 @@ from app_server.threads.history.search import SearchQuery
 from app_server.threads.log.faults import LogFaults, LogTooNew
 from app_server.threads.log.file import lines
 from app_server.threads.log.file.lines import read_lines
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from app_server.threads.log.loading import load_state
 from app_server.threads.log.state.thread import ThreadState, replay
 from app_server.threads.store import ThreadStore
@@ -114,7 +114,7 @@ async def test_what_is_deferred_is_written_before_anything_else(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(RolloutWriter, "append", refuse)
+        full.setattr(LogWriter, "append", refuse)
         with pytest.raises(OSError, match="No space"):
             await thread.change(decide)
     assert await thread.change(decide) == more

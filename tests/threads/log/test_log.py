@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app_server.threads.log.faults import NotARollout
 from app_server.threads.log.file.locks import LockBusy, WriterLock
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from app_server.threads.log.state.thread import begin, replay
 from protocol.log.rollout import (
     HistoryAppended,
@@ -38,7 +38,7 @@ def test_what_is_read_back_equals_what_was_appended(
     folder = tmp_path_factory.mktemp("log")
     first = created()
     live = begin(first)
-    writer = RolloutWriter(folder / "log", WriterLock(folder / "lock"))
+    writer = LogWriter(folder / "log", WriterLock(folder / "lock"))
     writer.append([first], sync=True)
     for record in appended:
         writer.append([record], sync=False)
@@ -51,7 +51,7 @@ def test_what_is_read_back_equals_what_was_appended(
     with (folder / "log").open("ab") as file:
         file.write(torn)
     assert replay(read_rollout(folder / "log")) == live
-    writer = RolloutWriter(folder / "log", WriterLock(folder / "lock"))
+    writer = LogWriter(folder / "log", WriterLock(folder / "lock"))
     extra = NameChanged(at_ms=5, name="whole")
     writer.append([extra], sync=True)
     writer.close()
@@ -67,7 +67,7 @@ def test_lines_of_later_versions_are_skipped_and_kept(tmp_path: Path) -> None:
         + render_record(NameChanged(at_ms=2, name="n"))
     )
     before = path.read_bytes()
-    writer = RolloutWriter(path, WriterLock(tmp_path / "lock"))
+    writer = LogWriter(path, WriterLock(tmp_path / "lock"))
     writer.close()
     assert replay(read_rollout(path)).name == "n"
     assert path.read_bytes() == before
@@ -85,10 +85,10 @@ def test_a_long_torn_line_is_cut_too(tmp_path: Path) -> None:
     path = tmp_path / "log"
     whole = render_record(created())
     path.write_bytes(whole + b"x" * 200_000)
-    RolloutWriter(path, WriterLock(tmp_path / "lock")).close()
+    LogWriter(path, WriterLock(tmp_path / "lock")).close()
     assert path.read_bytes() == whole
     path.write_bytes(b"x" * 200_000)
-    RolloutWriter(path, WriterLock(tmp_path / "lock")).close()
+    LogWriter(path, WriterLock(tmp_path / "lock")).close()
     assert path.read_bytes() == b""
 
 
@@ -97,7 +97,7 @@ def test_a_write_that_the_disk_refuses_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
-    writer = RolloutWriter(path, WriterLock(tmp_path / "lock"))
+    writer = LogWriter(path, WriterLock(tmp_path / "lock"))
     writer.append([created()], sync=True)
     before = path.read_bytes()
     real_write = os.write
@@ -123,7 +123,7 @@ def test_what_could_not_be_cut_off_either_is_cut_off_before_the_next_write(
 ) -> None:
     """A disk that becomes read-only in the middle of a write; then it is mounted again."""
     path = tmp_path / "log"
-    writer = RolloutWriter(path, WriterLock(tmp_path / "lock"))
+    writer = LogWriter(path, WriterLock(tmp_path / "lock"))
     writer.append([created()], sync=True)
     before = path.read_bytes()
     real_write = os.write
@@ -155,7 +155,7 @@ def test_a_log_that_cannot_be_repaired_is_not_opened(
     path.write_bytes(b"torn")
     monkeypatch.setattr(os, "ftruncate", _refuse_truncation(os.ftruncate))
     with pytest.raises(OSError, match="read-only"):
-        RolloutWriter(path, WriterLock(tmp_path / "lock"))
+        LogWriter(path, WriterLock(tmp_path / "lock"))
 
 
 def _refuse_truncation(real: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from app_server.threads.log.faults import LogFaults, LogTooNew
 from app_server.threads.log.file.lines import Line, read_lines
 from app_server.threads.log.file.locks import WriterLock
-from app_server.threads.log.file.writers import RolloutWriter
+from app_server.threads.log.file.writers import LogWriter
 from app_server.threads.log.state.thread import replay
 from protocol.log.rollout import NameChanged, is_newer, parse_record, render_record
 from tests.support.harness import WAIT_S, claim, serve
@@ -87,7 +87,7 @@ def test_a_log_and_the_folders_above_it_are_on_the_disk_when_it_begins(
     monkeypatch.setattr(os, "fsync", noted)
     for name in ("first", "second"):
         path = tmp_path / "threads" / "2026" / "11" / name
-        RolloutWriter(path, WriterLock(tmp_path / "lock")).close()
+        LogWriter(path, WriterLock(tmp_path / "lock")).close()
     folder = tmp_path / "threads" / "2026"
     assert synced == [tmp_path, folder.parent, folder, folder / "11", folder / "11"]
 

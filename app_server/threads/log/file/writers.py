@@ -122,7 +122,7 @@ logger = logging.getLogger(__name__)
 _sync_file = getattr(os, "fdatasync", os.fsync)
 
 
-class RolloutWriter:
+class LogWriter:
     """The end of one log file; between two appends its lock is all that is open."""
 
     def __init__(self, path: Path, lock: WriterLock, *, must_exist: bool = False) -> None:
@@ -221,7 +221,7 @@ class LogWriters:
         """Threads that this process writes."""
         self._paths = paths
 
-    def open(self, thread_id: str, *, must_exist: bool = False) -> RolloutWriter:
+    def open(self, thread_id: str, *, must_exist: bool = False) -> LogWriter:
         """Take the lock of a thread, and open its log or begin it.
 
         Raises:
@@ -232,7 +232,7 @@ class LogWriters:
         path = self._paths.path_of(thread_id)
         lock = self._take_lock(thread_id)
         try:
-            return RolloutWriter(path, lock, must_exist=must_exist)
+            return LogWriter(path, lock, must_exist=must_exist)
         except BaseException:
             lock.release()
             raise
