@@ -5,15 +5,18 @@ others; then quiet threads are unloaded. What a turn or a subscriber needs stays
 Source: docs/config.md, "Memory".
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.lowlevel
 
 from app_server.config.values import Config, ConfigView
 from app_server.rpc.hub.replay_buffer import ReplayLimits
 from app_server.rpc.hub.replay_buffers import ReplayBuffers
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.sizes import HistorySizes
+from app_server.threads.log.state.thread import ThreadState
+from protocol.model import Json
 
 MIB = 1024 * 1024
 DEFAULT_BUDGET = 256 * MIB
@@ -106,3 +109,54 @@ class MemoryBudget:
             if not (await self.measure()).is_too_much:
                 return
             await self.sessions.unloading.unload_quiet(thread_id)
+
+
+STEP = 500
+"""Items that are looked at before others get their turn."""
+VALUE_BYTES = 64
+"""Estimated bytes of a JSON value besides its text."""
+COPIES = 2
+"""Copies of each text: history of the model, and items of clients."""
+
+
+class HistorySizes:
+    """Estimated bytes of the histories of threads; what was counted is remembered."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[int, int, int]] = {}
+        """By thread: which list, how many of its items, their bytes."""
+
+    async def measure(self, states: Iterable[ThreadState]) -> int:
+        """Return the bytes of all given threads; the others are forgotten.
+
+        Lists only grow; one that is replaced or cut is noticed by its identity and length.
+        """
+        before, self._counted = self._counted, {}
+        for state in states:
+            history = state.history
+            identity, count, size = before.get(state.id, (0, 0, 0))
+            if identity != id(history) or count > len(history):
+                count, size = 0, 0
+            while count < len(history):
+                step = history[count : count + STEP]
+                size += sum(map(size_of, step))
+                count += len(step)
+                await anyio.lowlevel.checkpoint()
+            self._counted[state.id] = id(history), count, size
+        return COPIES * sum(size for _, _, size in self._counted.values())
+
+
+def size_of(value: Json) -> int:
+    """Estimate the bytes of a JSON value."""
+    total = 0
+    left = [value]
+    while left:
+        part = left.pop()
+        total += VALUE_BYTES
+        if isinstance(part, str):
+            total += len(part)
+        elif isinstance(part, dict):
+            left.extend(part.values())
+        elif isinstance(part, list):
+            left.extend(part)
+    return total

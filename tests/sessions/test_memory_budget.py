@@ -8,9 +8,15 @@ import pytest
 
 from app_server.config.values import Config, ConfigError
 from app_server.rpc.hub.hub import Hub
-from app_server.sessions.memory_budget import MemoryBudget, read_memory_settings
+from app_server.sessions.memory_budget import (
+    COPIES,
+    VALUE_BYTES,
+    HistorySizes,
+    MemoryBudget,
+    read_memory_settings,
+    size_of,
+)
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.sizes import COPIES, VALUE_BYTES, HistorySizes, size_of
 from app_server.threads.log.state.thread import ThreadState
 from protocol.server.lifecycle import WarningNotification
 from tests.support.harness import Served, WireClient, claim, serve

@@ -10,9 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from app_server.threads.codex.items import NoItem, item_of_event
+from app_server.threads.codex.items import (
+    NoItem,
+    error_of,
+    item_of_event,
+    settings_of,
+    source_of,
+    usage_of,
+)
 from app_server.threads.codex.rollouts import CodexHead, CodexLine, Segment, is_user_message
-from app_server.threads.codex.values import error_of, settings_of, source_of, usage_of
 from app_server.threads.log.faults import LogFaults
 from protocol.log.rollout import (
     HistoryAppended,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pydantic_core import from_json
 
-from app_server.threads.codex.values import parse_time_ms
+from app_server.threads.codex.items import parse_time_ms
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.file.lines import read_lines
 from protocol.model import JsonObject

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.threads.codex.items import NoItem, item_of_event
+from app_server.threads.codex.items import NoItem, item_of_event, settings_of
 from app_server.threads.codex.records import created_of, records_of
 from app_server.threads.codex.rollouts import (
     CodexFile,
@@ -25,7 +25,6 @@ from app_server.threads.codex.rollouts import (
     read_last_context,
     segments_of,
 )
-from app_server.threads.codex.values import settings_of
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.file.writers import LogPaths

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from app_server.handlers.views.threads import thread_of_row, thread_of_state
 from app_server.handlers.views.turns import turns_of_state
+from app_server.threads.codex.items import settings_of
 from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
-from app_server.threads.codex.values import settings_of
 from app_server.threads.filing import FilingState
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadQuery

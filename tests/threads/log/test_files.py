@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app_server.sessions.memory_budget import HistorySizes, size_of
 from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.file import lines, locks, writers
@@ -25,7 +26,6 @@ from app_server.threads.log.file.locks import (
     short_lock,
 )
 from app_server.threads.log.file.writers import LogPaths, LogWriter, whole_lines
-from app_server.threads.log.sizes import HistorySizes, size_of
 from app_server.threads.log.state.thread import begin
 from protocol.log.rollout import HistoryAppended, NameChanged, render_record
 from tests.support.threads.stores import created, raw
