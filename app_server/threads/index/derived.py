@@ -211,12 +211,6 @@ class DerivedFile:
         with self._held() as database:
             yield database
 
-    @once_more
-    def changed_since_ns(self) -> int:
-        """Return when the file itself was last written: what it has from later is in its WAL."""
-        with self._held():
-            return self._path.stat().st_mtime_ns
-
     def mark_complete(self, generation: int | None = None) -> None:
         """Note that every thread is in the file, which had this `generation` when it was filled.
 
