@@ -15,7 +15,7 @@ import httpx2
 from tests.support.harness import WireClient, WireError, serve
 
 SERVER = "conformance"
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 async def run_scenario(url: str) -> list[str]:
@@ -61,10 +61,11 @@ async def _sign_in(client: WireClient) -> str | None:
         login = await client.call("mcpServer/oauth/login", params)
     except WireError as exc:
         return str(exc)
-    async with httpx2.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as browser:
         page = await browser.get(login["authorizationUrl"])
-        if (back := page.headers.get("location")) is not None:
-            await browser.get(back)
+        if (back := page.headers.get("location")) is None:
+            return f"the authorization page leads nowhere: HTTP status {page.status_code}"
+        await browser.get(back)
     completed = await client.wait_for("mcpServer/oauthLogin/completed")
     error = completed["params"].get("error")
     return None if completed["params"]["success"] else str(error)
