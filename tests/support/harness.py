@@ -36,7 +36,7 @@ from tests.support.pytest_plugins.transcripts import TRANSCRIPTS
 from tests.support.wire.pipes import Pipe, SocketPipe
 from tests.support.wire.schema_check import MessageCheck
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 """The longest that a test waits for what must happen: a busy machine is no failure."""
 REQUIREMENTS = "requirements.toml"
 """In the home folder of a server under test, so that no test sees those of the machine."""

@@ -21,7 +21,7 @@ from tests.support.harness import WAIT_S, WireClient, environment_without
 from tests.support.wire.pipes import SocketPipe
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
-START_S = 60.0
+START_S = 180.0
 RUN_S = 240.0
 """For a program to its end: the demos take a minute on a busy machine."""
 HOMES = ("CODEX_HOME", "APP_SERVER_HOME")

@@ -17,7 +17,7 @@ from app_server.host.exec.server.server import ExecServer, ExecSettings
 from tests.support.forks import ForkedProcess, fork_program
 from tests.support.harness import WAIT_S, environment_without
 
-START_S = 60.0
+START_S = 180.0
 
 HELLO = {"protocolVersion": 1, "clientName": "test"}
 
