@@ -38,7 +38,12 @@ class Running:
     async def client(self, url: str | None = None) -> AsyncIterator[WireClient]:
         """Connect and shake hands."""
         target = url or self.urls[0]
-        options: dict[str, Any] = {"compression": None, "max_size": None, "open_timeout": WAIT_S}
+        options: dict[str, Any] = {
+            "compression": None,
+            "max_size": None,
+            "open_timeout": WAIT_S,
+            "ping_interval": None,
+        }
         connection = (
             unix_connect(target.removeprefix("unix://"), **options)
             if target.startswith("unix://")

@@ -54,6 +54,8 @@ async def page_socket(inspector: Inspector, **options: Any) -> AsyncIterator[Cli
         subprotocols=[Subprotocol("app-server-inspector"), Subprotocol(f"token.{token}")],
         proxy=None,
         max_size=None,
+        open_timeout=WAIT_S,
+        ping_interval=None,
         **options,
     ) as socket:
         yield socket

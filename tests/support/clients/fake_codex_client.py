@@ -29,7 +29,7 @@ async def _home_of(url: str, token: str | None) -> Any:
     if token is None:
         return (await identify(url, NAME, timeout_s=60.0))["codexHome"]
     headers = {"Authorization": f"Bearer {token}"}
-    async with connect(url, proxy=None, additional_headers=headers) as socket:
+    async with connect(url, proxy=None, open_timeout=60.0, additional_headers=headers) as socket:
         info = {"clientInfo": {"name": NAME, "version": "1"}}
         await socket.send(json.dumps({"id": 1, "method": "initialize", "params": info}))
         return json.loads(await socket.recv())["result"]["codexHome"]

@@ -65,7 +65,7 @@ def is_end(message: Message) -> bool:
 async def lean_client(url: str, **options: Any) -> AsyncIterator[LeanClient]:
     """Connect and shake hands."""
     settings: dict[str, Any] = {"compression": None, "max_size": None, "proxy": None}
-    settings |= {"open_timeout": OPEN_S, **options}
+    settings |= {"open_timeout": OPEN_S, "ping_interval": None, **options}
     async with connect(url, **settings) as socket:
         client = LeanClient(socket)
         info = {"name": "lean", "version": "1"}

@@ -128,7 +128,8 @@ class ExecClient:
 @asynccontextmanager
 async def exec_client(url: str, *, hello: bool = True, **options: Any) -> AsyncIterator[ExecClient]:
     """Connect, and shake hands."""
-    async with connect(url, proxy=None, open_timeout=WAIT_S, compression=None, **options) as socket:
+    settings: dict[str, Any] = {"proxy": None, "open_timeout": WAIT_S, "compression": None}
+    async with connect(url, **settings, ping_interval=None, **options) as socket:
         client = ExecClient(socket)
         if hello:
             assert await client.call("initialize", **HELLO) == {"result": {"protocolVersion": 1}}

@@ -30,7 +30,11 @@ def raw(url: str, session: str = "Texi", since: str | None = None, key: str = KE
     address = RouterAddress(url, session, key)
     headers = {"Authorization": f"Bearer {key}"}
     return connect(
-        address.stream_url(since), additional_headers=headers, proxy=None, open_timeout=WAIT_S
+        address.stream_url(since),
+        additional_headers=headers,
+        proxy=None,
+        open_timeout=WAIT_S,
+        ping_interval=None,
     )
 
 
