@@ -134,8 +134,8 @@ PAGE = 50
 class Directory:
     """Directory of all apps, also of ones that the account cannot use."""
 
-    def __init__(self, connectors: Callable[[], Sequence[HostedConnector]]) -> None:
-        """Take what gives the apps of the account."""
+    def __init__(self, connectors: Sequence[HostedConnector]) -> None:
+        """Take the apps of the account, a list that may change."""
         self._connectors = connectors
         self.others: list[JsonObject] = [
             {"id": "demo_notes", "name": "Notes", "description": "An app that is not linked."}
@@ -158,7 +158,7 @@ class Directory:
     def _entries(self) -> list[JsonObject]:
         known = [
             {"id": one.id, "name": one.name, "description": one.description}
-            for one in self._connectors()
+            for one in self._connectors
         ]
         return known + self.others
 
@@ -178,7 +178,7 @@ class Directory:
         ids = body.get("app_ids") if isinstance(body, dict) else None
         if not isinstance(ids, list):
             return JSONResponse({"detail": "app_ids is missing"}, 400)
-        tools = {one.id: one.tools for one in self._connectors()}
+        tools = {one.id: one.tools for one in self._connectors}
         found = [{**entry, "tools": None} for entry in self._entries() if entry["id"] in ids]
         if body.get("include_tools") is True:
             for entry in found:
@@ -222,13 +222,13 @@ class HostedEndpoint:
         """Scheme, address and port, once it is served."""
         self.token = SecretStr(secrets.token_urlsafe(32))
         self.account_id = ACCOUNT_ID
-        self.files = FileStore(lambda: self.origin)
+        self.files = FileStore()
         self.mail = Mail()
         if connectors is None:
             connectors = (calendar(), drive(self.files), self.mail.connector(), survey())
         self.connectors = list(connectors)
         self.resources: dict[str, JsonObject] = {DAY_URI: _DAY}
-        self.directory = Directory(lambda: self.connectors)
+        self.directory = Directory(self.connectors)
         self.mcp = HostedServer(self.tools, self.resources, self.mail.tools_were_listed)
         # In streams of events, because a question belongs to the stream of the call that asks it.
         self._sessions = StreamableHTTPSessionManager(
@@ -272,5 +272,5 @@ class HostedEndpoint:
             OSError: no port can be opened.
         """
         async with serve_on_loopback(self) as port, self._sessions.run():
-            self.origin = f"http://{HOST}:{port}"
+            self.origin = self.files.base_url = f"http://{HOST}:{port}"
             yield

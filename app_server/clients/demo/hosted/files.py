@@ -4,7 +4,6 @@ What was sent is hashed and not kept.
 """
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -37,9 +36,9 @@ class StoredFile:
 class FileStore:
     """The files of one account."""
 
-    def __init__(self, base_url: Callable[[], str]) -> None:
-        """Take what gives the address of the endpoint once it is known, without a slash."""
-        self._base_url = base_url
+    def __init__(self) -> None:
+        self.base_url = ""
+        """Address of the endpoint, without a slash, once it is served."""
         self._files: dict[str, StoredFile] = {}
         self.retries = 0
         """So many confirmations are answered with `retry`."""
@@ -69,7 +68,7 @@ class FileStore:
             del self._files[next(iter(self._files))]
         file = StoredFile(f"file_{uuid4().hex}", name, size)
         self._files[file.id] = file
-        url = f"{self._base_url()}/upload/{file.id}"
+        url = f"{self.base_url}/upload/{file.id}"
         return JSONResponse({"file_id": file.id, "upload_url": url})
 
     async def _put(self, request: Request) -> Response:
@@ -101,7 +100,7 @@ class FileStore:
             return JSONResponse({"status": "retry"})
         found = {
             "status": "success",
-            "download_url": f"{self._base_url()}/download/{file.id}",
+            "download_url": f"{self.base_url}/download/{file.id}",
             "file_name": file.name,
             "mime_type": "application/octet-stream",
             "error_message": None,
