@@ -234,7 +234,7 @@ async def test_a_command_that_starts_while_its_thread_is_put_away_is_stopped(
         await start_turn(at.client, at.thread_id, "go")
         await gate.wait_until_reached()
         monkeypatch.setattr(LocalCommands, "start", start_late)
-        await shell(at, "echo up; sleep 1000")
+        await shell(at, "echo up; exec sleep 1000")
         await at.client.wait_for("item/commandExecution/outputDelta")
         await at.client.call("thread/archive", {"threadId": at.thread_id})
         go_on.set()
@@ -245,7 +245,7 @@ async def test_a_command_that_starts_while_its_thread_is_put_away_is_stopped(
 @claim("commands:of-user")
 async def test_one_that_is_cut_off_without_the_user_says_how_it_ended(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
-        await shell(at, "echo up; sleep 1000")
+        await shell(at, "echo up; exec sleep 1000")
         await at.client.wait_for("item/commandExecution/outputDelta")
         await at.client.call("thread/archive", {"threadId": at.thread_id})
         ended = await at.client.wait_for("item/completed")
