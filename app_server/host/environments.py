@@ -33,6 +33,7 @@ from protocol.host.environments import EnvironmentShellInfo
 
 if TYPE_CHECKING:
     # It brings the WebSocket client, which is imported with the first of them.
+    from app_server.host.exec.client.address import ExecAddress
     from app_server.host.exec.client.environment import RemoteEnvironment, Status
 
 LOCAL = "local"
@@ -56,10 +57,6 @@ class NotAdded(Exception):
     """An environment cannot be added; the text says why."""
 
 
-MakePlace: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[bool], None]], "RemoteEnvironment"]
-"""Takes who owns its connection, and who is called when there is one and when not any more."""
-
-
 class Environments:
     """All environments of one server."""
 
@@ -71,8 +68,12 @@ class Environments:
         self._instances = {LOCAL: uuid4().hex}
         self.on_connection: ConnectionCallback = lambda environment_id, connected: None
 
-    def add(self, environment_id: str, make: MakePlace) -> None:
+    def add(
+        self, environment_id: str, kind: "type[RemoteEnvironment]", address: "ExecAddress"
+    ) -> None:
         """Make an environment known, in place of the one that had this id; never waits.
+
+        `kind` is RemoteEnvironment, which is imported with the first of them.
 
         Raises:
             NotAdded: the id is empty, too long, or that of this machine; or there are too many.
@@ -88,7 +89,11 @@ class Environments:
             raise NotAdded(f"there are {MAX_ENVIRONMENTS} environments already")
         if before is not None:
             before.replace()
-        place = make(self._tasks, lambda connected: self.on_connection(environment_id, connected))
+        place = kind(
+            address,
+            self._tasks,
+            lambda connected: self.on_connection(environment_id, connected),
+        )
         self._remote[environment_id] = place
         self._instances[environment_id] = uuid4().hex
         start_apart(self._tasks, place.connect)

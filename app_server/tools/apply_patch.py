@@ -6,17 +6,16 @@ Source: docs/tools.md, "Patches".
 """
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 import anyio
 import anyio.to_thread
 
 from app_server.host.exec.client.process import RemoteProcess
-from app_server.host.exec.client.remote_patch import planned_elsewhere
+from app_server.host.exec.client.remote_patch import RemotePatch, planned_elsewhere
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.patch.in_command import find_patch
 from app_server.patch.parse import (
@@ -301,12 +300,24 @@ class PlannedPatch:
 
     plan: Plan
     """The changes that it makes."""
-    write: Callable[[], Awaitable[None]]
-    """Makes all changes; raises NotWritten, see `write_plan`."""
     token: str | None = None
-    """The token of `write_plan`."""
+    """The token of `write_plan`; None for files of another machine."""
+    remote: RemotePatch | None = None
+    """The patch of files of another machine."""
     environment_id: str | None = None
-    """The other machine whose files it changes, which the next process cannot look at."""
+    """That machine, which the next process cannot look at."""
+
+    async def write(self) -> None:
+        """Make all changes.
+
+        Raises:
+            NotWritten: see `write_plan`.
+        """
+        if self.remote is not None:
+            await self.remote.write()
+        else:
+            assert self.token is not None
+            await anyio.to_thread.run_sync(write_plan, self.plan, self.token)
 
     async def note(self, item_id: str, recorder: TurnRecorder) -> None:
         """Write down what the next process has to know if this one dies in the middle.
@@ -331,9 +342,7 @@ async def planned_here(patch: Patch, cwd: str, confinement: Confinement) -> Plan
         PatchFailed: see `plan_patch`.
     """
     plan = await anyio.to_thread.run_sync(plan_patch, patch, cwd, confinement)
-    token = new_token()
-    write = partial(anyio.to_thread.run_sync, write_plan, plan, token)
-    return PlannedPatch(plan=plan, write=write, token=token)
+    return PlannedPatch(plan=plan, token=new_token())
 
 
 @asynccontextmanager
@@ -351,7 +360,7 @@ async def planned_there(
             patch = await stack.enter_async_context(planned_elsewhere(started, text))
         except OSError as exc:
             raise NoEnvironment(f"environment `{environment_id}`: {exc}") from exc
-        yield PlannedPatch(plan=patch.plan, write=patch.write, environment_id=environment_id)
+        yield PlannedPatch(plan=patch.plan, remote=patch, environment_id=environment_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ async def test_a_command_that_fails_there_keeps_the_server_from_starting(tmp_pat
 async def test_the_error_says_how_a_command_failed_there(command: str, reason: str) -> None:
     limit_s = 0.5 if command.startswith("sleep") else WAIT_S
     async with listening() as url, machines() as environments:
-        environments.add("far", put(url))
+        put(environments, "far", url)
         with pytest.raises(HeaderCommandFailed) as failed:
             await run_command(environments, "far", command, None, limit_s=limit_s)
         assert str(failed.value) == f"MCP HTTP headers helper {reason}"
@@ -77,7 +77,7 @@ async def test_the_error_says_how_a_command_failed_there(command: str, reason: s
 @claim("environment:header-command")
 async def test_what_the_command_complains_of_there_is_not_kept_waiting() -> None:
     async with listening() as url, machines() as environments:
-        environments.add("far", put(url))
+        put(environments, "far", url)
         # More than the exec server sends before somebody reads it.
         complains = "head -c 3000000 /dev/zero >&2; echo '{}'"
         assert await run_command(environments, "far", complains, None, limit_s=WAIT_S) == b"{}\n"
@@ -91,7 +91,7 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path) -> None:
         machines() as environments,
         Holders(tmp_path).watch() as holders,
     ):
-        environments.add("far", put(url))
+        put(environments, "far", url)
         line = f"exec 9>{holders.path}; printf x >&9; sleep 1000 </dev/null >/dev/null & echo {{}}"
         assert await run_command(environments, "far", line, None, limit_s=WAIT_S) == b"{}\n"
         await holders.held(1)
@@ -102,6 +102,6 @@ async def test_nothing_of_it_is_left_there(tmp_path: Path) -> None:
 async def test_a_machine_that_is_away_is_no_fault_of_the_command() -> None:
     async with machines() as environments:
         async with listening() as url:
-            environments.add("far", put(url))
+            put(environments, "far", url)
         with pytest.raises(ConnectionError):
             await run_command(environments, "far", "echo {}", None)

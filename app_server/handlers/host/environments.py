@@ -5,7 +5,6 @@ Source: docs/environments.md.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import PurePosixPath
 
 from app_server.handlers.serving import RequestContext, serves
@@ -37,9 +36,7 @@ async def add_environment(
             params.websocket_request_id,
             params.connect_timeout_ms,
         )
-        context.services.environments.add(
-            params.environment_id, partial(RemoteEnvironment, address)
-        )
+        context.services.environments.add(params.environment_id, RemoteEnvironment, address)
     return EnvironmentAddResponse()
 
 

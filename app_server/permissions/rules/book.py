@@ -96,7 +96,7 @@ class RuleBook:
         learned = PrefixRule(tuple((word,) for word in words))
         # Texts of JSON are texts of Starlark.
         call = f'prefix_rule(pattern=[{", ".join(map(_text, words))}], decision="allow")'
-        await self._write(call, lambda rules: learned in rules.prefixes)
+        await self._write(call, learned)
 
     async def learn_network(self, rule: NetworkRule) -> None:
         """Write a rule about a host down; otherwise as `learn`.
@@ -109,13 +109,13 @@ class RuleBook:
         if rule.justification is not None:
             said["justification"] = rule.justification
         call = f"network_rule({', '.join(f'{name}={_text(said[name])}' for name in said)})"
-        await self._write(call, lambda rules: rule in rules.networks)
+        await self._write(call, rule)
 
-    async def _write(self, call: str, is_there: Callable[[Rules], bool]) -> None:
+    async def _write(self, call: str, rule: PrefixRule | NetworkRule) -> None:
         if self._folder is None:
             raise NotLearned("there is no home folder")
         try:
-            await anyio.to_thread.run_sync(_add, self._folder, call, is_there)
+            await anyio.to_thread.run_sync(_add, self._folder, call, rule)
         except (BrokenRules, StoreFailed) as exc:
             raise NotLearned(str(exc)) from exc
 
@@ -135,12 +135,14 @@ def _stamp_of(folder: Path) -> _Stamp:
     return tuple(sorted(found))
 
 
-def _add(folder: Path, call: str, is_there: Callable[[Rules], bool]) -> None:
+def _add(folder: Path, call: str, rule: PrefixRule | NetworkRule) -> None:
+    """Append the call of a rule, unless the file has the rule."""
     # A link stays a link: what it leads to is replaced.
     path = Path(os.path.realpath(folder / LEARNED))
     with lock_held(folder / LOCK, LOCK_S):
         text = read_text(path)
-        if is_there(parse_rules(path, text)):
+        rules = parse_rules(path, text)
+        if rule in (*rules.prefixes, *rules.networks):
             return
         if text and not text.endswith("\n"):
             text += "\n"

@@ -25,7 +25,7 @@ THERE = "there"
 
 def put_there(environments: Environments, url: str) -> str:
     """Add an environment; gives its instance."""
-    environments.add(THERE, put(url))
+    put(environments, THERE, url)
     instance_id = environments.instance_of(THERE)
     assert instance_id is not None
     return instance_id

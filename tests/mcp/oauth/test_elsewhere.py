@@ -103,7 +103,7 @@ async def test_a_token_of_the_same_address_here_is_not_sent_there(tmp_path: Path
 @pytest.mark.usefixtures("nothing_here")
 async def test_a_token_is_renewed_through_the_environment(tmp_path: Path) -> None:
     async with OAuthPeer().serve() as peer, listening() as url, machines() as environments:
-        environments.add("far", put(url))
+        put(environments, "far", url)
         keep(tmp_path, peer, peer.give(), environment_id="far", **SOON)
         http = HttpTransport(peer.url, oauth=OAuthSettings(home=tmp_path, store="file"))
         target = SignInTarget("web", http, "far", environments)
@@ -141,7 +141,7 @@ async def test_a_sign_in_through_an_environment_that_is_away_or_unknown_fails(
 async def opened(url: str, tmp_path: Path) -> AsyncIterator[web.Web]:
     """Open the network of an environment for a server."""
     async with listening() as there, machines() as environments:
-        environments.add("far", put(there))
+        put(environments, "far", there)
         http = HttpTransport(url, oauth=OAuthSettings(home=tmp_path))
         async with web.open_web(SignInTarget("web", http, "far", environments)) as found:
             yield found

@@ -2,13 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from app_server.host.environments import Environments, MakePlace
+from app_server.host.environments import Environments
 from app_server.host.exec.client.address import parse_exec_address
 from app_server.host.exec.client.environment import RemoteEnvironment
 from tests.support.harness import Served, WireClient, serve
@@ -41,9 +40,10 @@ def facts(served: Served) -> list[str]:
     return [text for text in texts if text.startswith("<environment_context>")]
 
 
-def put(url: str) -> MakePlace:
-    """Make an environment of an exec server, for Environments.add."""
-    return partial(RemoteEnvironment, parse_exec_address(url, None, None, None))
+def put(environments: Environments, environment_id: str, url: str) -> None:
+    """Make the exec server at a URL an environment."""
+    address = parse_exec_address(url, None, None, None)
+    environments.add(environment_id, RemoteEnvironment, address)
 
 
 @asynccontextmanager
