@@ -1,6 +1,6 @@
 """Services of the handlers of one server: one value, made in app_server/server/services.py."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,7 @@ from app_server.models.catalogue.lists import ModelLists
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules.book import RuleBook
-from app_server.rpc.connection import ConnectionLoad
+from app_server.rpc.conversations import Conversations
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.runtime.loader import Lazy
@@ -72,8 +72,7 @@ class Services:
     signals: LazySignals
     signal_notifier: SignalNotifier
     memory: MemoryBudget
-    connection_loads: Callable[[], Sequence[ConnectionLoad]]
-    """Returns the load of each connection."""
+    conversations: Conversations
     metrics: ServerMetrics
     use_counts: "UseCounts | None"
     """None: use is not counted."""

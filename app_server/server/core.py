@@ -19,6 +19,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import find_handler
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.observability.telemetry.sending import sending
+from app_server.rpc.conversations import Conversations
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub.hub import Hub
 from app_server.rpc.message_stream import MessageStream
@@ -26,7 +27,6 @@ from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import Lazy, load
 from app_server.server.apps import serve_apps
 from app_server.server.blocking_context import in_worker
-from app_server.server.conversations import Conversations
 from app_server.server.garbage_collection import collect_when_idle
 from app_server.server.listeners import Listener
 from app_server.server.running_servers import ServerEntry, announced
@@ -103,7 +103,7 @@ class Core:
                 substitutes,
                 store=store,
                 hub=hub,
-                connection_loads=conversations.loads,
+                conversations=conversations,
                 background=background,
                 work=work,
             )

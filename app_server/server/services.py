@@ -1,7 +1,7 @@
 """Builds the services of a server and joins them; starts nothing."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
-from app_server.rpc.connection import ConnectionLoad
+from app_server.rpc.conversations import Conversations
 from app_server.rpc.hub.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import Lazy, load
@@ -70,7 +70,7 @@ async def build_services(
     *,
     store: ThreadStore,
     hub: Hub,
-    connection_loads: Callable[[], Sequence[ConnectionLoad]],
+    conversations: Conversations,
     background: anyio.abc.TaskGroup,
     work: anyio.abc.TaskGroup,
 ) -> Built:
@@ -170,7 +170,7 @@ async def build_services(
         signals=signals,
         signal_notifier=signal_notifier,
         memory=MemoryBudget(first.memory.budget_bytes, hub.streams, sessions),
-        connection_loads=connection_loads,
+        conversations=conversations,
         metrics=metrics,
         use_counts=counts,
         tasks=background,

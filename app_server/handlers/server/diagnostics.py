@@ -75,7 +75,7 @@ async def read_diagnostics(
             started_at_ms=services.metrics.started_at_ms,
             uptime_ms=services.metrics.uptime_ms,
         ),
-        connections=_connections(services.connection_loads()),
+        connections=_connections(services.conversations.loads()),
         threads=_threads(sessions, services.metrics),
         queues=queue_fill(services, files),
         mcp_servers=_mcp_servers(sessions),
@@ -91,7 +91,7 @@ async def read_diagnostics(
 
 async def _measure(services: Services) -> dict[str, int]:
     memory = await services.memory.measure()
-    loads = list(services.connection_loads())
+    loads = list(services.conversations.loads())
     sessions = list(services.sessions)
     return {
         "app.requests.in_flight": sum(load.in_flight for load in loads),
@@ -206,7 +206,7 @@ def _resident_bytes() -> int | None:
 
 def queue_fill(services: Services, files: int | None) -> list[ServerDiagnosticsQueue]:
     """Measure what connections, threads and the process hold; `files` are open. Never waits."""
-    loads = services.connection_loads()
+    loads = services.conversations.loads()
     bounds = loads[0].limits if loads else ConnectionLimits()
     texts = bounds.max_in_flight_chars
     outbox, streams = bounds.outbox, services.hub.streams

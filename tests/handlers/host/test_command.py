@@ -332,7 +332,7 @@ async def test_programs_end_with_their_connection(
             params = {"command": ["sh", "-c", script], "disableTimeout": True}
             await client.request(METHOD, {**params, "sandboxPolicy": FULL_ACCESS})
             pid = await read_pid(tmp_path / "pid")
-            [load] = served.services.connection_loads()
+            [load] = served.services.conversations.loads()
             assert load.in_flight == 1
         await wait_until_gone(pid)
 
@@ -377,9 +377,9 @@ async def test_a_program_waits_for_a_client_that_does_not_read(tmp_path: Path) -
         request = await client.request(METHOD, params)
         # The harness reads nothing yet: sockets take some of it, and the rest waits.
         with anyio.fail_after(WAIT_S):
-            while not any(load.chars for load in served.services.connection_loads()):
+            while not any(load.chars for load in served.services.conversations.loads()):
                 await anyio.sleep(0.01)
-        assert max(load.chars for load in served.services.connection_loads()) < 8 * 1024 * 1024
+        assert max(load.chars for load in served.services.conversations.loads()) < 8 * 1024 * 1024
         assert not (tmp_path / "done").exists()
         total = 0
         while True:
