@@ -105,6 +105,7 @@ class LazyApps:
                         self._attempted.set()
                         await anyio.sleep_forever()
                 finally:
+                    self._service = None
                     service.begin_shutdown()
         finally:
             self._service = None

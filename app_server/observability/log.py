@@ -79,7 +79,7 @@ def read_log_settings(
         elif (name := _logger_of(folder.strip())) is None:
             warnings.append(
                 f"{source}: `{folder.strip()}` is no folder of the server, which are"
-                f" {', '.join(_folders())}, and those in them such as `models/chat`"
+                f" {', '.join(_folders())}, and those in them such as `models/prompt`"
             )
         else:
             folders[name] = level.strip().lower()
@@ -94,7 +94,7 @@ def read_log_settings(
 
 def _logger_of(folder: str) -> str | None:
     path = folder.replace(".", "/")
-    if not path or ".." in folder or not (PACKAGE / path).is_dir():
+    if not path or ".." in folder or not (PACKAGE / path / "__init__.py").is_file():
         return None
     return f"app_server.{path.replace('/', '.')}"
 

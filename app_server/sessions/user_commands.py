@@ -27,6 +27,7 @@ from app_server.turns.thread_errors import SessionClosed, SessionUnloading
 from protocol.model import JsonObject
 
 NOT_RUN = "the command was not run: its turn was interrupted first"
+CANNOT_RUN = "the command was not run: the thread is being closed, or its log cannot be written"
 
 logger = logging.getLogger(__name__)
 
@@ -74,21 +75,22 @@ class CommandBeside:
         command gets a turn of its own then, unless the user interrupted.
         """
         context, turn = self.commands.context, self.turn
-        shell = UserShell(context)
+        shell, run = UserShell(context), None
         try:
             # Not the turn's own recorder, which may have a history of its own meanwhile.
             recorder = context.recorder(turn.id)
             prepared = await shell.prepare(self.command, recorder)
-            if not await self._announce(shell, prepared, recorder):
+            run = await self._announce(shell, prepared, recorder)
+            if run is None:
                 if turn.is_interrupted:
                     shell.refuse(turn, NOT_RUN)
                 else:
                     (await self.commands.start(self.command)).run_soon()
                 return
-            await shell.start(prepared, turn)
+            await shell.start(prepared, run, turn)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._end_if_interrupted, prepared.run)
-                output = await self._finished(shell, prepared.run)
+                tasks.start_soon(self._end_if_interrupted, run)
+                output = await self._finished(shell, run)
                 tasks.cancel_scope.cancel()
             if output is not None:
                 await self.commands.given.inject([output])
@@ -96,26 +98,29 @@ class CommandBeside:
             shell.refuse(turn, str(exc))
         except (OSError, SessionClosed, SessionUnloading) as exc:
             logger.warning("a command of the user in thread %s failed: %s", context.log.id, exc)
+            if run is None:
+                shell.refuse(turn, CANNOT_RUN)
 
     async def _announce(
         self, shell: UserShell, prepared: PreparedCommand, recorder: TurnRecorder
-    ) -> bool:
-        """Announce and write an item that may outlive its turn; False if that has ended.
+    ) -> ThreadCommand | None:
+        """Announce and write an item that may outlive its turn; None if that has ended.
 
         Raises:
             OSError: the disk refused; the command must not be started.
         """
-        run, slot, announced = prepared.run, self.commands.context.slot, False
-        try:
-            async with slot.exclusive():
-                if slot.turn is self.turn:
-                    recorder.started(run.item)
-                    announced = await run.leave_running()
-        finally:
-            if not announced:
+        slot = self.commands.context.slot
+        async with slot.exclusive():
+            if slot.turn is not self.turn:
+                return None
+            run = shell.announce(prepared, recorder)
+            try:
+                await run.leave_running()
+            except BaseException:
                 recorder.abandoned(run.item.id)
                 shell.forget(run)
-        return announced
+                raise
+            return run
 
     async def _finished(self, shell: UserShell, run: ThreadCommand) -> JsonObject | None:
         """Wait for the command; None if its end cannot be written."""

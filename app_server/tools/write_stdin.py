@@ -54,7 +54,7 @@ class WriteStdin(TurnTool):
         arguments = call.read(StdinArguments)
         session_id = str(int(arguments.session_id))
         command = self._context.commands.find(session_id)
-        if command is None:
+        if command is None or command.process is None:
             return _failed(f"Unknown process id {session_id}")
         began_s = time.perf_counter()
         if arguments.chars and (failure := await self._write(command, arguments.chars)) is not None:

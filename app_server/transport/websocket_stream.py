@@ -40,10 +40,12 @@ class JoiningTransport(asyncio.Transport):
         self._is_behind = False
         """Above the bound of unsent bytes."""
 
-    def hold_all(self) -> None:
-        """Join writes until `flush`; for a block that does not wait."""
-        if self._held is None:
-            self._held, self._most_held = [], 0
+    def hold_all(self) -> bool:
+        """Join writes until `flush`, for a block that does not wait; False if others do already."""
+        if self._held is not None:
+            return False
+        self._held, self._most_held = [], 0
+        return True
 
     def hold(self, count: int) -> None:
         """Join the next `count` writes, or those until the next turn of the event loop.
@@ -156,11 +158,12 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read, and answer its control frames in one write."""
-        self._writes.hold_all()
+        is_first = self._writes.hold_all()
         try:
             self.data_received(bytes(memoryview(self._buffer)[:nbytes]))
         finally:
-            self._writes.flush()
+            if is_first:
+                self._writes.flush()
         if self.state is State.CLOSING and self._end is None:
             # The library bounds the wait for a client's end only where it sends something itself.
             self._end = self.loop.call_later(self.close_timeout or 0, self._writes.abort)

@@ -71,7 +71,7 @@ async def answers(apps: LazyApps, registry: ExtensionRegistry) -> list[Any]:
     ]
 
 
-NOTHING: list[Any] = [None, None, None, [], [], Presentation(), ()]
+NOTHING: list[Any] = [None, None, None, [], [], Presentation(), (0,)]
 
 
 @pytest.fixture

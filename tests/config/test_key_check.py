@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from app_server.config.key_check import (
-    CODEX_FEATURES,
-    KNOWN,
-    OF_OTHER_PROGRAMS,
-    WITHOUT_EFFECT,
     ignored_text,
     keys_without_effect,
     refuse_unknown_keys,
     unknown_in_file,
     unknown_keys,
     without_effect_text,
+)
+from app_server.config.known_keys import (
+    CODEX_FEATURES,
+    KNOWN,
+    OF_OTHER_PROGRAMS,
+    WITHOUT_EFFECT,
 )
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.server.config_check import check_settings

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app_server.config.key_check import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT, known_part
+from app_server.config.key_check import known_part
+from app_server.config.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
 from app_server.config.masking import MARK, SECRETS, masked, refuse_marks
 from app_server.config.values import ConfigError, has
 

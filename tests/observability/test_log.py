@@ -33,14 +33,14 @@ from tests.support.harness import claim
         ),
         ({"LOG_LEVEL": "debug", "LOG_FORMAT": "json"}, "error", "text", LogSettings("error")),
         (
-            {"LOG_LEVEL": "mcp=debug, models/chat=info,turns.approval=error"},
+            {"LOG_LEVEL": "mcp=debug, models/prompt=info,turns.approval=error"},
             None,
             None,
             LogSettings(
                 "warning",
                 {
                     "app_server.mcp": "debug",
-                    "app_server.models.chat": "info",
+                    "app_server.models.prompt": "info",
                     "app_server.turns.approval": "error",
                 },
             ),
@@ -83,7 +83,7 @@ def test_a_folder_that_is_not_there_is_a_warning_that_names_those_that_are(folde
     assert warning.startswith(
         f"LOG_LEVEL: `{folder}` is no folder of the server, which are accounts, apps, cli, "
     )
-    assert warning.endswith(", turns, and those in them such as `models/chat`")
+    assert warning.endswith(", turns, and those in them such as `models/prompt`")
 
 
 def test_what_is_wrong_with_the_settings_is_logged(capfd: pytest.CaptureFixture[str]) -> None:

@@ -222,7 +222,7 @@ async def test_a_fork_whose_places_cannot_be_held_is_not_loaded(
             if anew:
                 raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(served.services.commands, "hold", refuse)
+        monkeypatch.setattr(served.services.commands, "pin_places", refuse)
         await client.refusal("thread/fork", {"threadId": thread_id, "cwd": str(tmp_path)})
         loaded = await client.call("thread/loaded/list", {})
     assert loaded["data"] == [thread_id]

@@ -66,6 +66,7 @@ class ExtensionRegistry:
             raise ValueError("two contributors have one id")
         self._contributors = tuple(contributors)
         self._late = tuple(late)
+        self._joins = 0
         self._persisters = dict(persisters)
         self._install_checks = tuple(install_checks)
         self.in_turns = TurnExtensions(in_turns)
@@ -80,6 +81,7 @@ class ExtensionRegistry:
         if contributor.id in {one.id for one in self._contributors}:
             raise ValueError("two contributors have one id")
         self._contributors = (*self._contributors, contributor)
+        self._joins += 1
         try:
             with self.in_turns.joined(in_turns):
                 yield
@@ -87,8 +89,8 @@ class ExtensionRegistry:
             self._contributors = tuple(one for one in self._contributors if one is not contributor)
 
     def revisions(self) -> tuple[int, ...]:
-        """Return the revision of each contributor."""
-        return tuple(map(_revision, self._contributors))
+        """Return the revision of each contributor, behind the number of those that have joined."""
+        return self._joins, *map(_revision, self._contributors)
 
     def contributions(self, context: ContributionContext) -> Contributions:
         """Ask every contributor; never waits.
@@ -111,20 +113,22 @@ class ExtensionRegistry:
 
     async def discovered(self, context: ContributionContext) -> None:
         """Wait until every contributor knows what it has for a thread; the caller bounds it."""
+        late_ids = {late.id for late in self._late}
         async with anyio.create_task_group() as tasks:
             for contributor in self._contributors:
-                tasks.start_soon(_discovered, contributor, context)
+                if contributor.id not in late_ids:
+                    tasks.start_soon(_discovered, contributor, context)
             for late in self._late:
                 tasks.start_soon(self._discovered_late, late, context)
 
     async def _discovered_late(self, late: LateContributor, context: ContributionContext) -> None:
-        before = self._contributors
         try:
+            # First: what it finds out may change what the contributor has.
             await late.join(context)
         except Exception:
             logger.exception("contributor %s cannot be started", late.id)
         for contributor in self._contributors:
-            if contributor.id == late.id and contributor not in before:
+            if contributor.id == late.id:
                 await _discovered(contributor, context)
 
     def looking_since(self, context: ContributionContext) -> float | None:

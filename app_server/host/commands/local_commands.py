@@ -4,8 +4,12 @@ Source: docs/tools.md, "Commands", "Sandbox".
 """
 
 import asyncio
+import fcntl
 import os
-from dataclasses import replace
+import socket
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,10 +17,12 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.to_thread
 
-from app_server.host.commands.local_command import CommandLaunch, LocalCommand
+from app_server.host.commands.local_command import CommandLaunch, LocalCommand, set_size
 from app_server.host.commands.reading import OnOutput
+from app_server.host.commands.spawning import Spawner
 from app_server.host.proxy.gate import Gate, UnaskedGate
 from app_server.host.sandbox.linux.placeholders import PlaceholderRecords
+from app_server.host.sandbox.linux.process_limits import ServerGroup
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.pinned_places import PlaceChanged
@@ -27,18 +33,7 @@ from app_server.runtime.loader import Lazy, LoadFailed, load
 if TYPE_CHECKING:
     from app_server.host.proxy.server import ProxyServer
     from app_server.host.sandbox.machine_sandbox import MachineSandbox
-import fcntl
-import socket
-import sys
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 
-import anyio
-import anyio.to_thread
-
-from app_server.host.commands.local_command import set_size
-from app_server.host.commands.spawning import Spawner
-from app_server.host.sandbox.linux.process_limits import ServerGroup
 
 T = TypeVar("T")
 

@@ -18,6 +18,18 @@ Discover: TypeAlias = "Callable[[Web, str, str | None], Awaitable[AuthorizationS
 """Finds an authorization server (`app_server.mcp.oauth.authorization.discover`)."""
 
 
+async def load_discovery() -> Discover:
+    """Import the MCP SDK; to be awaited before a time that is a server's begins.
+
+    Raises:
+        OAuthUnavailable: it cannot be imported now.
+    """
+    try:
+        return await load(_discover)
+    except LoadFailed as exc:
+        raise OAuthUnavailable(f"the sign-in cannot be loaded: {exc}") from exc
+
+
 async def find_authorization_server(
     target: SignInTarget, web: "Web"
 ) -> "AuthorizationServer | None":
@@ -28,10 +40,7 @@ async def find_authorization_server(
             now.
         OAuthFailed: what a server says contradicts itself.
     """
-    try:
-        discover = await load(_discover)
-    except LoadFailed as exc:
-        raise OAuthUnavailable(f"the sign-in cannot be loaded: {exc}") from exc
+    discover = await load_discovery()
     return await discover(web, target.transport.url, target.transport.oauth.resource)
 
 

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.credentials import Credential, CredentialStore, OAuthClient
-from app_server.mcp.oauth.loading import find_authorization_server
+from app_server.mcp.oauth.loading import find_authorization_server, load_discovery
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import renewed_by
 from app_server.mcp.oauth.web import open_web
@@ -151,6 +151,7 @@ class Login:
         settings = self._transport.oauth
         if self._wishes.registration == "cimd":
             raise OAuthFailed("there is no client metadata document to register with")
+        await load_discovery()
         async with open_web(self._target) as web:
             with _deadline(PREPARE_S, "the authorization server did not answer in time"):
                 found = await find_authorization_server(self._target, web)

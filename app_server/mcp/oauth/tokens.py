@@ -20,7 +20,7 @@ from app_server.mcp.oauth.credentials import (
     OAuthClient,
     store_failures,
 )
-from app_server.mcp.oauth.loading import find_authorization_server
+from app_server.mcp.oauth.loading import find_authorization_server, load_discovery
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.web import open_web
 from app_server.runtime.clock import SystemClock
@@ -105,6 +105,7 @@ class TokenSource:
         )
 
     async def _refresh(self, worn: str, *, refused: bool) -> str | None:
+        await load_discovery()
         try:
             with anyio.fail_after(REFRESH_S):
                 async with _alone(self._store, self._target.key):

@@ -46,9 +46,10 @@ class UserCommand:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCommand:
-    """A command of the user that has its place among the thread's, and was not announced yet."""
+    """A command of the user that was not announced yet."""
 
-    run: ThreadCommand
+    item: CommandExecutionThreadItem
+    line: str
     folder: WorkingFolder
     shell: str | None
     """Its path there; None if the environment is out of reach."""
@@ -75,10 +76,9 @@ class UserShell:
         except NoEnvironment as exc:
             self.refuse(turn, str(exc))
             raise ModelFailure(str(exc), None) from exc
-        run = prepared.run
-        turn.recorder.started(run.item)
+        run = self.announce(prepared, turn.recorder)
         try:
-            await self.start(prepared, turn)
+            await self.start(prepared, run, turn)
             await self.finish(command, run, turn)
         finally:
             # No model answers meanwhile, so it needs no queue; one that was cut off is shown too.
@@ -112,10 +112,15 @@ class UserShell:
             command_actions=command_actions(script, folder.cwd),
         )
         await self._commands.make_room()
-        run = self._commands.add(item, command.line, recorder)
-        return PreparedCommand(run, folder, shell, login)
+        return PreparedCommand(item, command.line, folder, shell, login)
 
-    async def start(self, prepared: PreparedCommand, turn: RunningTurn) -> None:
+    def announce(self, prepared: PreparedCommand, recorder: TurnRecorder) -> ThreadCommand:
+        """Give a command its place among the thread's, and announce its item."""
+        run = self._commands.add(prepared.item, prepared.line, recorder)
+        recorder.started(run.item)
+        return run
+
+    async def start(self, prepared: PreparedCommand, run: ThreadCommand, turn: RunningTurn) -> None:
         """Start an announced command; what cannot be started is complete then.
 
         Cancelling completes its item too: it may have printed before its start was known.
@@ -123,7 +128,7 @@ class UserShell:
         Raises:
             OSError: the log cannot be written.
         """
-        run, folder, shell = prepared.run, prepared.folder, prepared.shell
+        folder, shell = prepared.folder, prepared.shell
         try:
             if shell is None:
                 raise OSError(f"environment `{folder.environment_id}` is out of reach")
@@ -144,7 +149,7 @@ class UserShell:
             raise
 
     def forget(self, run: ThreadCommand) -> None:
-        """Drop a command that was prepared and will not run."""
+        """Drop a command that was announced and will not run."""
         self._commands.forget(run)
 
     async def finish(

@@ -90,6 +90,8 @@ class ThreadCommands:
         self.machine = machine
         self._tasks = tasks
         self._commands: dict[str, ThreadCommand] = {}
+        self._evicted: set[ThreadCommand] = set()
+        """Commands that are ending to make room."""
         self._opened = 0
         self._closed = False
 
@@ -183,13 +185,21 @@ class ThreadCommands:
         if ended:
             self.forget(min(ended, key=_silent_since))
             return None
-        running = [command for command in self._commands.values() if command.is_background]
+        # Calls beside this one end others.
+        running = [
+            command
+            for command in self._commands.values()
+            if command.is_background and command not in self._evicted
+        ]
         if not running:
             return None
         silent = min(running, key=_silent_since)
-        # At once: calls beside this one are to end others.
-        self.forget(silent)
-        await silent.stop()
+        self._evicted.add(silent)
+        try:
+            await silent.stop()
+        finally:
+            self._evicted.discard(silent)
+            self.forget(silent)
         return (
             f"Session {silent.session_id} was ended to make room: a thread has at most "
             f"{MAX_COMMANDS} commands, and it had been silent longest"
@@ -198,8 +208,7 @@ class ThreadCommands:
     def find(self, session_id: str) -> ThreadCommand | None:
         """Return a command that was left running, and was not read to its end."""
         command = self._commands.get(session_id)
-        is_left = command is not None and command.is_background and command.process is not None
-        return command if is_left else None
+        return command if command is not None and command.is_background else None
 
     def forget(self, command: ThreadCommand) -> None:
         """Let go of a command that has ended, and of which the model knows all."""

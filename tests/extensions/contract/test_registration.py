@@ -195,7 +195,7 @@ async def test_a_contributor_that_fails_hurts_nobody_else(
     well = Shelf("well", Registration("a", WEB))
     registry = ExtensionRegistry([Broken("broken"), well])
     assert names(registry.contributions(CONTEXT).registrations) == ["a"]
-    assert registry.revisions() == (0, 0)
+    assert registry.revisions() == (0, 0, 0)
     await registry.refresh(CONTEXT)
     assert well.refreshed == [CONTEXT]
     assert [record.getMessage() for record in caplog.records] == [
@@ -298,8 +298,9 @@ class Starting:
 
     id = "late"
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Noting) -> None:
         self.shelf = shelf
+        self.looks_before: list[int] = []
         self.registry = ExtensionRegistry([Shelf("well", Registration("a", WEB))], late=[self])
         self.joined = ExitStack()
         self.has_failed = False
@@ -308,7 +309,9 @@ class Starting:
         if not self.has_failed:
             self.has_failed = True
             raise RuntimeError("broken")
-        if len(self.registry.revisions()) == 1:
+        # What it finds out may change what its contributor has: that looks behind it.
+        self.looks_before.append(len(self.shelf.looked))
+        if len(self.registry.revisions()) == 2:
             self.joined.enter_context(self.registry.joined(self.shelf, Hints()))
 
 
@@ -336,19 +339,20 @@ async def test_a_late_contributor_counts_from_when_it_has_joined_until_it_leaves
         return registered, registry.revisions(), registry.in_turns.instructions(CONTEXT, [])
 
     await registry.discovered(CONTEXT)
-    assert shown() == (["a"], (0,), [])
+    assert shown() == (["a"], (0, 0), [])
     assert [record.getMessage() for record in caplog.records] == [
         "contributor late cannot be started"
     ]
     # It is asked once in each look, in that in which it joins too.
     for count in (1, 2):
         await registry.discovered(CONTEXT)
-        assert shown() == (["a", "b"], (0, 0), ["hint"])
+        assert shown() == (["a", "b"], (1, 0, 0), ["hint"])
         assert shelf.looked == [CONTEXT] * count
+        assert late.looks_before == list(range(count))
     with (
         pytest.raises(ValueError, match="one id"),
         registry.joined(Shelf("late"), Hints()),
     ):
         pass
     late.joined.close()
-    assert shown() == (["a"], (0,), [])
+    assert shown() == (["a"], (1, 0), [])

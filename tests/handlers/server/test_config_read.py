@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app_server.config.key_check import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
+from app_server.config.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
 from app_server.config.masking import MARK
 from app_server.handlers.server.feature_table import FEATURES
 from protocol.server.config import Config

@@ -9,13 +9,21 @@ import pytest
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Iterator[None]:
     """Give the next test the levels and handlers that this one found."""
-    loggers = (logging.getLogger(), logging.getLogger("app_server"))
-    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    handled = (logging.getLogger(), logging.getLogger("app_server"))
+    before = [(logger, list(logger.handlers)) for logger in handled]
+    levels = {logger: logger.level for logger in _loggers()}
     try:
         return (yield)
     finally:
-        for logger, level, handlers in before:
-            logger.setLevel(level)
+        for logger in _loggers():
+            if logger.level != (level := levels.get(logger, logging.NOTSET)):
+                logger.setLevel(level)
+        for logger, handlers in before:
             for handler in [one for one in logger.handlers if one not in handlers]:
                 logger.removeHandler(handler)
                 handler.close()
+
+
+def _loggers() -> list[logging.Logger]:
+    named = logging.root.manager.loggerDict.values()
+    return [logging.root, *(one for one in named if isinstance(one, logging.Logger))]

@@ -8,6 +8,7 @@ import pytest
 
 from app_server.cli import exec_server as exec_cli
 from app_server.clients.token_file import take_token
+from app_server.host.exec.client import address as addresses
 from app_server.host.exec.client.address import BadAddress, parse_exec_address
 from app_server.host.exec.protocol import ProtocolBroken, unpack
 from tests.support.harness import claim
@@ -72,7 +73,7 @@ def test_headers_go_to_secure_and_loopback_addresses() -> None:
     assert (address.shown, address.is_loopback, address.connect_s) == ("wss://h/a", False, 0.001)
     assert address.headers == {"Authorization": "Bearer t", "X-Request-ID": "r"}
     assert "secret" not in repr(address) + repr(parse_exec_address("wss://h", "secret", None, 1))
-    assert parse_exec_address("ws://h:1", None, None, None).connect_s == 10.0
+    assert parse_exec_address("ws://h:1", None, None, None).connect_s == addresses.DEFAULT_CONNECT_S
     assert parse_exec_address("ws://h:1", None, None, 10**18).connect_s == 300.0
 
 
