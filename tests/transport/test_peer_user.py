@@ -1,5 +1,6 @@
 """transport: other users of this machine are refused over TCP, and who they are is found out."""
 
+import logging
 import os
 import socket
 import struct
@@ -291,17 +292,41 @@ def use_map(monkeypatch: pytest.MonkeyPatch, path: Path, text: str | None) -> No
     monkeypatch.setattr(peer_user, "UID_MAP", path)
 
 
-async def test_a_closed_connection_has_no_user(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("ours", [True, False])
+async def test_a_closed_connection_is_refused_without_a_warning(
+    caplog: pytest.LogCaptureFixture, ours: bool
+) -> None:
+    caplog.set_level(logging.INFO)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         with closing(socket.create_connection(listener.getsockname())):
             accepted, _ = listener.accept()
-        accepted.close()
-        assert await refusal_of_stranger(accepted) == (
-            "This server cannot tell which user connects: the connection has gone. "
-            f"{peer_user.HOW_TO_LET_IN}\n"
-        )
+        why = "the system's table of connections does not have it"
+        if ours:
+            accepted.close()
+            why = "the connection has gone"
+        with closing(accepted):
+            assert await refusal_of_stranger(accepted) == (
+                f"This server cannot tell which user connects: {why}. {peer_user.HOW_TO_LET_IN}\n"
+            )
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", f"refused a connection whose other end was closed: {why}")
+    ]
+
+
+async def test_a_connection_that_is_in_no_table_is_refused_with_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_user, "asked_owner", lambda there, here: None)
+    monkeypatch.setattr(peer_user, "_find", lambda *args: None)
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as listener,
+        closing(socket.create_connection(listener.getsockname())),
+        closing(listener.accept()[0]) as accepted,
+    ):
+        assert await refusal_of_stranger(accepted) is not None
     assert caplog.messages == [
-        "refused a connection whose user is unknown: the connection has gone"
+        "refused a connection whose user is unknown: "
+        "the system's table of connections does not have it"
     ]
 
 

@@ -153,9 +153,23 @@ async def refusal_of_stranger(
         return f"This server belongs to another user of this machine. {how_to_let_in}\n"
     except UserUnknown as exc:
         # A check that lets pass what it cannot see is passed by hiding.
-        warn_counted(logger, "refused a connection whose user is unknown: %s", exc)
+        if _has_hung_up(connection):
+            logger.info("refused a connection whose other end was closed: %s", exc)
+        else:
+            warn_counted(logger, "refused a connection whose user is unknown: %s", exc)
         return f"This server cannot tell which user connects: {exc}. {how_to_let_in}\n"
     return None
+
+
+def _has_hung_up(connection: TransportSocket | socket.socket) -> bool:
+    """Whether the other end of a TCP connection was closed: then nobody has it any more."""
+    if connection.family == socket.AF_UNIX:
+        return False
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    except OSError:
+        return True
+    return info[0] != TCP_ESTABLISHED
 
 
 async def check_tcp(
