@@ -234,7 +234,7 @@ class Accounts:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether what was stored at the start is known."""
+        """Whether the stored credentials have been read."""
         return self._store is not None
 
     @property

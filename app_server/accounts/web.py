@@ -47,7 +47,7 @@ class WebAnswer:
 
     @property
     def ok(self) -> bool:
-        """Whether what was asked was done."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
     @property

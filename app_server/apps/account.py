@@ -61,7 +61,7 @@ class AuthPort(Protocol):
         """Return the current state, with changes by other processes; sends no request."""
 
     async def fresh(self) -> AuthState:
-        """Do the same, and have a token that wears out renewed; one that cannot be stays."""
+        """Return the credentials, after renewing a token near its end if that can be done."""
 
     async def renewed(self, refused: str, /) -> AuthState:
         """Return what holds after a server refused a token, with another one if it can be had.

@@ -76,7 +76,7 @@ class _Attempt:
 
     began_s: float
     live: bool = False
-    """Whether what is kept on disk does not do."""
+    """Whether the inventory on disk is unusable."""
     tried: anyio.Event = field(default_factory=anyio.Event)
     """Set once it has succeeded, or failed for the first time."""
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -104,7 +104,7 @@ class Connection:
         self._is_cooling = False
         """Whether it is too early for another attempt in the background."""
         self.is_live = False
-        """Whether what is published was fetched, not read from disk, since this began."""
+        """Whether the published inventory was fetched since this began, and not read from disk."""
         self.pool = UpstreamPool(target)
         start_apart(ports.tasks, self.pool.run)
         means = GenerationPorts(self.pool, guard, files, self.refresh)
@@ -120,7 +120,7 @@ class Connection:
         self._scopes: set[anyio.CancelScope] = set()
         self._over = False
         self._is_kept = False
-        """Whether what is published was written to the disk."""
+        """Whether the published inventory is on disk."""
 
     @property
     def published(self) -> Published | None:
@@ -129,7 +129,7 @@ class Connection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether what is published ought to be fetched again."""
+        """Whether the published inventory is due to be fetched again."""
         return self._ports.timer.now_s() - self._fetched_s >= FRESH_S
 
     def start(self) -> None:

@@ -68,7 +68,7 @@ class Snapshot:
         return [id_ for id_ in app_ids if id_ not in linked]
 
     def release(self) -> None:
-        """Let the generation go; called any number of times."""
+        """Release the generation; called any number of times."""
         self._lease.release()
 
     def __enter__(self) -> Self:

@@ -126,7 +126,7 @@ def _command_among_options(parser: "_Parser", words: list[str]) -> int | None:
 
 
 def quiet_libraries() -> None:
-    """Let libraries log warnings alone: below that they write headers and whole URLs."""
+    """Set libraries to log warnings alone: below that they write headers and whole URLs."""
     for name in ("httpcore", "httpcore2", "httpx", "httpx2", "mcp", "urllib3", "websockets"):
         logging.getLogger(name).setLevel(logging.WARNING)
 

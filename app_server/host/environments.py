@@ -223,7 +223,7 @@ class Environments:
             await place.wait_until_reachable()
 
     async def aclose(self) -> None:
-        """Let everything go, once all processes have been stopped."""
+        """Close all connections, once all processes have been stopped."""
         for place in self._remote.values():
             place.replace()
         await self._local.aclose()

@@ -126,7 +126,7 @@ class LocalProcesses:
             self.reaper.discard(process.pid)
 
     async def aclose(self) -> None:
-        """Let the watchdog go, once all processes have been stopped."""
+        """Close the watchdog, once all processes have been stopped."""
         await self.reaper.aclose()
 
     async def _forget_when_gone(self, process: LocalProcess) -> None:

@@ -275,7 +275,7 @@ class Program:
         self._command.resize(size)
 
     def terminate(self) -> None:
-        """Have it ended: SIGTERM now, SIGKILL after 2 s; never waits."""
+        """Terminate the program: SIGTERM now, SIGKILL after 2 s; never waits."""
         self._is_terminated = True
         if self._command is not None:
             self._command.terminate()

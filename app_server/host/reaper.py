@@ -67,7 +67,7 @@ class Reaper:
             self._send("-", group)
 
     async def aclose(self) -> None:
-        """Let the watchdog go; groups that it still knows are ended by it."""
+        """Close the watchdog; it ends the groups that it still knows."""
         watchdog, self._watchdog = self._watchdog, None
         if watchdog is None:
             return

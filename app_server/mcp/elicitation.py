@@ -73,7 +73,7 @@ class RunningCall:
         self.scope.deadline = float("inf")
 
     def resume(self) -> None:
-        """Let the clock go on."""
+        """Resume the timeout."""
         self.scope.deadline = self._now() + self._left_s
 
 

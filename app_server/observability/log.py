@@ -104,7 +104,7 @@ def _folders() -> list[str]:
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command line say what is logged, and how; without that the environment does."""
+    """Add the options of the log to a command line; they win over the environment."""
     parser.add_argument(
         "--log-level",
         metavar="LEVELS",

@@ -63,7 +63,7 @@ class FileState:
         return stat.S_ISLNK(self.status.st_mode)
 
     def is_same(self, status: os.stat_result | None) -> bool:
-        """Whether what is there now is this file, as it was."""
+        """Whether the file is unchanged since it was read."""
         return status is not None and _identity(status) == _identity(self.status)
 
 

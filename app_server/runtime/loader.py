@@ -85,7 +85,7 @@ class Importer:
         return threading.current_thread() is self._thread
 
     def end(self) -> None:
-        """Let the import that is going on end, for at most END_S; nothing more is done after it."""
+        """Wait for the running import, for at most END_S, and start none after it."""
         self.has_ended = True
         if self._thread is None:
             return

@@ -39,7 +39,7 @@ Phase = Literal["serving", "stopping"]
 
 
 def _unreported(phase: Phase) -> None:
-    """Stand for a caller who does not want to know."""
+    """Do nothing; the default of a callback."""
 
 
 class AppServer:

@@ -109,7 +109,7 @@ class AppsAccount:
         return _sign_in(await self._accounts.look())
 
     async def fresh(self) -> SignIn:
-        """Do the same, and have a token that wears out renewed; one that cannot be stays."""
+        """Return the credentials, after renewing a token near its end if that can be done."""
         return _sign_in(await self._accounts.fresh())
 
     async def renewed(self, refused: str, /) -> SignIn:

@@ -138,7 +138,7 @@ class Sessions(LoadedThreads):
         return session is not None
 
     async def refresh_extensions(self, base: Config) -> None:
-        """Let extensions look anew at what they register; bounded, and a failure is only logged."""
+        """Refresh the registrations of extensions; bounded, and a failure is only logged."""
         demanded = {} if base.requirements is None else base.requirements.document
         context = ContributionContext("discover", base.document, None, demanded)
         await self._server.extensions.refresh(context)

@@ -64,7 +64,7 @@ class CommandBeside:
     turn: RunningTurn
 
     def run_soon(self) -> None:
-        """Let the command run in a task of its thread."""
+        """Start the command in a task of its thread."""
         context = self.commands.context
         start_apart(context.tasks, self.run, thread_id=context.log.id)
 

@@ -98,7 +98,7 @@ class TurnRecorder:
         return self._clients.is_crowded
 
     async def yield_to_loop(self) -> None:
-        """Let others run."""
+        """Yield to the event loop."""
         await self._clients.yield_to_loop()
 
     def started(self, item: KnownThreadItem) -> None:

@@ -158,7 +158,7 @@ class TurnSlot:
     # Who may change what.
 
     def exclusive(self) -> AbstractAsyncContextManager[None]:
-        """Let nothing else be accepted, and no turn end, while the context lasts."""
+        """Keep anything else from being accepted, and turns from ending, in the context."""
         return self._accepting
 
     @asynccontextmanager
@@ -174,7 +174,7 @@ class TurnSlot:
 
     @asynccontextmanager
     async def reserve(self, *, while_draining: bool = False) -> AsyncIterator[None]:
-        """Let no turn begin or end elsewhere while the context lasts, so that one may begin here.
+        """Keep turns from beginning or ending elsewhere in the context, so that one may begin here.
 
         `while_draining` is for input that a running turn may take, or has taken: whoever sets it
         looks at `draining` before a turn begins.

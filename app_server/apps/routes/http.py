@@ -58,7 +58,7 @@ class GuardedRoutes:
         """The TCP port, set once it is bound; 0 before, and every request is refused."""
 
     def add(self, path: str, bearer: SecretStr, app: Application) -> None:
-        """Let in at a path who has its bearer."""
+        """Add a route that accepts its own bearer."""
         self._apps[path] = (b"Bearer " + bearer.get_secret_value().encode(), app)
 
     def close(self) -> None:

@@ -202,7 +202,7 @@ class AppsBackend:
 
     @asynccontextmanager
     async def _one_at_a_time(self, what: str, backend: Backend) -> AsyncIterator[None]:
-        """Let the requests of one account for one thing wait for each other."""
+        """Serialise the requests of one account for one thing."""
         owner = backend.owner
         if owner is None:
             yield

@@ -69,7 +69,7 @@ class TimerHandle(Protocol):
     """Something that will happen."""
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the timer."""
 
 
 class Timers(Protocol):

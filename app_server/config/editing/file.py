@@ -49,7 +49,7 @@ class ConfigFile:
         return self._file.absolute()
 
     async def approve(self, server: str, tool: str) -> None:
-        """Let a tool of an MCP server run unasked from now on, if a file defines the server.
+        """Write the approval of an MCP server's tool, if a file defines the server.
 
         It is written where the server is defined, in the profile before the file below it.
         Cancelling waits for a write that has begun.

@@ -137,7 +137,7 @@ class ExtensionRegistry:
         return max((since for since in began if since is not None), default=None)
 
     async def refresh(self, context: ContributionContext) -> None:
-        """Let every contributor look anew, side by side, for at most `REFRESH_S`."""
+        """Refresh every contributor, side by side, for at most `REFRESH_S`."""
         with anyio.move_on_after(REFRESH_S) as limit:
             async with anyio.create_task_group() as tasks:
                 for contributor in self._contributors:

@@ -188,7 +188,7 @@ class LocalCommand:
             logger.warning("command %d does not end, although it was killed", self.pid)
 
     def abandon(self) -> None:
-        """Let go of a command that was not started; closing twice is harmless."""
+        """Close a command that was not started; closing twice is harmless."""
         self._close_control()
         self._close_streams()
         self._running.discard(self)

@@ -82,7 +82,7 @@ class OutputReader:
                 self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading after a pause."""
         if self._is_paused:
             self._is_paused = False
             if self._timer is None and not self.ended.is_set():

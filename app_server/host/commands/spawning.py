@@ -76,7 +76,7 @@ class Spawner:
             await self._connected()
 
     async def aclose(self) -> None:
-        """Let it go; commands that still run are ended by their supervisors."""
+        """Close the spawner; supervisors end the commands that still run."""
         async with self._lock:
             self._closed = True
             await self._drop()

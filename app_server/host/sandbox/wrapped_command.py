@@ -40,7 +40,7 @@ class WrappedCommand:
         self.fds.close()
 
     def close(self) -> None:
-        """Let go of everything, once the process has ended, or if it was never started.
+        """Release everything, once the process has ended, or if it was never started.
 
         Blocks: call it in a worker thread. Harmless when called again.
         """

@@ -61,7 +61,7 @@ class LazyRapidfuzz:
         self._made: TextMatcher | None = None
 
     def begin(self) -> None:
-        """Have it imported soon, without waiting; the next use tries again what fails."""
+        """Start its import, without waiting; the next use tries again what fails."""
         if self._made is None:
             with contextlib.suppress(LoadFailed):
                 IMPORTER.request(self._once)

@@ -185,7 +185,7 @@ class ServerSet:
         self._take_over(settings, reload=True)
 
     def update(self, settings: McpSettings) -> None:
-        """Do the same between two model requests: servers with equal settings stay as they are."""
+        """Reconcile between two model requests: servers with equal settings stay as they are."""
         self._take_over(settings, reload=False)
 
     def _take_over(self, settings: McpSettings, *, reload: bool) -> None:

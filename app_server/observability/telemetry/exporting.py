@@ -176,7 +176,7 @@ class Exporting:
 
     @contextmanager
     def without_span(self) -> Iterator[None]:
-        """Let what runs in it belong to no span."""
+        """Detach the block from the current span."""
         token = otel_context.attach(otel_context.Context())
         try:
             yield

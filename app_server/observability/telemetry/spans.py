@@ -65,7 +65,7 @@ def span(
 
 
 def without_span() -> AbstractContextManager[object]:
-    """Let what runs in it, and in tasks that it starts, belong to no span."""
+    """Detach the block, and tasks that it starts, from the current span."""
     return _NO_SPAN if _telemetry is None else _telemetry.without_span()
 
 

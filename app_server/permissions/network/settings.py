@@ -53,7 +53,7 @@ class NetworkTable:
     allow_local_binding: bool | None = None
     enable_socks5: bool | None = None
     is_closed: bool = False
-    """Whether what others allow does not count."""
+    """Whether entries that others allow are ignored."""
 
     @property
     def restricts(self) -> bool:

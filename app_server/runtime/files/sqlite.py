@@ -45,7 +45,7 @@ Failure: TypeAlias = sqlite3.Error | UnicodeDecodeError
 
 
 def is_damage(error: Failure, path: Path) -> bool:
-    """Whether what is in a file is wrong; False when it cannot be used now (locked, full, EIO).
+    """Whether the contents of a file are damaged; False when it cannot be used now (locked, EIO).
 
     For files whose statements are right: one of an unknown table counts as damage.
     Source: https://sqlite.org/rescode.html.

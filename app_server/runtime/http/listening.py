@@ -34,7 +34,7 @@ class Listening(Protocol):
 
 
 def lengthen_backlogs(listeners: Iterable[Listening]) -> None:
-    """Let BACKLOG connections wait at each listener.
+    """Set the backlog of each listener to BACKLOG connections.
 
     Raises:
         OSError: no descriptor is left, and a listener is not a `socket.socket`.

@@ -57,7 +57,7 @@ class ThreadInstructions:
         return taken
 
     def are_of(self, settings: Settings) -> bool:
-        """Whether what was read last is of the folders that these settings have."""
+        """Whether the last read was of the folders of these settings."""
         return self._folders(settings) == self._read_for
 
     async def read(self, settings: Settings) -> None:

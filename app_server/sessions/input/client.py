@@ -45,7 +45,7 @@ class AcceptedInput:
     """The turn, if it ran already. Both are None where an earlier request had the same input."""
 
     def run_soon(self) -> None:
-        """Let the turn run, or have it ask its model again with the input; never waits.
+        """Start the turn, or cut off the request of one that ran already; never waits.
 
         To be called once the client has been answered.
         """
@@ -62,7 +62,7 @@ class ClientMetadata:
     entries: Mapping[str, str] | None = None
     """All of them; None keeps those of before."""
     patch: Mapping[str, str] | None = None
-    """Those to add or to replace."""
+    """Entries to add or to replace."""
 
     def over(self, before: Mapping[str, str] | None) -> dict[str, str] | None:
         """Return the entries from now on; None if there were none, and none came."""

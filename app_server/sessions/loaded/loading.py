@@ -73,7 +73,7 @@ class LockedThread:
 
     @property
     def state(self) -> ThreadState:
-        """What the log adds up to."""
+        """The state of the log."""
         return self.log.state
 
 

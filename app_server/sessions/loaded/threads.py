@@ -99,7 +99,7 @@ class LoadedThreads:
         return self._locks.setdefault(thread_id, anyio.Lock())
 
     def require_open(self) -> None:
-        """Let nothing be loaded while the server stops.
+        """Refuse to load threads while the server stops.
 
         Raises:
             SessionClosed

@@ -375,7 +375,7 @@ class Turn(RunningTurn):
     # From the beginning to the end.
 
     def run_soon(self) -> None:
-        """Let the turn run in a task of its thread."""
+        """Start the turn in a task of its thread."""
         self._context.tasks.start_soon(self.run)
 
     async def run(self) -> None:

@@ -321,7 +321,7 @@ class HistoryIndex(DerivedFile):
             database.execute("INSERT OR REPLACE INTO copied VALUES (?, ?)", (thread_id, version))
 
     def caught_up(self, thread_id: str, path: Path) -> tuple[int, int]:
-        """Let the index catch up with one log.
+        """Bring the index up to date with one log.
 
         Returns its key in the index, and when it was last written, in Unix milliseconds.
 

@@ -152,7 +152,7 @@ class HistoryReader:
     """One thread's log and what the index knows of it; for the length of one request."""
 
     def __init__(self, index: HistoryIndex, thread_id: str, path: Path) -> None:
-        """Let the index catch up.
+        """Bring the index up to date.
 
         Raises:
             FileNotFoundError: there is no such log.

@@ -206,7 +206,7 @@ class IndexFollower:
         self.wake()
 
     def wake(self) -> None:
-        """Let `changed` return."""
+        """Wake `changed`."""
         self._changed.set()
 
     async def changed(self) -> None:

@@ -107,7 +107,7 @@ class ThreadIndex(DerivedFile):
             making.release()
 
     def look_again(self) -> bool:
-        """Whether what another process made is complete; take over if that one has died.
+        """Whether another process has completed the index; take over if that one has died.
 
         Raises:
             OSError: the file cannot be opened.

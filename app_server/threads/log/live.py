@@ -118,7 +118,7 @@ class LogFollower(Protocol):
     """An object that follows the logs of loaded threads."""
 
     def log_grew(self, state: ThreadState) -> None:
-        """Take note that a log has more records; called after every append, never waits."""
+        """Follow an append to a log; called after every one, never waits."""
 
 
 def _nothing(state: ThreadState) -> None:

@@ -23,7 +23,7 @@ class PersistentApprovals:
     extensions: ExtensionRegistry
 
     async def approve(self, tool: RawName, where: ApprovalPersistence | None) -> None:
-        """Let a tool run without asking, in threads to come.
+        """Persist the approval of a tool, for threads to come.
 
         `where` is what whoever registered the server says; None means the configuration. A server
         that is not configured in a place that lasts is left out, silently.

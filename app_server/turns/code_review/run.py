@@ -70,7 +70,7 @@ class CodeReview:
         return await self._exit(shown_review(review), last)
 
     async def _review(self) -> str:
-        """Let the reviewer work until it calls no more tools; returns its last message."""
+        """Ask the reviewer until it calls no more tools; returns its last message."""
         reviewer, asked = self.reviewer, message("user", request(self.target))
         with self.recorder.own_history([*self.environment, asked]):
             for _ in range(MAX_REQUESTS):

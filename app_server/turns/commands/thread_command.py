@@ -192,7 +192,7 @@ class ThreadCommand:
         return self.item.model_copy(update={"aggregated_output": text})
 
     async def leave_running(self) -> bool:
-        """Let it go on behind the turns; False if its process has ended meanwhile.
+        """Leave it running in the background; False if its process has ended meanwhile.
 
         Raises:
             OSError: the disk refused; it does not go on then.

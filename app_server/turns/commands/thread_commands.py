@@ -211,11 +211,11 @@ class ThreadCommands:
         return command if command is not None and command.is_background else None
 
     def forget(self, command: ThreadCommand) -> None:
-        """Let go of a command that has ended, and of which the model knows all."""
+        """Drop a command that has ended, and whose output the model has read."""
         self._commands.pop(command.session_id, None)
 
     async def leave(self, command: ThreadCommand) -> bool:
-        """Let a command go on behind the turns; False if it has ended meanwhile.
+        """Leave a command running in the background; False if it has ended meanwhile.
 
         Raises:
             OSError: the disk refused.

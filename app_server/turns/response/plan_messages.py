@@ -77,7 +77,7 @@ class PlanMessage:
         return message
 
     def abandon(self) -> None:
-        """Let go of what will not be finished."""
+        """Abandon items that will not be completed."""
         for item in (self.message, self._plan):
             if item is not None and item.started_at_ms is not None:
                 self.recorder.abandoned(item.id)

@@ -113,7 +113,7 @@ class ResponseReader:
                 self.usage = event.usage
 
     def close(self) -> None:
-        """Let go of items that the model has begun and will not finish."""
+        """Abandon items that the model has begun and will not complete."""
         for item_id in self._open:
             if (planning := self._planning.get(item_id)) is not None:
                 planning.abandon()

@@ -120,7 +120,7 @@ class RemoteProcess:
         return whole[:size]
 
     def grant(self, count: int) -> None:
-        """Let more input be sent."""
+        """Take credit for more input."""
         self._window += count
         if self._window > WINDOW_BYTES:
             raise ProtocolBroken("credit for more than was sent")

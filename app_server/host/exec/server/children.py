@@ -81,11 +81,11 @@ class ServedChild(asyncio.ReadTransport):
             self.input.feed_eof()
 
     def pause_reading(self) -> None:
-        """Let it wait with what it prints."""
+        """Pause reading its output."""
         self._may_print = anyio.Event()
 
     def resume_reading(self) -> None:
-        """Let it print."""
+        """Resume reading its output."""
         self._may_print.set()
 
 

@@ -91,12 +91,12 @@ class CommandChild(asyncio.ReadTransport):
             self._command.close_input()
 
     def pause_reading(self) -> None:
-        """Let it wait with what it prints."""
+        """Pause reading its output."""
         if self._command is not None:
             self._command.pause_reading()
 
     def resume_reading(self) -> None:
-        """Let it print."""
+        """Resume reading its output."""
         if self._command is not None:
             self._command.resume_reading()
 

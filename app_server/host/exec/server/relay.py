@@ -99,7 +99,7 @@ class Relay:
             self.child.stdin.close()
 
     def grant(self, stream: StreamName, count: int) -> None:
-        """Let more output be sent.
+        """Grant credit for more output.
 
         Raises:
             ProtocolBroken: more than was sent.

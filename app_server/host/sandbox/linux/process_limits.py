@@ -88,7 +88,7 @@ class ServerGroup:
         self._is_made = False
 
     def entrance(self) -> str | None:
-        """Make it; returns the file that a process writes `0` into to enter it, or None."""
+        """Create the cgroup and return its `cgroup.procs`, or None."""
         if not self._is_made:
             self._is_made = True
             if not limiting_program():

@@ -208,7 +208,7 @@ class QueueState:
         self.entries = [e for e in self.entries if e.submission_id != submission_id]
 
     def take(self, submission_id: str) -> None:
-        """Let an entry be a turn; one that is not there changes nothing."""
+        """Take an entry that became a turn off the queue; one that is not there changes nothing."""
         for entry in self.entries:
             if entry.submission_id == submission_id and entry.client_user_message_id:
                 known = Remembered(submission_id, digest(entry.input))

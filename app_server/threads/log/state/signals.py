@@ -68,7 +68,7 @@ class SignalStates:
         self._add(mark, SignalState(mark.item_id, mark.woke, "queued", item))
 
     def input_taken(self) -> None:
-        """Let the model see what was queued."""
+        """Mark queued signals as visible to the model."""
         self._advance("queued", "visible")
 
     def turn_ended(self, turn_id: str, end: Literal["completed", "interrupted", "failed"]) -> None:

@@ -93,7 +93,7 @@ class KeptItems:
         return 0
 
     def drop_oldest(self) -> int:
-        """Let the first item go and return its size."""
+        """Drop the first item and return its size."""
         _, size = self._entries.popleft()
         self.left_out += 1
         self.size -= size
