@@ -34,7 +34,7 @@ class LazySignals:
         Raises:
             OSError, LoadFailed: as `get`.
         """
-        if await anyio.Path(self._path).exists():
+        if await anyio.to_thread.run_sync(self._path.exists):
             await self.get()
 
     async def get(self) -> "Signals":

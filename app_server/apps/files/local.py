@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import BinaryIO
 
-import anyio
 import anyio.to_thread
+from anyio import wrap_file
 
 from app_server.apps.files.files import (
     REPLACED,
@@ -72,7 +72,7 @@ class _Files:
     async def read(self, path: str) -> AsyncGenerator[bytes, None]:
         try:
             opened = await anyio.to_thread.run_sync(open_file, path, self._allows)
-            async with anyio.wrap_file(opened) as file:
+            async with wrap_file(opened) as file:
                 while chunk := await file.read(CHUNK_BYTES):
                     yield chunk
         except (OSError, ValueError) as exc:
