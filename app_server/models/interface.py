@@ -156,7 +156,7 @@ EventBatches: TypeAlias = AsyncIterator[Sequence[ModelEvent]]
 
 
 class Model(Protocol):
-    """Interface for calls to a model."""
+    """Interface for calls to a model; `LazyModel` is one."""
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[EventBatches]:
         """Make one call and give its events, in batches as they arrive; the last is completion.

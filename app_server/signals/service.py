@@ -1,7 +1,8 @@
 """Signals: what clients ask of them, and the task that keeps delivering them.
 
 The ledger says what was accepted; from there on the thread's log is the truth, and entries follow
-it. Each thread is worked on by one task at a time, so signals enter it in the order of the ledger.
+it. Each thread is worked on under a lock of its entries, so signals enter it in the order of the
+ledger.
 Source: docs/signals.md.
 """
 

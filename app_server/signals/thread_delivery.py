@@ -47,7 +47,7 @@ class Progress(Enum):
     """How far the delivery to a thread has come."""
 
     DONE = auto()
-    """It took what it can take now; the schedule has it, if anything waits."""
+    """It took what it can take now; the schedule, or the next append to its log, brings it back."""
     MUST_LOAD = auto()
     """Something waits until the thread has been loaded."""
 

@@ -113,6 +113,7 @@ def host_without_port(value: str) -> str | None:
 
 
 Conversation: TypeAlias = Callable[[MessageStream], Awaitable[None]]
+"""Serves one client to its end: `converse` of app_server/server/app.py."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Items of one turn: into the log first, then out to the clients.
+"""Items of one turn: announced as they begin, and completed in the log, then for clients.
 
 Source: docs/wire.md, "Turns"; docs/tools.md, "Reviews".
 """

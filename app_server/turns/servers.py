@@ -72,7 +72,7 @@ class ThreadServers:
         self._set = ServerSet(self._resolved(), cwd, server.processes, self._step, self)
 
     def live(self) -> ServerSet:
-        """Return the servers as they are now; a reload that waits is done first."""
+        """Return the set of servers, which goes on changing; a reload that waits is done first."""
         self.catch_up()
         return self._set
 

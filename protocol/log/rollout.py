@@ -298,10 +298,10 @@ class ApprovalDecided(RecordBase):
     cut if long."""
     decision: str
     """`accept`, `acceptForSession`, `acceptWithExecpolicyAmendment`, `decline`, `cancel`; `failed`
-    if the answer made no sense, `expired` if nobody answered in time; of a tool `acceptAlways` too,
-    and of a host `applyNetworkPolicyAmendment`."""
+    if a client refused or its answer cannot be used, `expired` if none came in time; of a tool
+    `acceptAlways` too, and of a host `applyNetworkPolicyAmendment`."""
     by: Literal["user", "reviewer", "server", "hook", "policy"]
-    """`server` if the question was withdrawn: the turn was interrupted, or the thread unloaded.
+    """`server` if the time was over, or the question withdrawn: by an interrupt, or an unload.
     `policy` if settings and rules decided about a host, and nobody was asked."""
     client: str | None = absent_if_none()
     """The name of the client that answered."""

@@ -1,8 +1,9 @@
 """One configured server: its status, its connection, its last listing.
 
-Status goes from `starting` to exactly one of `ready`, `failed`, `cancelled`, and each step is
-announced once. A server that dies later keeps its listing. One that is started again is a new
-McpServer; the old one is retired, and keeps its connection for the calls that run on it.
+Clients are sent each `StartupStep` once: `starting`, then exactly one of `ready`, `failed`,
+`cancelled`. `Status` is what a row of `mcpServerStatus/list` shows. A server that dies later keeps
+its listing. One that is started again is a new McpServer; the old one is retired, and keeps its
+connection for the calls that run on it.
 Source: docs/mcp.md, "Connections".
 """
 

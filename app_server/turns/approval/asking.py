@@ -171,7 +171,7 @@ class ThreadQuestions:
 
 
 class OpenQuestion:
-    """A question from before its action is announced until its decision was acted on."""
+    """An open question: while it lasts, the thread's status may show that the user is asked."""
 
     def __init__(self, questions: ThreadQuestions, question: Question) -> None:
         self._questions = questions

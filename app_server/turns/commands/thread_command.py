@@ -99,7 +99,7 @@ MAX_NOTES = 16
 
 
 class ThreadCommand:
-    """A command of a thread, from when its item is announced to when that is complete."""
+    """A command of a thread, from when it has a session id to when its item is complete."""
 
     def __init__(
         self, item: CommandExecutionThreadItem, line: str, recorder: TurnRecorder, number: int
