@@ -91,16 +91,18 @@ class Spawner:
             with theirs:
                 ours.setblocking(False)
                 try:
-                    self._process = await asyncio.create_subprocess_exec(
-                        sys.executable,
-                        *("-I", "-S", str(SPAWNER)),
-                        *(() if entrance is None else (entrance,)),
-                        stdin=theirs.fileno(),
-                        stdout=asyncio.subprocess.DEVNULL,
-                        stderr=asyncio.subprocess.DEVNULL,
-                        cwd="/",
-                        start_new_session=True,
-                    )
+                    # A start that is cut off leaves a process that nobody waits for.
+                    with anyio.CancelScope(shield=True):
+                        self._process = await asyncio.create_subprocess_exec(
+                            sys.executable,
+                            *("-I", "-S", str(SPAWNER)),
+                            *(() if entrance is None else (entrance,)),
+                            stdin=theirs.fileno(),
+                            stdout=asyncio.subprocess.DEVNULL,
+                            stderr=asyncio.subprocess.DEVNULL,
+                            cwd="/",
+                            start_new_session=True,
+                        )
                 except BaseException:
                     ours.close()
                     raise
