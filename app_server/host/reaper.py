@@ -7,17 +7,19 @@ Source: docs/environments.md, "Children".
 
 import asyncio
 import logging
-import sys
+import subprocess
 from pathlib import Path
 
 import anyio
+
+from app_server.host.helpers import end_helper, start_helper
 
 logger = logging.getLogger(__name__)
 
 WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 CLOSE_S = 5.0
-"""For the watchdog to end by itself; it has nothing left to do by then."""
+"""For the watchdog to end by itself, as it has nothing left to do by then; then it is killed."""
 
 
 class Reaper:
@@ -40,15 +42,7 @@ class Reaper:
             if self._is_connected:
                 return
             try:
-                self._watchdog = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    *("-I", "-S", str(WATCHDOG)),
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=asyncio.subprocess.DEVNULL,
-                    cwd="/",
-                    start_new_session=True,
-                )
+                self._watchdog = await start_helper(WATCHDOG, stdin=subprocess.PIPE)
             except OSError as exc:
                 logger.warning("children may outlive a crash: no watchdog: %s", exc)
                 return
@@ -73,8 +67,7 @@ class Reaper:
             return
         assert watchdog.stdin is not None
         watchdog.stdin.close()
-        with anyio.move_on_after(CLOSE_S):
-            await watchdog.wait()
+        await end_helper(watchdog, CLOSE_S)
 
     @property
     def _is_connected(self) -> bool:

@@ -16,12 +16,13 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from app_server.host.helpers import end_helper, start_helper
 from app_server.host.sandbox.linux.process_limits import ServerGroup
 
 SPAWNER = Path(__file__).with_name("spawner.py")
 
 CLOSE_S = 5.0
-"""For the spawner to end by itself; it has nothing left to do by then."""
+"""For the spawner to end by itself, as it has nothing left to do by then; then it is killed."""
 
 SEND_S = 10.0
 """For the spawner to take an order; it takes them one after the other, in less than a ms each."""
@@ -91,18 +92,9 @@ class Spawner:
             with theirs:
                 ours.setblocking(False)
                 try:
-                    # A start that is cut off leaves a process that nobody waits for.
-                    with anyio.CancelScope(shield=True):
-                        self._process = await asyncio.create_subprocess_exec(
-                            sys.executable,
-                            *("-I", "-S", str(SPAWNER)),
-                            *(() if entrance is None else (entrance,)),
-                            stdin=theirs.fileno(),
-                            stdout=asyncio.subprocess.DEVNULL,
-                            stderr=asyncio.subprocess.DEVNULL,
-                            cwd="/",
-                            start_new_session=True,
-                        )
+                    self._process = await start_helper(
+                        SPAWNER, *(() if entrance is None else (entrance,)), stdin=theirs.fileno()
+                    )
                 except BaseException:
                     ours.close()
                     raise
@@ -115,8 +107,7 @@ class Spawner:
         if connection is not None:
             connection.close()
         if process is not None:
-            with anyio.move_on_after(CLOSE_S), anyio.CancelScope(shield=True):
-                await process.wait()
+            await end_helper(process, CLOSE_S)
 
 
 async def _send(connection: socket.socket, fds: Sequence[int]) -> None:
