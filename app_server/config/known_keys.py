@@ -157,6 +157,7 @@ KNOWN: Sequence[str] = (
     "mcp_servers.*.oauth.client_id",
     "mcp_servers.*.oauth_resource",
     "mcp_servers.*.omit_tools_from",
+    "mcp_servers.*.protocol",
     "mcp_servers.*.required",
     "mcp_servers.*.scopes",
     "mcp_servers.*.startup_timeout_ms",

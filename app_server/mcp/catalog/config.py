@@ -160,6 +160,8 @@ class ServerConfig:
     """A thread does not start without it."""
     allowed: bool = True
     """Whether an administrator lets it run; if not it is disabled, too."""
+    protocol: str = "auto"
+    """Revisions of MCP to speak: `2025`, `2026-07-28`, or `auto`, the newest that it knows."""
     environment_id: str = LOCAL
     startup_timeout_s: float = DEFAULT_STARTUP_S
     """For the handshake and the first list of tools."""
@@ -250,6 +252,7 @@ class Ingredients:
     """The working folder of the process; None for a URL, or for the folder of its exec server."""
     owner: Owner | None = None
     """The owner of its server, if it was registered at run time."""
+    protocol: str = "auto"
 
 
 def ingredients(config: ServerConfig, cwd: str) -> Ingredients:
@@ -259,9 +262,12 @@ def ingredients(config: ServerConfig, cwd: str) -> Ingredients:
         launch = transport.launch(environment_id, cwd)
         # What the machine of an exec server has in its own environment is its own affair.
         parent = os.environ if environment_id == LOCAL else {}
-        return Ingredients(transport, environment_id, launch.environment(parent), launch.cwd)
+        environment = launch.environment(parent)
+        return Ingredients(
+            transport, environment_id, environment, launch.cwd, protocol=config.protocol
+        )
     try:
         headers = transport.headers(config.name)
     except ServerUnavailable:
         headers = None
-    return Ingredients(transport, environment_id, headers, None, config.owner)
+    return Ingredients(transport, environment_id, headers, None, config.owner, config.protocol)

@@ -25,6 +25,7 @@ from protocol.model import Json
 
 SURFACES = ("code_mode", "deferred", "direct")
 AUTH_FLOWS = ("oauth", "chatgpt", "ema_auth")
+PROTOCOLS = ("auto", "2025", "2026-07-28")
 CREDENTIAL_STORES = ("auto", "file", "keyring")
 APPROVAL_MODES = ("auto", "prompt", "writes", "approve")
 MAX_PORT = 65_535
@@ -121,6 +122,7 @@ def _read_server(
         enabled=view.boolean("enabled", default=True) and allowed,
         allowed=allowed,
         required=view.boolean("required", default=False),
+        protocol=view.choice("protocol", PROTOCOLS) or "auto",
         environment_id=view.string("environment_id") or LOCAL,
         startup_timeout_s=startup_s,
         tool_timeout_s=DEFAULT_CALL_S if call_s is None else call_s,

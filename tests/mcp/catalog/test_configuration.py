@@ -51,6 +51,7 @@ def test_both_transports_are_read_with_every_key() -> None:
                 "disabled_tools": ["b"],
                 "default_tools_approval_mode": "prompt",
                 "tools": {"a": {"approval_mode": "approve"}, "c": {}},
+                "protocol": "2026-07-28",
                 "name": "ignored",
                 "unknown": 1,
             },
@@ -79,6 +80,7 @@ def test_both_transports_are_read_with_every_key() -> None:
         disabled_tools=["b"],
         approval_mode="prompt",
         tool_approval_modes={"a": "approve"},
+        protocol="2026-07-28",
     )
     assert [stdio.allows(tool) for tool in ("a", "b", "c")] == [True, False, False]
     assert [stdio.approval_mode_of(tool) for tool in ("a", "c")] == ["approve", "prompt"]
@@ -86,6 +88,7 @@ def test_both_transports_are_read_with_every_key() -> None:
     assert (http.enabled, stdio.enabled) == (True, False)
     assert (http.environment_id, stdio.environment_id) == ("far", "local")
     assert http.startup_timeout_s == 0.5
+    assert http.protocol == "auto"
     assert isinstance(http.transport, HttpTransport)
     assert http.transport.origin == "http://127.0.0.1:1"
     assert http.transport.has_credentials
@@ -149,6 +152,11 @@ def test_both_transports_are_read_with_every_key() -> None:
             {"command": "x", "default_tools_approval_mode": "x"},
             "unknown variant `x`, expected one of `auto`, `prompt`, `writes`, `approve`\n"
             "in `mcp_servers.s.default_tools_approval_mode`\n",
+        ),
+        (
+            {"command": "x", "protocol": "2024"},
+            "unknown variant `2024`, expected one of `auto`, `2025`, `2026-07-28`\n"
+            "in `mcp_servers.s.protocol`\n",
         ),
         (
             {"command": "x", "args": ["a", 5]},
