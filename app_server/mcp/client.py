@@ -46,7 +46,7 @@ from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.authorized import CredentialSource
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
-from app_server.mcp_wire.json_rpc_client import JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import Asker, JsonRpcClient
 from app_server.observability.telemetry.spans import trace_context
 from protocol.jsonrpc.errors import METHOD_NOT_FOUND
 from protocol.model import JsonObject
@@ -65,9 +65,10 @@ class McpClient:
     again, once: the server has not accepted it.
     """
 
-    def __init__(self, rpc: JsonRpcClient, owner: ConnectionOwner, introduction_s: float) -> None:
+    def __init__(self, streams: Streams, owner: ConnectionOwner, introduction_s: float) -> None:
         """Make a client that has not been introduced; that may take `introduction_s`."""
-        self._rpc = rpc
+        self._rpc = rpc = JsonRpcClient(*streams)
+        self._outgoing = streams[1]
         self._owner = owner
         self._introduction_s = introduction_s
         self._introducing = anyio.Lock()
@@ -78,6 +79,12 @@ class McpClient:
         }
         self._handshake = Handshake(rpc, CLIENT_INFO, asked if owner.can_elicit else {})
         self.closed = anyio.Event()
+
+    @property
+    def keeps_session(self) -> bool:
+        """Whether the server may remember what was said, once it has been introduced."""
+        keeps: bool = self._outgoing.has_session
+        return keeps
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Read from the server until it ends; requests can be made once this has started."""
@@ -93,16 +100,17 @@ class McpClient:
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
+        asker: Asker | None = None,
     ) -> JsonObject:
         """Call a method of the server; see McpConnection."""
         session = self._sessions
         try:
-            return await self._call(method, params, timeout_s, on_progress)
+            return await self._call(method, params, timeout_s, on_progress, asker)
         except PeerError as exc:
             if not _has_ended_session(exc):
                 raise
         await self._begin_anew(session)
-        return await self._call(method, params, timeout_s, on_progress)
+        return await self._call(method, params, timeout_s, on_progress, asker)
 
     async def _call(
         self,
@@ -110,6 +118,7 @@ class McpClient:
         params: JsonObject,
         timeout_s: float | None,
         on_progress: ProgressCallback | None,
+        asker: Asker | None,
     ) -> JsonObject:
         context = trace_context()
         try:
@@ -119,6 +128,7 @@ class McpClient:
                 headers={**self._handshake.headers, **context},
                 timeout_s=timeout_s,
                 on_progress=on_progress,
+                asker=asker,
             )
         except TransportClosed:
             self.closed.set()
@@ -139,14 +149,14 @@ class McpClient:
             if self._sessions == ended:
                 await self.introduce()
 
-    async def _answer(self, method: str, params: JsonObject) -> JsonObject:
-        """Answer a request of the server."""
+    async def _answer(self, method: str, params: JsonObject, asker: Asker | None) -> JsonObject:
+        """Answer a request of the server; `asker` made the call that it belongs to, if known."""
         if method == "ping":
             return {}
         if method in ("elicitation/create", OPENAI_FORM) and self._owner.can_elicit:
             if method == OPENAI_FORM:
                 params = {**params, "mode": OPENAI_FORM}
-            return await self._owner.elicit(params)
+            return await (asker or self._owner).elicit(params)
         raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _on_notification(self, method: str) -> None:
@@ -239,7 +249,7 @@ async def serve_connection(
     elsewhere = config.environment_id != LOCAL
     try:
         async with open_streams(config, cwd, tokens, processes) as (streams, process):
-            client = McpClient(JsonRpcClient(*streams), owner, config.startup_timeout_s)
+            client = McpClient(streams, owner, config.startup_timeout_s)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
                 await _start(config, client, process, tokens, owner)

@@ -18,6 +18,7 @@ from app_server.mcp.bounds import bytes_of, check_bytes, check_count
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, TransportClosed
+from app_server.mcp_wire.json_rpc_client import Asker
 from app_server.observability.log_context import THREAD, start_apart
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
@@ -35,6 +36,10 @@ class McpConnection(Protocol):
     closed: anyio.Event
     """Set when the server has ended."""
 
+    @property
+    def keeps_session(self) -> bool:
+        """Whether the server may remember what was said on the connection, once it is ready."""
+
     async def request(
         self,
         method: str,
@@ -42,10 +47,13 @@ class McpConnection(Protocol):
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
+        asker: Asker | None = None,
     ) -> JsonObject:
         """Call a method and return the result as the server sent it.
 
-        With `on_progress` the request carries a progress token. Cancelling notifies the server.
+        With `on_progress` the request carries a progress token. Questions that the server asks on
+        account of it go to `asker`, in place of the owner, where it is known that they do.
+        Cancelling notifies the server.
 
         Raises:
             PeerError, TransportClosed, RequestTimedOut
@@ -132,6 +140,7 @@ class OnDemandConnection:
         `ended` is called once, after `close`, when no connection is left.
         """
         self.closed = anyio.Event()
+        self.keeps_session = True
         self._ended: Callable[[], None] | None = ended
         self._held = 0
         self._scopes: set[anyio.CancelScope] = set()
@@ -169,6 +178,7 @@ class OnDemandConnection:
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
+        asker: Asker | None = None,
     ) -> JsonObject:
         """Call a method, in a connection that is made for it if there is none; see McpConnection.
 
@@ -178,7 +188,7 @@ class OnDemandConnection:
         """
         async with self._connected() as connection:
             return await connection.request(
-                method, params, timeout_s=timeout_s, on_progress=on_progress
+                method, params, timeout_s=timeout_s, on_progress=on_progress, asker=asker
             )
 
     @asynccontextmanager

@@ -42,6 +42,9 @@ LAST_WORDS_S = 0.5
 class ServerProcess:
     """A running server and its pipes; both ends of a transport."""
 
+    has_session = True
+    """Whether the server may remember what it was sent before."""
+
     def __init__(self, process: ChildProcess) -> None:
         self._process = process
         self._stdout = process.stdout

@@ -7,6 +7,7 @@ Source: JSON-RPC 2.0; MCP 2025-06-18, "Cancellation", "Progress"; docs/mcp.md, "
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -41,10 +42,10 @@ GIVE_UP_S = 5.0
 """For the server to take the notification that a request is cancelled."""
 
 MAX_ASKED = 64
-"""Requests of the server that are being answered; those above it are refused."""
+"""Requests of the server that are being answered for one asker; those above it are refused."""
 
 MAX_REPORTING = 1000
-"""Pieces of progress that are being passed on; those above it are dropped."""
+"""Pieces of progress that are being passed on for one asker; those above it are dropped."""
 
 MAX_ID_DIGITS = 18
 """Of an id of ours; what is longer is none."""
@@ -52,8 +53,17 @@ MAX_ID_DIGITS = 18
 CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
 
-Answer: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
-"""Answers a request of the server, or raises RequestRefused."""
+
+class Asker(Protocol):
+    """The caller of a request, for questions that the server asks on account of it."""
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        """Ask the user what the server wants to know; see ElicitationPort."""
+
+
+Answer: TypeAlias = Callable[[str, JsonObject, Asker | None], Awaitable[JsonObject]]
+"""Answers a request of the server, or raises RequestRefused; with the asker of the call that it
+belongs to, if the transport says which."""
 
 OnNotification: TypeAlias = Callable[[str], None]
 """Called with the method of each notification."""
@@ -75,6 +85,7 @@ class _Waiter:
     answered: asyncio.Future[JSONRPCResponse | JSONRPCError | None]
     """Without an answer when the conversation is over."""
     on_progress: ProgressCallback | None
+    asker: Asker | None
 
 
 class JsonRpcClient:
@@ -89,11 +100,13 @@ class JsonRpcClient:
         self._last_id = 0
         self._waiting: dict[RequestId | None, _Waiter] = {}
         self._asked: dict[RequestId, anyio.CancelScope] = {}
-        self._answering = 0
+        self._answering: Counter[Asker | None] = Counter()
         """Requests of the server, also those with an id that another one has, and those whose
         answer waits for a server that does not read."""
-        self._reporting = 0
+        self._reporting: Counter[Asker | None] = Counter()
         """Pieces of progress whose callers have not taken them yet."""
+        self.stray_answers = 0
+        """Answers to requests that were never made here."""
         self._is_over = False
 
     async def run(
@@ -110,7 +123,7 @@ class JsonRpcClient:
                     if isinstance(item, Exception):
                         logger.debug("a message makes no sense: %s", type(item).__name__)
                     else:
-                        await self._take(item.message, answer, on_notification, tasks)
+                        await self._take(item, answer, on_notification, tasks)
                 self._end()
                 tasks.cancel_scope.cancel()
         finally:
@@ -130,13 +143,15 @@ class JsonRpcClient:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
+        asker: Asker | None = None,
         may_cancel: bool = True,
     ) -> JsonObject:
         """Make a request and return its result.
 
-        `headers` are for transports that have them. The time begins when the request was sent.
-        When it is over, or the caller is cancelled, the server is notified, unless `may_cancel` is
-        false.
+        `headers` are for transports that have them. `asker` is passed on with what the server asks
+        in the response; the bounds of what a server may ask and report hold for each of them. The
+        time begins when the request was sent. When it is over, or the caller is cancelled, the
+        server is notified, unless `may_cancel` is false.
 
         Raises:
             PeerError: the server answered with an error.
@@ -150,7 +165,7 @@ class JsonRpcClient:
         if on_progress is not None:
             meta = {**(params.get("_meta") or {}), "progressToken": request_id}
             params = {**params, "_meta": meta}
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), on_progress)
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), on_progress, asker)
         self._waiting[request_id] = waiter
         try:
             await self._send(_request(request_id, method, params), headers)
@@ -197,24 +212,31 @@ class JsonRpcClient:
 
     async def _take(
         self,
-        message: JSONRPCMessage,
+        item: SessionMessage,
         answer: Answer,
         on_notification: OnNotification,
         tasks: TaskGroup,
     ) -> None:
-        match message:
-            case JSONRPCRequest() if self._answering >= MAX_ASKED:
-                reply = _refusal(message.id, INTERNAL_ERROR, "too many requests at a time")
-                await self._send_if_open(reply)
+        match message := item.message:
             case JSONRPCRequest():
+                waiter = self._waiting.get(item.in_response_to)
+                asker = None if waiter is None else waiter.asker
+                if self._answering[asker] >= MAX_ASKED:
+                    reply = _refusal(message.id, INTERNAL_ERROR, "too many requests at a time")
+                    await self._send_if_open(reply)
+                    return
                 scope = self._asked[message.id] = anyio.CancelScope()
-                self._answering += 1
-                tasks.start_soon(self._answer, message, answer, scope)
+                self._answering[asker] += 1
+                tasks.start_soon(self._answer, message, answer, asker, scope)
             case JSONRPCNotification():
                 self._notified(message, on_notification, tasks)
             case _:
-                waiter = self._waiting.get(_our_id(message.id))
-                if waiter is not None and not waiter.answered.done():
+                request_id = _our_id(message.id)
+                waiter = self._waiting.get(request_id)
+                if waiter is None:
+                    was_ours = isinstance(request_id, int) and 0 < request_id <= self._last_id
+                    self.stray_answers += not was_ours
+                elif not waiter.answered.done():
                     waiter.answered.set_result(message)
 
     def _notified(
@@ -228,13 +250,18 @@ class JsonRpcClient:
         elif message.method == PROGRESS:
             token, progress = params.get("progressToken"), params.get("progress")
             waiter = self._waiting.get(_our_id(token)) if isinstance(token, str | int) else None
-            callback = None if waiter is None else waiter.on_progress
-            if callback is not None and _is_number(progress) and self._reporting < MAX_REPORTING:
-                self._reporting += 1
-                tasks.start_soon(self._report, callback, params)
+            if waiter is not None and _is_number(progress):
+                self._begin_report(waiter, params, tasks)
         on_notification(message.method)
 
-    async def _report(self, on_progress: ProgressCallback, params: JsonObject) -> None:
+    def _begin_report(self, waiter: _Waiter, params: JsonObject, tasks: TaskGroup) -> None:
+        if waiter.on_progress is not None and self._reporting[waiter.asker] < MAX_REPORTING:
+            self._reporting[waiter.asker] += 1
+            tasks.start_soon(self._report, waiter.on_progress, waiter.asker, params)
+
+    async def _report(
+        self, on_progress: ProgressCallback, asker: Asker | None, params: JsonObject
+    ) -> None:
         total, message = params.get("total"), params.get("message")
         try:
             await on_progress(
@@ -245,26 +272,34 @@ class JsonRpcClient:
         except Exception:
             logger.exception("progress of a call was not passed on")
         finally:
-            self._reporting -= 1
+            _count_down(self._reporting, asker)
 
     async def _answer(
-        self, request: JSONRPCRequest, answer: Answer, scope: anyio.CancelScope
+        self,
+        request: JSONRPCRequest,
+        answer: Answer,
+        asker: Asker | None,
+        scope: anyio.CancelScope,
     ) -> None:
         try:
-            reply = await self._reply(request, answer, scope)
+            reply = await self._reply(request, answer, asker, scope)
             # The server wants no answer to a request that it has cancelled.
             if reply is not None:
                 await self._send_if_open(reply)
         finally:
-            self._answering -= 1
+            _count_down(self._answering, asker)
 
     async def _reply(
-        self, request: JSONRPCRequest, answer: Answer, scope: anyio.CancelScope
+        self,
+        request: JSONRPCRequest,
+        answer: Answer,
+        asker: Asker | None,
+        scope: anyio.CancelScope,
     ) -> JSONRPCMessage | None:
         reply: JSONRPCMessage | None = None
         try:
             with scope:
-                result = await answer(request.method, request.params or {})
+                result = await answer(request.method, request.params or {}, asker)
                 reply = JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
         except RequestRefused as exc:
             reply = _refusal(request.id, exc.code, str(exc))
@@ -275,6 +310,12 @@ class JsonRpcClient:
             if self._asked.get(request.id) is scope:
                 del self._asked[request.id]
         return reply
+
+
+def _count_down(counts: Counter[Asker | None], asker: Asker | None) -> None:
+    counts[asker] -= 1
+    if not counts[asker]:
+        del counts[asker]
 
 
 def _refusal(request_id: RequestId, code: int, message: str) -> JSONRPCError:

@@ -87,6 +87,8 @@ class SessionMessage:
     message: JSONRPCMessage
     headers: Mapping[str, str] | None = None
     """Headers of HTTP that the message goes with."""
+    in_response_to: RequestId | None = None
+    """Our request whose response over HTTP brought the message."""
 
 
 class NoMessage(Exception):

@@ -158,6 +158,21 @@ async def test_messages_ahead_of_the_answer_are_read_in_order() -> None:
         ]
 
 
+async def test_what_comes_in_a_response_is_marked_with_its_request() -> None:
+    asks = b'{"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}}'
+    events = b"".join(b"data: " + message + b"\n\n" for message in (asks, RESULT))
+    alone = b"data: " + asks + b"\n\n"
+    peer = WebPeer(answers={"tools/call": [Answer(200, events, EVENTS)]})
+    async with opened(peer) as ends:
+        await ends.begin("tools/call", 5)
+        with anyio.fail_after(WAIT_S):
+            assert (await anext(ends.inbox)).in_response_to == 5
+    peer = WebPeer(answers={"GET": [Answer(200, alone, EVENTS)]})
+    async with opened(peer) as ends:
+        with anyio.fail_after(WAIT_S):
+            assert (await anext(ends.inbox)).in_response_to is None
+
+
 async def test_a_stream_that_cannot_be_taken_up_again_fails_its_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

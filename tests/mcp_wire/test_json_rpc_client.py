@@ -204,6 +204,76 @@ async def test_requests_of_the_server_above_the_bound_are_refused(
         assert await talk.next() == {"id": 3, "result": {}}
 
 
+class User:
+    """An asker that is asked nothing."""
+
+    async def elicit(self, params: Any) -> Any:
+        raise AssertionError(params)
+
+
+async def test_a_request_of_the_server_is_that_of_the_call_in_whose_response_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the bounds are those of each caller: one whose server asks much hurts no other."""
+    monkeypatch.setattr(client_module, "MAX_ASKED", 1)
+    one, two = User(), User()
+    async with conversing() as talk, anyio.create_task_group() as tasks:
+        for user in (one, two):
+            tasks.start_soon(partial(call, talk, [], asker=user))
+            await talk.next()
+        await talk.send(id="a", method="stall", in_response_to=1)
+        await talk.send(id="b", method="echo", in_response_to=1)
+        error = {"code": -32603, "message": "too many requests at a time"}
+        assert await talk.next() == {"id": "b", "error": error}
+        for asked, in_response_to in (("c", 2), ("d", None), ("e", 3)):
+            await talk.send(id=asked, method="echo", in_response_to=in_response_to)
+            assert await talk.next() == {"id": asked, "result": {}}
+        assert talk.askers == [one, two, None, None]
+        for request_id in (1, 2):
+            await talk.send(id=request_id, result={})
+
+
+async def test_progress_of_one_asker_takes_the_room_of_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "MAX_REPORTING", 1)
+    begun: list[float] = []
+    taken = anyio.Event()
+
+    async def on_progress(progress: float, *_: Any) -> None:
+        begun.append(progress)
+        await taken.wait()
+
+    async with conversing() as talk, anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(partial(call, talk, [], on_progress=on_progress, asker=User()))
+            await talk.next()
+        for token, progress in ((1, 10), (1, 11), (2, 20)):
+            params = {"progressToken": token, "progress": progress}
+            await talk.send(method="notifications/progress", params=params)
+        await talk.send(id=9, method="echo")
+        await talk.next()
+        assert begun == [10, 20]
+        taken.set()
+        for request_id in (1, 2):
+            await talk.send(id=request_id, result={})
+
+
+async def test_answers_to_what_was_never_asked_are_counted_and_dropped() -> None:
+    outcome: list[Any] = []
+    async with conversing() as talk, anyio.create_task_group() as tasks:
+        tasks.start_soon(call, talk, outcome)
+        await talk.next()
+        for request_id in (2, 0, -1, "x", "7"):
+            await talk.send(id=request_id, result={"of": "another"})
+        await talk.send(id=1, result={"b": 2})
+        # One that comes late, or twice, was asked for.
+        await talk.send(id="1", result={"b": 3})
+        await talk.send(id=9, method="echo")
+        await talk.next()
+        assert (outcome, talk.client.stray_answers) == ([{"b": 2}], 5)
+
+
 async def test_a_server_that_asks_and_does_not_read_is_read_no_more() -> None:
     """Each question that was answered waited for it, with ids that it had used before."""
 
@@ -216,7 +286,7 @@ async def test_a_server_that_asks_and_does_not_read_is_read_no_more() -> None:
     client = JsonRpcClient(incoming, Deaf())
     ping = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id="the same", method="ping"))
 
-    async def answer(method: str, params: Any) -> Any:
+    async def answer(method: str, params: Any, asker: Any) -> Any:
         return {}
 
     async def run(*, task_status: Any) -> None:

@@ -65,9 +65,9 @@ class Inbox:
     def __init__(self) -> None:
         self._messages: asyncio.Queue[SessionMessage] = asyncio.Queue(MAX_WAITING)
 
-    async def put(self, message: JSONRPCMessage) -> None:
+    async def put(self, message: JSONRPCMessage, in_response_to: RequestId | None = None) -> None:
         """Bring a message; waits while too many have not been taken."""
-        await self._messages.put(SessionMessage(message))
+        await self._messages.put(SessionMessage(message, in_response_to=in_response_to))
 
     async def fail(self, request_id: RequestId, error: ErrorData) -> None:
         """Answer one of our requests in place of the server."""
@@ -138,7 +138,7 @@ class EventStream:
         is_answer = False
         if self._answer_to is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
             message.id, is_answer = self._answer_to, True
-        await self._inbox.put(message)
+        await self._inbox.put(message, self._answer_to)
         return is_answer
 
 

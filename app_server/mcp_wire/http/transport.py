@@ -73,6 +73,11 @@ class HttpMessageSink:
         self._one_way_slots = asyncio.Semaphore(MAX_ONE_WAY)
         self._is_closed = False
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the server began a session with its last introduction."""
+        return self._session.id is not None
+
     async def send(self, item: SessionMessage, /) -> None:
         """Begin to send one message.
 

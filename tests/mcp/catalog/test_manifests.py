@@ -206,6 +206,7 @@ class Line:
 
     def __init__(self) -> None:
         self.closed = anyio.Event()
+        self.keeps_session = True
 
     async def request(self, method: str, params: JsonObject, **options: Any) -> JsonObject:
         return {"method": method}

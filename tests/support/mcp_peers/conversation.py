@@ -24,11 +24,14 @@ class Conversation:
     to_us: MemoryObjectSendStream[SessionMessage | Exception]
     from_us: MemoryObjectReceiveStream[SessionMessage]
     notifications: list[str] = field(default_factory=list)
+    askers: list[Any] = field(default_factory=list)
+    """Askers of the requests of the server, each None if it is unknown."""
     answering: anyio.Event = field(default_factory=anyio.Event)
 
-    async def send(self, **members: Any) -> None:
+    async def send(self, *, in_response_to: int | None = None, **members: Any) -> None:
         text = json.dumps({"jsonrpc": "2.0", **members})
-        await self.to_us.send(SessionMessage(jsonrpc_message_adapter.validate_json(text)))
+        message = jsonrpc_message_adapter.validate_json(text)
+        await self.to_us.send(SessionMessage(message, in_response_to=in_response_to))
 
     async def next(self) -> Any:
         """Return our next message, without what all have."""
@@ -38,7 +41,8 @@ class Conversation:
         assert members.pop("jsonrpc") == "2.0"
         return members
 
-    async def answer(self, method: str, params: Any) -> Any:
+    async def answer(self, method: str, params: Any, asker: Any) -> Any:
+        self.askers.append(asker)
         if method == "stall":
             self.answering.set()
             await anyio.sleep_forever()
