@@ -21,8 +21,8 @@ from app_server.models.catalogue.lists import ModelLists
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules.book import RuleBook
-from app_server.rpc.conversations import Conversations
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.connection import Conversations
+from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.runtime.loader import Lazy
 from app_server.sessions.memory_budget import MemoryBudget

@@ -1,29 +1,31 @@
-"""One client's conversation.
+"""One client's conversation, and the conversations with all clients.
 
 In: text from a MessageStream. Out: text to the same stream, one whole message per send.
-A read task takes messages in order, a task for each answers it, a write task empties the outbox.
+A read task takes messages in order (`RequestQueues`), a task for each answers it, a write task
+empties the outbox. The answers of a batch are sent as one array when the last has come.
 Invariant: a request gets exactly one answer, also when the server is stopping, unless the client
 has gone; requests of a client that has gone are finished, within a bound.
-Source: docs/wire.md, "Framing", "Order", "Bounds".
+Source: docs/wire.md, "Framing", "Order", "Bounds"; JSON-RPC 2.0, section 6.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Coroutine, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
 from app_server.observability.log_context import bind_request
-from app_server.rpc.batch import BatchAnswers
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
+from app_server.rpc.dispatch import Dispatcher
+from app_server.rpc.hub import Hub
 from app_server.rpc.limits import ConnectionLimits
 from app_server.rpc.message_stream import ClientGone, MessageStream
-from app_server.rpc.ordering import QueuePlace, RequestQueues
-from app_server.rpc.outbox import Outbox
-from app_server.rpc.outgoing import Delta
+from app_server.rpc.outbox import Delta, Outbox
+from app_server.runtime.loader import load
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import FREE, Access, Order
 from protocol.jsonrpc.envelope import (
@@ -36,14 +38,153 @@ from protocol.jsonrpc.envelope import (
     RequestId,
     parse_message,
     refused,
+    render_batch,
     render_error,
 )
-from protocol.jsonrpc.errors import MAX_ANSWER_CHARS, RpcError, overloaded
+from protocol.jsonrpc.errors import MAX_ANSWER_CHARS, RpcError, answer_too_large, overloaded
 from protocol.jsonrpc.value_count import MAX_VALUES, PIECE_CHARS, ValueCount
 from protocol.server.lifecycle import ClientInfo
 from protocol.thread_ids import usual_form
 
+if TYPE_CHECKING:
+    from app_server.rpc.older_interface.stream import OlderInterface
+
 logger = logging.getLogger(__name__)
+
+
+class QueuePlace:
+    """One request's place in a queue; enter it with `async with`."""
+
+    __slots__ = ("_open", "_queues", "key", "shared")
+
+    def __init__(self, queues: "RequestQueues", key: str, *, shared: bool) -> None:
+        self.key = key
+        self.shared = shared
+        self._queues = queues
+        self._open: anyio.Event | None = None
+
+    async def __aenter__(self) -> None:
+        if self._queues.may_enter(self):
+            return
+        self._open = anyio.Event()
+        try:
+            await self._open.wait()
+        except BaseException:
+            self._queues.leave(self)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._queues.leave(self)
+
+    def let_in(self) -> None:
+        """Wake the request if it waits."""
+        if self._open is not None:
+            self._open.set()
+
+
+class RequestQueues:
+    """The queues of one connection; a queue exists only while a request is in it."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, deque[QueuePlace]] = {}
+        """The places of each queue, the first come first."""
+
+    def take_place(self, key: str, access: Access) -> QueuePlace:
+        """Queue up behind all earlier requests with this key. The place must be entered.
+
+        Cancelling while waiting gives the place up.
+        """
+        place = QueuePlace(self, key, shared=access is Access.SHARED)
+        self.by_key.setdefault(key, deque()).append(place)
+        return place
+
+    def may_enter(self, place: QueuePlace) -> bool:
+        """Whether it is the turn of a place."""
+        return place in _open_places(self.by_key[place.key])
+
+    def leave(self, place: QueuePlace) -> None:
+        """Give a place up, and let in whose turn it is then."""
+        queue = self.by_key[place.key]
+        queue.remove(place)
+        if not queue:
+            del self.by_key[place.key]
+        for open_place in _open_places(queue):
+            open_place.let_in()
+
+
+def _open_places(queue: deque[QueuePlace]) -> Iterator[QueuePlace]:
+    """Give the first place, and the shared ones right behind it if it is shared itself."""
+    for position, place in enumerate(queue):
+        if position > 0 and not (place.shared and queue[0].shared):
+            return
+        yield place
+
+
+class BatchAnswers:
+    """Collects answers for one array of at most MAX_ANSWER_CHARS.
+
+    The space that an error needs is kept for every request that is not answered yet. An answer that
+    does not fit into the rest gives way to that error.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._missing = 0
+        self._free = MAX_ANSWER_CHARS - len("[]")
+        for message in batch.messages:
+            if isinstance(message, Request | Invalid):
+                self._missing += 1
+                self._free -= _reserved(message.id)
+        self._answers: list[str] = []
+        self._contexts: list[RequestContext[Any]] = []
+        """Of the requests whose answers came."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is space for an error to every request."""
+        return self._free >= 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no answer is missing."""
+        return len(self._answers) == self._missing
+
+    def add(
+        self,
+        request_id: RequestId | None,
+        text: str,
+        context: RequestContext[Any] | None,
+        *,
+        jsonrpc: bool,
+    ) -> None:
+        """Add one answer; `context` is None for what was refused unread."""
+        more = len(text) + len(",") - _reserved(request_id)
+        if more > self._free:
+            text = _too_large(request_id, len(text), jsonrpc=jsonrpc)
+            more = 0
+        self._free -= more
+        self._answers.append(text)
+        if context is not None:
+            self._contexts.append(context)
+
+    def text(self) -> str:
+        """Render the array."""
+        return render_batch(self._answers)
+
+    def answered(self) -> None:
+        """Run what was waiting for the answers, once the array is queued or will never be sent."""
+        contexts, self._contexts = self._contexts, []
+        for context in contexts:
+            context.answered()
+
+
+def _reserved(request_id: RequestId | None) -> int:
+    # The longest form: with `jsonrpc`, and with as many digits as a size may have.
+    return len(_too_large(request_id, 10**9, jsonrpc=True)) + len(",")
+
+
+def _too_large(request_id: RequestId | None, size: int, *, jsonrpc: bool) -> str:
+    return render_error(request_id, answer_too_large(size).to_wire(), jsonrpc=jsonrpc)
+
 
 CLOSE_NORMAL = 1000
 CLOSE_GOING_AWAY = 1001
@@ -422,3 +563,44 @@ def _queue_key(order: Order, request: Request) -> str | None:
     for name in order.member.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return f"{order.queue}:{usual_form(value)}" if isinstance(value, str) else None
+
+
+def _older_interface() -> "type[OlderInterface]":
+    from app_server.rpc.older_interface.stream import OlderInterface
+
+    return OlderInterface
+
+
+class Conversations:
+    """The open JSON-RPC conversations with clients."""
+
+    def __init__(self, hub: Hub, limits: ConnectionLimits) -> None:
+        self._hub = hub
+        self._limits = limits
+        self._connections: set[RpcConnection] = set()
+        self._one_ended = anyio.Event()
+
+    def loads(self) -> list[ConnectionLoad]:
+        """Return how much waits on each connection."""
+        return [connection.load for connection in self._connections]
+
+    async def converse(self, stream: MessageStream, requests: Dispatcher) -> None:
+        """Hold the conversation with one client, until it or `finish` ends it."""
+        older_interface = await load(_older_interface)
+        client = older_interface(stream)
+        connection = RpcConnection(client, requests, self._hub, self._limits)
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            self._one_ended.set()
+
+    async def finish(self, within_s: float) -> None:
+        """Have all answers sent and every conversation ended, as far as that takes `within_s`."""
+        for connection in self._connections:
+            connection.finish()
+        with anyio.move_on_after(within_s):
+            while self._connections:
+                self._one_ended = anyio.Event()
+                await self._one_ended.wait()

@@ -19,9 +19,9 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import find_handler
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.observability.telemetry.sending import sending
-from app_server.rpc.conversations import Conversations
+from app_server.rpc.connection import Conversations
 from app_server.rpc.dispatch import Dispatcher
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import MessageStream
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import Lazy, load

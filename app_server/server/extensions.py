@@ -17,7 +17,7 @@ from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.extensions.skills.folders import FoundSkill
 from app_server.host.environments import Environments
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.server.settings import Settings, Substitutes
 

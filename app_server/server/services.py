@@ -33,8 +33,8 @@ from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from app_server.permissions.rules.book import RuleBook
 from app_server.permissions.rules.files import BrokenRules
-from app_server.rpc.conversations import Conversations
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.connection import Conversations
+from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import Lazy, load
 from app_server.server.extensions import join_extensions, join_skills

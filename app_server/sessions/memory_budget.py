@@ -12,8 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from app_server.config.values import Config, ConfigView
-from app_server.rpc.hub.replay_buffer import ReplayLimits
-from app_server.rpc.hub.replay_buffers import ReplayBuffers
+from app_server.rpc.replay import ReplayBuffers, ReplayLimits
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.state.thread import ThreadState
 from protocol.model import Json

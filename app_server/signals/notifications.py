@@ -7,7 +7,7 @@ from app_server.config.effective import Configuration
 from app_server.config.requirements import Requirements, requirements_of
 from app_server.config.values import Config
 from app_server.rpc.context import ConnectionId
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.runtime.loader import load
 from app_server.sessions.registry import Sessions

@@ -8,10 +8,9 @@ import anyio
 import pytest
 
 from app_server.observability.log_context import REQUEST
-from app_server.rpc.connection import BATCH_STEP
+from app_server.rpc.connection import BATCH_STEP, RequestQueues
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.dispatch import Dispatcher
-from app_server.rpc.ordering import RequestQueues
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import Access
 from protocol.jsonrpc.envelope import Request

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app_server.rpc.outgoing import DELTAS, Outgoing
+from app_server.rpc.outbox import DELTAS, Outgoing
 from protocol.contract.methods import METHOD_OF
 from protocol.host.commands import CommandExecOutputDeltaNotification
 from protocol.host.processes import ProcessOutputDeltaNotification

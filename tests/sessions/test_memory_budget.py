@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from app_server.sessions.memory_budget import (
     COPIES,
     VALUE_BYTES,

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.signals import ledger as ledgers
 from app_server.signals.entries import Effects, Entries, OpenEntries

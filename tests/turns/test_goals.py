@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state.thread import begin

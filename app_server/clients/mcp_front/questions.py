@@ -7,8 +7,7 @@ codex-rs/docs/codex_mcp_interface.md (`allow`, `deny`); docs/mcp_server.md, "Que
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app_server.rpc.older_interface.approvals import COMMAND, DECISIONS, PATCH
-from app_server.rpc.older_interface.history import parsed, words
+from app_server.rpc.older_interface.events import COMMAND, DECISIONS, PATCH, parsed, words
 from protocol.jsonrpc.envelope import Request, RequestId
 from protocol.model import Json, JsonObject
 

@@ -24,7 +24,7 @@ from app_server.host.commands.reading import Stream
 from app_server.host.programs import Program, ProgramOrder, ProgramOutput, ProgramRefused, Programs
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.rpc.context import ConnectionId
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from protocol.host.commands import CommandExecParams, CommandExecWriteParams
 from protocol.host.processes import ProcessSpawnParams, ProcessWriteStdinParams
 from protocol.jsonrpc.errors import internal_error, invalid_request

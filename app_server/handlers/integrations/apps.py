@@ -30,7 +30,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import cursor_number, fitting, page
 from app_server.observability.log_context import start_apart
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from protocol.integrations.apps import (
     AppInfo,
     AppListUpdatedNotification,

@@ -9,7 +9,7 @@ from app_server.handlers.views.settings import settings_response, thread_setting
 from app_server.handlers.views.threads import thread_of_state
 from app_server.handlers.views.turns import turns_of_log, turns_of_state
 from app_server.rpc.context import ConnectionId
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from app_server.sessions.session import ThreadSession
 from app_server.threads.log.state.thread import ThreadState
 from app_server.threads.store import ThreadStore

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from app_server.rpc.older_interface.history import messages_of
+from app_server.rpc.older_interface.events import messages_of
 from protocol.jsonrpc.errors import invalid_member
 from protocol.model import Json, JsonObject
 

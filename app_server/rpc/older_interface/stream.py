@@ -13,14 +13,16 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from app_server.rpc.message_stream import MessageStream
-from app_server.rpc.older_interface.approvals import (
+from app_server.rpc.older_interface.events import (
     COMMAND,
     PATCH,
+    account_event,
     command_approval,
     decision,
+    event_of,
     patch_approval,
+    turn_of,
 )
-from app_server.rpc.older_interface.events import account_event, event_of, turn_of
 from app_server.rpc.older_interface.requests import (
     PAGE_SIZE,
     TODAYS,
@@ -28,10 +30,37 @@ from app_server.rpc.older_interface.requests import (
     Translated,
     translate,
 )
-from app_server.rpc.older_interface.sandboxes import FirstSandboxes
 from protocol.jsonrpc.envelope import render_error, render_result
 from protocol.jsonrpc.errors import RpcError, invalid_member, invalid_params
 from protocol.model import Json, JsonObject
+
+MAX_WAITING = 1_000
+"""Conversations of a connection that had no turn yet; the oldest begin without their policy."""
+
+
+class FirstSandboxes:
+    """The policies that wait for the first turns of a connection's conversations."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[Json, Json] = OrderedDict()
+
+    def keep(self, conversation_id: str, policy: Json) -> None:
+        """Have a policy go with the conversation's next turn; None: what waited is void."""
+        self._waiting.pop(conversation_id, None)
+        if policy is not None:
+            self._waiting[conversation_id] = policy
+            if len(self._waiting) > MAX_WAITING:
+                self._waiting.popitem(last=False)
+
+    def with_policy(self, params: JsonObject) -> JsonObject:
+        """Return the parameters of `turn/start` with what waits, unless they have a policy."""
+        policy = self._waiting.get(params["threadId"])
+        return params if policy is None else {"sandboxPolicy": policy, **params}
+
+    def begun(self, params: JsonObject) -> None:
+        """Note that a turn with these parameters was accepted: the thread has its policy now."""
+        self._waiting.pop(params["threadId"], None)
+
 
 OWN = ("addConversationListener", "removeConversationListener", "getUserAgent")
 """Methods that are answered here."""

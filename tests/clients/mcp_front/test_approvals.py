@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app_server.clients.mcp_front.questions import Verdict, elicitation_params, parse_verdict
-from app_server.rpc.older_interface.approvals import COMMAND
+from app_server.rpc.older_interface.events import COMMAND
 from tests.support.clients.mcp_front import front
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
 from tests.support.harness import claim, stdio_server

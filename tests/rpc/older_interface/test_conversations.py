@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app_server.rpc.older_interface.sandboxes import MAX_WAITING, FirstSandboxes
+from app_server.rpc.older_interface.stream import MAX_WAITING, FirstSandboxes
 from tests.support.clients.older import events, old_client, text
 from tests.support.harness import claim, serve
 from tests.support.model import calls, says

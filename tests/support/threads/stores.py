@@ -26,7 +26,7 @@ from app_server.models.interface import ModelRequest
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.rules.book import RuleBook
-from app_server.rpc.hub.hub import Hub
+from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.registry import Sessions
 from app_server.threads.index.rows import ThreadQuery, ThreadRow

@@ -2,9 +2,8 @@
 
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
-from app_server.rpc.hub.connections import Connections
-from app_server.rpc.hub.hub import Hub
-from app_server.rpc.outgoing import Delta
+from app_server.rpc.hub import Connections, Hub
+from app_server.rpc.outbox import Delta
 
 
 class Connected:

@@ -11,8 +11,8 @@ import pytest
 
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
-from app_server.rpc.hub.hub import Hub
-from app_server.rpc.outgoing import Delta, Outgoing
+from app_server.rpc.hub import Hub
+from app_server.rpc.outbox import Delta, Outgoing
 from protocol.jsonrpc.envelope import Answer
 from protocol.server.lifecycle import WarningNotification
 from protocol.signals.delivery import SignalReceipt, SignalUpdatedNotification

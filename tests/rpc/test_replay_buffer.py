@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from app_server.handlers.views.settings import thread_settings
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import ClientSession
-from app_server.rpc.hub.hub import MAX_AT_ONCE, Hub
-from app_server.rpc.hub.replay_buffer import Position, ReplayBuffer, ReplayLimits
-from app_server.rpc.outgoing import Delta, Outgoing
+from app_server.rpc.hub import MAX_AT_ONCE, Hub
+from app_server.rpc.outbox import Delta, Outgoing
+from app_server.rpc.replay import Position, ReplayBuffer, ReplayLimits
 from protocol.contract.methods import METHOD_OF
 from protocol.jsonrpc.envelope import Answer
 from protocol.model import WireModel
