@@ -31,7 +31,7 @@ from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.processes import Processes
-from app_server.mcp.stdio import ServerProcess, run_server
+from app_server.mcp.stdio import LAST_LINES, ServerProcess, run_server
 from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tunnel import open_dial
@@ -69,6 +69,7 @@ class McpClient:
         """Make a client that has not been introduced; that may take `introduction_s`."""
         self._rpc = rpc = JsonRpcClient(*streams)
         self._outgoing = streams[1]
+        self.pid: int | None = None
         self._owner = owner
         self._introduction_s = introduction_s
         self._introducing = anyio.Lock()
@@ -250,6 +251,7 @@ async def serve_connection(
     try:
         async with open_streams(config, cwd, tokens, processes) as (streams, process):
             client = McpClient(streams, owner, config.startup_timeout_s)
+            client.pid = None if process is None else process.pid
             async with anyio.create_task_group() as tasks:
                 await tasks.start(client.run)
                 await _start(config, client, process, tokens, owner)
@@ -295,6 +297,9 @@ async def _start(
     else:
         owner.ready(client, listing)
         await _until_over(client, owner)
+        if not owner.stop.is_set():
+            words = "" if process is None else await process.last_words(LAST_LINES)
+            owner.lost(": ".join(filter(None, ("the server ended", words))))
 
 
 def _startup_failure(error: PeerError, *, signed_in_before: bool) -> StartupFailed:

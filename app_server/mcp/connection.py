@@ -40,6 +40,10 @@ class McpConnection(Protocol):
     def keeps_session(self) -> bool:
         """Whether the server may remember what was said on the connection, once it is ready."""
 
+    @property
+    def pid(self) -> int | None:
+        """Id of the server's process; None if it is not one of this machine."""
+
     async def request(
         self,
         method: str,
@@ -73,6 +77,9 @@ class ConnectionOwner(Protocol):
 
     def failed(self, failure: StartupFailed) -> None:
         """Take the failure: the server did not start."""
+
+    def lost(self, reason: str) -> None:
+        """Note that the server has ended without being stopped, after it was ready."""
 
     def tools_changed(self) -> None:
         """Note that the server has other tools than those it listed."""
@@ -141,6 +148,7 @@ class OnDemandConnection:
         """
         self.closed = anyio.Event()
         self.keeps_session = True
+        self.pid = None
         self._ended: Callable[[], None] | None = ended
         self._held = 0
         self._scopes: set[anyio.CancelScope] = set()
@@ -285,6 +293,10 @@ class _UsedConnection:
         if not self.settled.is_set():
             self.failure = failure
             self.settled.set()
+
+    def lost(self, reason: str) -> None:
+        """Pass it on; the next request connects anew."""
+        self._owner.lost(reason)
 
     def tools_changed(self) -> None:
         """Pass it on."""

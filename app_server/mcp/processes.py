@@ -13,6 +13,10 @@ class ChildProcess(Protocol):
     """A process with pipes, on this machine or on another."""
 
     @property
+    def pid(self) -> int | None:
+        """Id of the process; None if it is not one of this machine."""
+
+    @property
     def stdout(self) -> asyncio.StreamReader:
         """The stream of its stdout; at EOF when the process has ended, or is out of reach."""
 

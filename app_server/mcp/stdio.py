@@ -35,6 +35,9 @@ SEND_S = 30.0
 
 STDERR_TAIL_BYTES = 4096
 
+LAST_LINES = 5
+"""Of stderr, in the error of a server that ended after it was ready."""
+
 LAST_WORDS_S = 0.5
 """For the exit status and the end of stderr, once stdout has ended."""
 
@@ -60,8 +63,13 @@ class ServerProcess:
         """Whether the exit status is unknown, as the environment of the process is out of reach."""
         return self._process.ended.is_set() and self._process.returncode is None
 
-    async def last_words(self) -> str:
-        """Return how the process ended, as far as it is known, and its last line on stderr.
+    @property
+    def pid(self) -> int | None:
+        """Id of the process; None if it is not one of this machine."""
+        return self._process.pid
+
+    async def last_words(self, lines: int = 1) -> str:
+        """Return how the process ended, as far as it is known, and its last lines on stderr.
 
         Waits a moment for both, as the end of stdout may be seen before them.
         """
@@ -70,8 +78,9 @@ class ServerProcess:
             await self._stderr_ended.wait()
         code = self._process.returncode
         ending = "" if code is None else f"exit status {code}"
-        lines = self._stderr_tail.decode(errors="replace").strip().splitlines()
-        return ": ".join(part for part in (ending, *(line[-300:] for line in lines[-1:])) if part)
+        said = self._stderr_tail.decode(errors="replace").strip().splitlines()
+        last = "\n".join(line[-300:] for line in said[-lines:])
+        return ": ".join(part for part in (ending, last) if part)
 
     def __aiter__(self) -> Self:
         return self

@@ -28,6 +28,7 @@ class Printed:
         self.stderr = asyncio.StreamReader()
         self.ended = anyio.Event()
         self.returncode: int | None = None
+        self.pid: int | None = None
         self.unsent_bytes = 0
 
     def write(self, data: bytes, /) -> None:

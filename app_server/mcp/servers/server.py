@@ -10,6 +10,7 @@ Source: docs/mcp.md, "Connections".
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import anyio
@@ -46,6 +47,7 @@ from app_server.mcp.loading import hold_connection
 from app_server.mcp.processes import Processes
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
+from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 
@@ -73,6 +75,20 @@ MIN_LEASE_S = DEFAULT_CALL_S
 """Calls may run at least this long on the connection of a server that was replaced."""
 
 
+@dataclass(slots=True)
+class ServerRecord:
+    """What became of a server so far; a server that takes the place of one goes on with its."""
+
+    started_at_ms: int | None = None
+    """When it became ready last, in Unix milliseconds."""
+    restarts: int = 0
+    """Starts after the first one, whatever ended the server."""
+    last_error: str | None = None
+    """Why it did not start, or ended, last."""
+    shared_by: int = 1
+    """Threads that use the process or the session, this one included."""
+
+
 class McpServer:
     """One server of one set; also the owner of its connection."""
 
@@ -97,6 +113,7 @@ class McpServer:
         self.calls = RunningCalls()
         self.can_elicit = asks is not None
         self._asks = asks
+        self.record = ServerRecord()
         self.returns = 0
         """Restarts in a row after its environment could be reached again."""
         self.waited_for = False
@@ -111,7 +128,8 @@ class McpServer:
         self.list_is_old = False
         """Whether `notifications/tools/list_changed` came since the tools were listed."""
         self._may_retry = False
-        self._stands_in = False
+        self.stands_in = False
+        """Whether the listing is that of a server that this one replaces, until it starts."""
         self._running = anyio.CancelScope()
         self._lease = None if config.owner is None else config.owner.lease()
         """Of what owns the server: until it has left its set and its connection has ended."""
@@ -185,6 +203,7 @@ class McpServer:
         if self.settled.is_set():
             return
         self._status, self._connection, self.listing = "connected", connection, listing
+        self.record.started_at_ms = SystemClock().now_ms()
         self.settled.set()
         self._notify(self.config.name, "ready", None)
 
@@ -193,11 +212,17 @@ class McpServer:
         if self.settled.is_set() or (failure.transient and self._may_retry):
             return
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
-        self.failure = failure
-        if self._stands_in:
+        self.failure, self.record.last_error = failure, str(failure)
+        if self.stands_in:
             self.listing = None
         self.settled.set()
         self._notify(self.config.name, "failed", text_for_people(self.config, failure))
+
+    def lost(self, reason: str) -> None:
+        """Note why the server ended, with the name of its command."""
+        transport = self.config.transport
+        command = transport.command if isinstance(transport, StdioTransport) else None
+        self.record.last_error = reason if command is None else f"{command}: {reason}"
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date."""
@@ -234,14 +259,15 @@ class McpServer:
         return isinstance(self.failure, NotLoggedIn) and self.failure.again
 
     @property
-    def waits_for_environment(self) -> bool:
-        """Whether it did not start because its environment was out of reach."""
-        return self.failure is not None and self.failure.is_away and not self.stop.is_set()
-
-    @property
     def status(self) -> Status:
         """The current status of the server."""
         return "failed" if self._status == "connected" and self.has_died else self._status
+
+    @property
+    def pid(self) -> int | None:
+        """Id of its process; None while there is none, or where it is none of this machine."""
+        lives = self._connection is not None and not self._connection.closed.is_set()
+        return self._connection.pid if lives and self._connection is not None else None
 
     @property
     def lives(self) -> bool:
@@ -275,11 +301,6 @@ class McpServer:
         if self._has_left and not self._is_running and self._lease is not None:
             self._lease.release()
             self._lease = None
-
-    def stand_in(self, listing: Listing | None) -> None:
-        """Show what the server had that this one takes the place of, until its start is decided."""
-        if self.listing is None:
-            self.listing, self._stands_in = listing, True
 
     def cancel_start(self) -> None:
         """Give a start up that is not decided yet."""

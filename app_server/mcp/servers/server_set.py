@@ -89,7 +89,8 @@ class Launcher:
     async def _run(self, server: McpServer) -> None:
         """Run a server; one whose environment was out of reach starts again when that is back."""
         await server.run(self.cwd)
-        if not server.waits_for_environment:
+        failure = server.failure
+        if failure is None or not failure.is_away or server.stop.is_set():
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._start_when_reachable, server, tasks.cancel_scope)
@@ -225,7 +226,8 @@ class ServerSet:
             return McpServer(config, self._processes, notify, self._asks)
         server = self._make(config)
         # Until it is ready the model is shown what there was, so that no turn is without.
-        server.stand_in(old.listing)
+        if server.listing is None:
+            server.listing, server.stands_in = old.listing, True
         return server
 
     def revive(self, *names: str) -> None:
@@ -254,7 +256,8 @@ class ServerSet:
             return
         server = self.servers[ended.config.name] = self._make(ended.config)
         ended.leave()
-        server.listing = ended.listing
+        server.listing, server.record = ended.listing, ended.record
+        server.record.restarts += 1
         server.returns = returns
         self._launcher.launch(server)
 

@@ -193,6 +193,9 @@ class Owner:
     def failed(self, failure: StartupFailed) -> None:
         raise AssertionError("the connection has an owner of its own")
 
+    def lost(self, reason: str) -> None:
+        raise AssertionError(reason)
+
     def tools_changed(self) -> None:
         self.changes += 1
 
@@ -207,6 +210,7 @@ class Line:
     def __init__(self) -> None:
         self.closed = anyio.Event()
         self.keeps_session = True
+        self.pid = None
 
     async def request(self, method: str, params: JsonObject, **options: Any) -> JsonObject:
         return {"method": method}

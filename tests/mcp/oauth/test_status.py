@@ -33,6 +33,7 @@ class Idle:
     def __init__(self) -> None:
         self.closed = anyio.Event()
         self.keeps_session = True
+        self.pid = None
 
     async def request(self, *_: Any, **__: Any) -> Any:
         raise AssertionError

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 
 from tests.support.harness import (
     WAIT_S,
+    WireClient,
     claim,
     serve,
     stdio_server,
 )
-from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.mcp_peers.calls import steps_until_settled, with_peer
 from tests.support.paths import MCP_PEER
 
 
@@ -32,6 +34,32 @@ async def test_a_peer_that_breaks_the_client_reaches_nobody_else(
         assert told["raw"][-1][1].endswith("MCP startup failed: the connection broke")
         assert (await client.turn(thread_id, "hi"))["status"] == "completed"
     assert "the client broke" in caplog.text
+
+
+async def test_a_server_that_ends_leaves_why_and_counts_its_starts(tmp_path: Path) -> None:
+    async with with_peer(tmp_path, "flood") as (served, client, thread_id):
+        servers = served.services.sessions.get(thread_id).servers.live().servers
+        first = servers["raw"]
+        record = first.record
+        assert (record.restarts, record.last_error, record.shared_by) == (0, None, 1)
+        params = {"threadId": thread_id, "server": "raw", "tool": "whoami"}
+        assert first.pid == await whoami(client, params)
+        began_ms = record.started_at_ms
+        assert began_ms is not None
+        os.kill(first.pid, signal.SIGKILL)
+        await client.refusal("mcpServer/tool/call", {**params, "tool": "slow"})
+        assert await whoami(client, params) == servers["raw"].pid
+        assert (servers["raw"].record is record, record.restarts, first.pid) == (True, 1, None)
+        assert record.started_at_ms is not None
+        assert record.started_at_ms >= began_ms
+    assert record.last_error == f"{sys.executable}: the server ended: exit status -9: {'x' * 300}"
+
+
+async def whoami(client: WireClient, params: Any) -> int:
+    """Return the id of a server's process."""
+    result = await client.call("mcpServer/tool/call", params)
+    pid: int = json.loads(result["content"][0]["text"])[0]
+    return pid
 
 
 async def test_a_server_that_listens_to_nothing_is_killed(tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ class RemoteProcess:
     ) -> None:
         """`credit` and `has_input` tell the connection what there is to send."""
         self.id = process_id
+        self.pid = None
+        """It is none of this machine."""
         self._inlets = {
             "stdout": _Inlet(read_limit_bytes, lambda n: credit(process_id, "stdout", n)),
             "stderr": _Inlet(read_limit_bytes, lambda n: credit(process_id, "stderr", n)),
