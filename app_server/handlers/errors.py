@@ -30,7 +30,7 @@ from app_server.threads.failures import (
 from app_server.threads.filing import FilingState
 from app_server.threads.log.live import LogClosed
 from app_server.threads.organization import Organization
-from app_server.turns.thread_errors import (
+from app_server.turns.slot import (
     MAX_META_BYTES,
     EmptyInput,
     InputIdTaken,

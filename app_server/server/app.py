@@ -18,9 +18,9 @@ import anyio.to_thread
 from app_server.config.effective import lets_others_in
 from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.loader import load
+from app_server.server.home import prepare_home
 from app_server.server.listeners import Listeners, accept_failures_logged_once
 from app_server.server.settings import Settings, Substitutes
-from app_server.server.start.home import prepare_home
 from app_server.transport.stdio import open_stdio
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _open_core() -> "Callable[..., Awaitable[Core]]":
 
 def _strict_check() -> "Callable[[Settings], Awaitable[None]]":
     # All that reads settings, which other servers import when clients can connect.
-    from app_server.server.start.strict_check import check_strictly
+    from app_server.server.strict_check import check_strictly
 
     return check_strictly
 

@@ -27,13 +27,17 @@ from app_server.runtime.clock import SystemClock
 from app_server.runtime.loader import Lazy, load
 from app_server.server.apps import serve_apps
 from app_server.server.blocking_context import in_worker
-from app_server.server.garbage_collection import collect_when_idle
+from app_server.server.home import home_errors
 from app_server.server.listeners import Listener
 from app_server.server.running_servers import ServerEntry, announced
 from app_server.server.services import Built, build_services
 from app_server.server.settings import Settings, Substitutes
-from app_server.server.start.home import home_errors
-from app_server.server.start.warm_up import build_first_types, load_client_if_used, warm_up
+from app_server.server.start import (
+    build_first_types,
+    collect_when_idle,
+    load_client_if_used,
+    warm_up,
+)
 from app_server.sessions.registry import Sessions
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.store import ThreadStore

@@ -1,11 +1,18 @@
-"""Builds the services of a server and joins them; starts nothing."""
+"""Builds the services of a server and joins them; starts nothing.
 
+Before them stand the settings that are read once, and the built-in model, which is served on
+loopback from when a turn first asks for it.
+"""
+
+import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
 import anyio.abc
 
 from app_server import VERSION
@@ -15,7 +22,8 @@ from app_server.apps.lazy import LazyApps
 from app_server.apps.upstream.endpoint import DEBUG_TOKEN_VARIABLE
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
-from app_server.config.values import Config
+from app_server.config.requirements import requirements_of
+from app_server.config.values import Config, ConfigError
 from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.offers import Offers
@@ -28,6 +36,7 @@ from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
 from app_server.models.catalogue.lists import ModelLists
 from app_server.models.lazy import LazyModel
+from app_server.observability.analytics.settings import counts_use
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
@@ -38,10 +47,8 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import Lazy, load
 from app_server.server.extensions import join_extensions, join_skills
-from app_server.server.offline_model import offline_model_url
 from app_server.server.settings import Settings, Substitutes
-from app_server.server.start.first_settings import read_first_settings
-from app_server.sessions.memory_budget import MemoryBudget
+from app_server.sessions.memory_budget import MemoryBudget, MemorySettings, read_memory_settings
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts
@@ -52,6 +59,83 @@ from app_server.turns.server_context import ServerContext
 if TYPE_CHECKING:
     from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.observability.analytics.counts import UseCounts
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+UNLOAD_DELAY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSettings:
+    """Settings that hold until the server ends."""
+
+    unload_delay_s: float = UNLOAD_DELAY_S
+    """After which a quiet thread is unloaded."""
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    counts_use: bool = False
+
+
+async def read_first_settings(configuration: Configuration) -> FirstSettings:
+    """Read what is read once; the default stands for what cannot be used.
+
+    The check of the configuration logs what that is
+    (app_server/handlers/server/config_problems.py).
+    """
+    default = FirstSettings()
+    try:
+        config = await configuration.read()
+    except ConfigError:
+        return default
+    for warning in requirements_of(config).warnings:
+        logger.warning("%s", warning)
+    return FirstSettings(
+        unload_delay_s=_read(_unload_delay_s, config, default.unload_delay_s),
+        memory=_read(read_memory_settings, config, default.memory),
+        counts_use=_read(counts_use, config, default.counts_use),
+    )
+
+
+def _unload_delay_s(config: Config) -> float:
+    delay_s = config.view().integer("thread_unload_delay_secs")
+    return UNLOAD_DELAY_S if delay_s is None else float(delay_s)
+
+
+def _read(read: Callable[[Config], T], config: Config, default: T) -> T:
+    try:
+        return read(config)
+    except ConfigError:
+        return default
+
+
+def offline_model_url(tasks: anyio.abc.TaskGroup) -> Callable[[], Awaitable[str]]:
+    """Return what gives the base URL of the model, and has `tasks` serve it first if need be.
+
+    It raises LoadFailed where what serves it cannot be imported now.
+    """
+
+    async def start() -> str:
+        serve_offline_model = await load(_serve_offline_model)
+        url: str = await tasks.start(_hold, serve_offline_model())
+        return url
+
+    return Lazy("the offline model", start).get
+
+
+def _serve_offline_model() -> Callable[[], AbstractAsyncContextManager[str]]:
+    from app_server.models.offline import serve_offline_model
+
+    return serve_offline_model
+
+
+async def _hold(
+    context: AbstractAsyncContextManager[str], *, task_status: anyio.abc.TaskStatus[str]
+) -> None:
+    """Keep a context open until cancelled; its value is the status."""
+    async with context as value:
+        task_status.started(value)
+        await anyio.sleep_forever()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

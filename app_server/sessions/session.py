@@ -10,17 +10,17 @@ import anyio.abc
 
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
-from app_server.sessions.environment_context.instructions import ThreadInstructions
-from app_server.sessions.environment_context.messages import EnvironmentMessages
-from app_server.sessions.environment_context.skills import ThreadSkills
-from app_server.sessions.input.client import ClientInput
-from app_server.sessions.input.inbox import Inbox
-from app_server.sessions.input.queue import ThreadQueue
+from app_server.sessions.environment_context import (
+    EnvironmentMessages,
+    ThreadInstructions,
+    ThreadSkills,
+)
+from app_server.sessions.input import ClientInput, Inbox, ThreadQueue
+from app_server.sessions.mentions import InputMentions
 from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.settings import Overrides, with_overrides
-from app_server.sessions.turn.mentions import InputMentions
-from app_server.sessions.turn.skill_servers import SkillServers
-from app_server.sessions.turn.turn import ThreadTurns
+from app_server.sessions.skill_servers import SkillServers
+from app_server.sessions.turn import ThreadTurns
 from app_server.sessions.user_commands import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.turns.context import thread_context

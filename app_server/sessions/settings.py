@@ -18,7 +18,7 @@ from app_server.permissions.confinement.confining import has_network
 from app_server.permissions.confinement.confining import read_only as without_writing
 from app_server.permissions.profiles import read_profile
 from app_server.runtime.user_paths import expand_user
-from app_server.turns.code_review.texts import INSTRUCTIONS as REVIEW_INSTRUCTIONS
+from app_server.sessions.code_review import INSTRUCTIONS as REVIEW_INSTRUCTIONS
 from protocol.log.rollout import LOCAL, Settings, StoredEnvironment, StoredProfile
 from protocol.turns.policy import (
     ApprovalsReviewer,

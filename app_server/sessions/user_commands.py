@@ -10,20 +10,19 @@ from dataclasses import dataclass
 import anyio
 
 from app_server.observability.log_context import start_apart
-from app_server.sessions.input.client import ClientInput
-from app_server.sessions.turn.turn import ThreadTurns, Turn
-from app_server.sessions.turn.user_shell import (
+from app_server.sessions.input import ClientInput
+from app_server.sessions.turn import ThreadTurns, Turn
+from app_server.sessions.user_shell import (
     PreparedCommand,
     UserCommand,
     UserShell,
     end_command,
 )
 from app_server.tools.environments import NoEnvironment
-from app_server.turns.commands.thread_command import ThreadCommand
+from app_server.turns.commands import ThreadCommand
 from app_server.turns.context import ThreadContext
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.slot import RunningTurn
-from app_server.turns.thread_errors import SessionClosed, SessionUnloading
+from app_server.turns.slot import RunningTurn, SessionClosed, SessionUnloading
 from protocol.model import JsonObject
 
 NOT_RUN = "the command was not run: its turn was interrupted first"

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from app_server.config.values import ConfigError
 from app_server.mcp.errors import RequiredServersFailed
-from app_server.sessions.input.inbox import InboxMessage
+from app_server.sessions.input import InboxMessage
 from app_server.signals.entries import Effects, Entries
 from app_server.signals.ledger import Entry
 from app_server.signals.notifications import SignalPorts, settings_as_stored
@@ -26,7 +26,7 @@ from app_server.threads.failures import (
     ThreadNotFound,
     ThreadTooNew,
 )
-from app_server.turns.thread_errors import SessionClosed
+from app_server.turns.slot import SessionClosed
 from protocol.log.rollout import SignalMark
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from typing import Annotated, cast
 from pydantic import Field, StringConstraints
 
 from app_server.permissions.verdict import SandboxPermissions
-from app_server.turns.tools.call import ToolArguments
-from app_server.turns.tools.declaration import function_declaration
+from app_server.turns.calls import ToolArguments, function_declaration
 from protocol.model import JsonObject
 
 EXEC_COMMAND = "exec_command"

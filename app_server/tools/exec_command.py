@@ -31,18 +31,19 @@ from app_server.tools.environments import (
 )
 from app_server.turns.approval.asking import Decision
 from app_server.turns.approval.commands import CommandRequest
-from app_server.turns.commands.thread_command import (
+from app_server.turns.calls import BadCall, RequestedCall
+from app_server.turns.commands import (
     BYTES_PER_TOKEN,
     NOT_STARTED,
+    UNCONFINED_WORK,
+    ShellLine,
     ThreadCommand,
     model_text,
     state_line,
 )
-from app_server.turns.commands.thread_commands import UNCONFINED_WORK, ShellLine
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import BadCall, RequestedCall
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import CommandExecutionThreadItem
 

@@ -9,12 +9,11 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from app_server.models.catalogue.features import ModelFeatures
+from app_server.turns.calls import RequestedCall, ToolArguments, function_declaration
 from app_server.turns.context import ThreadContext
 from app_server.turns.goals import MAX_OBJECTIVE_CHARS
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import RequestedCall, ToolArguments
-from app_server.turns.tools.declaration import function_declaration
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.threads.thread import ThreadGoal
 

@@ -12,11 +12,10 @@ from pydantic import StringConstraints
 from app_server.config.values import NotRecorded
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.turns.approval.tools import ELICITATION
+from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration, text
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
-from app_server.turns.tools.declaration import function_declaration, text
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.integrations.suggestions import (
     SUGGESTION_SERVER,
     SuggestedPlugin,

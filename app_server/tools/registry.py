@@ -24,7 +24,7 @@ from app_server.tools.web_search import WebSearch
 from app_server.tools.write_stdin import WriteStdin
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.table import ToolTable, TurnTool
+from app_server.turns.tools import ToolTable, TurnTool
 
 
 def tool_table(context: ThreadContext, turn: RunningTurn) -> ToolTable:

@@ -17,11 +17,17 @@ from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.command_arguments import environment_member
 from app_server.tools.environments import EnvironmentNotKnown, NoEnvironment, TurnEnvironments
 from app_server.turns.approval.permissions import PermissionRequest
+from app_server.turns.calls import (
+    BadCall,
+    RequestedCall,
+    ToolArguments,
+    function_declaration,
+    object_of,
+    text,
+)
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
-from app_server.turns.tools.declaration import function_declaration, object_of, text
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.policy import (
     AdditionalFileSystemPermissions,

@@ -8,11 +8,17 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from app_server.models.catalogue.features import ModelFeatures
+from app_server.turns.calls import (
+    BadCall,
+    RequestedCall,
+    ToolArguments,
+    function_declaration,
+    object_of,
+    text,
+)
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
-from app_server.turns.tools.declaration import function_declaration, object_of, text
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.approvals import (
     ToolRequestUserInputOption,

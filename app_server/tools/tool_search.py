@@ -18,8 +18,8 @@ from app_server.mcp.tools.table import (
 )
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.dynamic.specs import DynamicTools
-from app_server.turns.tools.call import BadCall, RequestedCall
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.calls import BadCall, RequestedCall
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 
 SEARCH_FUNCTION: JsonObject = {

@@ -21,11 +21,10 @@ from app_server.tools.environments import (
     TurnEnvironments,
     read_elsewhere,
 )
+from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration, text
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import BadCall, RequestedCall, ToolArguments
-from app_server.turns.tools.declaration import function_declaration, text
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import ImageViewThreadItem
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from app_server.models.catalogue.features import IMAGE, TEXT, ModelFeatures
 from app_server.models.web_search_settings import WebSearchMode, WebSearchSettings
+from app_server.turns.calls import RequestedCall
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import RequestedCall
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 
 _ACCESS: dict[WebSearchMode, JsonObject] = {

@@ -11,7 +11,8 @@ import anyio
 from app_server.host.commands.local_command import InputClosed
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.command_arguments import STDIN_DECLARATION, WRITE_STDIN, StdinArguments
-from app_server.turns.commands.thread_command import (
+from app_server.turns.calls import RequestedCall
+from app_server.turns.commands import (
     BYTES_PER_TOKEN,
     ThreadCommand,
     model_text,
@@ -19,8 +20,7 @@ from app_server.turns.commands.thread_command import (
 )
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import RequestedCall
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import TerminalInteractionNotification
 

@@ -28,8 +28,8 @@ from app_server.models.prompt.request import message, request_body
 from app_server.models.provider import Provider
 from app_server.turns.model_requests import ModelRequests
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.response.reader import texts_of
-from app_server.turns.tools.table import ToolTable
+from app_server.turns.response import texts_of
+from app_server.turns.tools import ToolTable
 from protocol.log.rollout import HistoryCompacted, ItemCompleted, TokensUsed
 from protocol.model import Json, JsonObject
 from protocol.server.account import RateLimitSnapshot

@@ -20,13 +20,13 @@ from app_server.turns.approval.elicitations import Elicitations
 from app_server.turns.approval.files import FileApprovals
 from app_server.turns.approval.network import NetworkApprovals
 from app_server.turns.approval.permissions import PermissionApprovals
+from app_server.turns.approval.reviewer import AssessmentRequests, Reviewer
 from app_server.turns.approval.tools import ToolApprovals
 from app_server.turns.clients import ThreadClients
-from app_server.turns.commands.thread_commands import ThreadCommands, ThreadMachine
+from app_server.turns.commands import ThreadCommands, ThreadMachine
 from app_server.turns.goals import Goals
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.review.reviewer import AssessmentRequests, Reviewer
 from app_server.turns.server_context import ServerContext
 from app_server.turns.servers import ThreadServers
 from app_server.turns.session_settings import SessionSettings

@@ -19,9 +19,9 @@ from app_server.extensions.hooks.hook_files import read_hooks_of
 from app_server.extensions.hooks.outcome import Outcome, together
 from app_server.extensions.plugins.hooks import hooked_plugins
 from app_server.threads.log.live import LiveThread
+from app_server.turns.calls import BadCall, RequestedCall
 from app_server.turns.clients import ThreadClients
 from app_server.turns.server_context import ServerContext
-from app_server.turns.tools.call import BadCall, RequestedCall
 from protocol.integrations.skills import (
     HookCompletedNotification,
     HookRunSummary,

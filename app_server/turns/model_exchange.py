@@ -14,16 +14,14 @@ from app_server.models.prompt.context import tokens_in_context
 from app_server.models.prompt.request import request_body
 from app_server.models.provider import Provider
 from app_server.observability.telemetry.spans import span
+from app_server.turns.calls import RequestedCall
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.context import ThreadContext
 from app_server.turns.model_requests import ModelRequests
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.response.patch_progress import PatchProgress
-from app_server.turns.response.plan_messages import TurnPlans
-from app_server.turns.response.reader import ResponseReader
+from app_server.turns.response import PatchProgress, ResponseReader, TurnPlans
 from app_server.turns.slot import TurnOptions
-from app_server.turns.tools.call import RequestedCall
-from app_server.turns.tools.table import ToolTable
+from app_server.turns.tools import ToolTable
 from protocol.model import JsonObject
 from protocol.turns.items import AgentMessageThreadItem
 

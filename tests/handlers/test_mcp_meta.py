@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from app_server.sessions.input.client import check_mcp_meta
-from app_server.turns.thread_errors import MAX_META_BYTES, McpMetaTooLarge
+from app_server.sessions.input import check_mcp_meta
+from app_server.turns.slot import MAX_META_BYTES, McpMetaTooLarge
 from tests.support.harness import WireError, claim, serve
 from tests.support.large import Case, made
 from tests.support.model import Gate, says

@@ -215,7 +215,7 @@ async def test_a_provider_that_has_gone_fails_the_turn_not_the_thread(tmp_path: 
 async def test_a_model_that_never_stops_calling_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.turn.turn.MAX_REQUESTS", 3)
+    monkeypatch.setattr("app_server.sessions.turn.MAX_REQUESTS", 3)
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         served.model.scripts += [calls({"name": "nothing"})] * 4

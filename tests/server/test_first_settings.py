@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app_server.config.effective import ConfigSources, Configuration
-from app_server.server.start.first_settings import FirstSettings, read_first_settings
+from app_server.server.services import FirstSettings, read_first_settings
 from app_server.sessions.memory_budget import MemorySettings
 
 RIGHT = "thread_unload_delay_secs = 7\nmemory_budget_bytes = 2097152\nanalytics.enabled = true\n"

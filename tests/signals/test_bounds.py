@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.sessions.input.inbox import Inbox
+from app_server.sessions.input import Inbox
 from app_server.signals.ledger import Ledger, LedgerFailed
 from tests.support.harness import (
     claim,

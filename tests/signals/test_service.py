@@ -31,7 +31,7 @@ from app_server.signals.service import (
 )
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state.thread import ThreadState, begin
-from app_server.turns.thread_errors import SessionClosed
+from app_server.turns.slot import SessionClosed
 from protocol.log.rollout import (
     HistoryAppended,
     Settings,

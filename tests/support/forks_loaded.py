@@ -11,7 +11,7 @@ import pkgutil
 import app_server.cli.entry
 import app_server.cli.serve
 import protocol
-from app_server.server.start.warm_up import build_first_types
+from app_server.server.start import build_first_types
 from tests.support.pytest_plugins.patience import be_patient
 
 for package in (app_server, protocol):

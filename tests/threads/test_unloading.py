@@ -129,7 +129,7 @@ async def test_a_thread_that_another_process_writes_is_named_busy(tmp_path: Path
 async def test_an_unsubscribed_thread_is_unloaded_after_the_delay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.loaded.unloading.SWEEP_S", 0.001)
+    monkeypatch.setattr("app_server.sessions.registry.SWEEP_S", 0.001)
     config = "thread_unload_delay_secs = 0"
     async with serve(tmp_path, config=config) as served, served.client() as client:
         quiet, heard = await client.start_thread(), await client.start_thread()
@@ -231,7 +231,7 @@ async def test_a_call_of_a_client_keeps_its_thread(tmp_path: Path) -> None:
 async def test_an_ephemeral_thread_is_unloaded_with_its_last_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.loaded.unloading.SWEEP_S", 0.001)
+    monkeypatch.setattr("app_server.sessions.registry.SWEEP_S", 0.001)
     async with serve(tmp_path) as served, served.client() as client, served.client() as other:
         stored = await client.start_thread()
         left = await client.start_thread(ephemeral=True)
@@ -254,7 +254,7 @@ async def test_an_ephemeral_thread_is_unloaded_with_its_last_client(
 async def test_the_turn_of_an_ephemeral_thread_ends_before_it_is_unloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.sessions.loaded.unloading.SWEEP_S", 0.001)
+    monkeypatch.setattr("app_server.sessions.registry.SWEEP_S", 0.001)
     async with serve(tmp_path) as served, served.client() as client:
         gate = Gate()
         served.model.scripts.append([gate, *says("done")])

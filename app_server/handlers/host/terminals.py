@@ -7,10 +7,9 @@ from app_server.handlers.errors import loaded_thread, thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import cursor_number
-from app_server.sessions.turn.user_shell import DEFAULT_S, UserCommand
+from app_server.sessions.user_shell import DEFAULT_S, UserCommand
 from app_server.tools.command_arguments import MAX_LINE_CHARS
-from app_server.turns.commands.thread_command import ThreadCommand
-from app_server.turns.commands.thread_commands import ThreadCommands
+from app_server.turns.commands import ThreadCommand, ThreadCommands
 from protocol.cursors import is_offset
 from protocol.host.terminals import (
     ThreadBackgroundTerminal,

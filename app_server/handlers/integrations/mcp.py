@@ -55,7 +55,7 @@ from app_server.mcp.tools.call_contents import (
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
 from app_server.observability.log_context import bind_request
-from app_server.turns.review.evidence import without_account
+from app_server.turns.approval.reviewer import without_account
 from protocol.contract.specs import NoParams
 from protocol.integrations.mcp import (
     ListMcpServerStatusParams,

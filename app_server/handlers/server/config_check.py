@@ -26,7 +26,7 @@ from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network.settings import read_network_feature
 from app_server.permissions.profiles import profile_names, read_profile
-from app_server.sessions.environment_context.agents_files import read_agents_settings
+from app_server.sessions.agents_files import read_agents_settings
 from app_server.sessions.memory_budget import read_memory_settings
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
 

@@ -26,7 +26,7 @@ from app_server.handlers.server.feature_table import FEATURES
 from app_server.models.catalogue.providers import default_model
 from app_server.permissions.environment import CommandSettings, EnvironmentPolicy
 from app_server.permissions.project_config import ProjectLayer
-from app_server.sessions.environment_context.agents_files import AgentsSettings
+from app_server.sessions.agents_files import AgentsSettings
 from app_server.sessions.settings import configured_approval_policy
 from protocol.server.config import Config as EffectiveConfig
 from protocol.server.config import (

@@ -46,7 +46,7 @@ from app_server.permissions.trust import project_trust, says_something
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub import Hub
 from app_server.rpc.replay import Position
-from app_server.sessions.loaded.loading import Start
+from app_server.sessions.loading import Start
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import initial_settings

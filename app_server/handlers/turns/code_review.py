@@ -6,8 +6,8 @@ Source: docs/tools.md, "Reviews".
 from app_server.handlers.errors import config_failures, thread_failures
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.turns import started_turn
-from app_server.turns.code_review.texts import hint
-from app_server.turns.thread_errors import TurnActive
+from app_server.sessions.code_review import hint
+from app_server.turns.slot import TurnActive
 from protocol.jsonrpc.errors import invalid_member, invalid_request
 from protocol.turns.code_review import (
     BaseBranchReviewTarget,

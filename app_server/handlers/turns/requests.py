@@ -32,11 +32,10 @@ from app_server.models.prompt.user_input import (
     context_items,
     user_message,
 )
-from app_server.sessions.input.client import ClientMetadata
+from app_server.sessions.input import ClientMetadata
 from app_server.sessions.session import ThreadSession
 from app_server.threads.log.state.queue import digest_of, digest_of_words
-from app_server.turns.slot import TurnOptions
-from app_server.turns.thread_errors import NoActiveTurn, TurnIdMismatch
+from app_server.turns.slot import NoActiveTurn, TurnIdMismatch, TurnOptions
 from protocol.jsonrpc.errors import invalid_member
 from protocol.turns.items import UserInput
 from protocol.turns.requests import (

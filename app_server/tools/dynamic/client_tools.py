@@ -11,10 +11,10 @@ from pydantic_core import to_json
 from app_server.mcp.tools.call_contents import cut_middle
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.dynamic.specs import DynamicTools
+from app_server.turns.calls import BadCall, RequestedCall
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import BadCall, RequestedCall
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.approvals import DynamicToolCallParams, DynamicToolCallResponse
 from protocol.turns.items import (

@@ -34,10 +34,10 @@ from app_server.permissions.verdict import NeedsApproval, Refuse
 from app_server.tools.environments import TurnEnvironments
 from app_server.tools.mcp.turn_metadata import Place, sandbox_state, turn_metadata
 from app_server.turns.approval.tools import ToolRequest
+from app_server.turns.calls import RequestedCall
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import RequestedCall
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.log.rollout import Settings
 from protocol.model import Json, JsonObject
 from protocol.turns.items import (

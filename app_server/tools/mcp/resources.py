@@ -13,10 +13,10 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.call_contents import bounded_result, compact, cut_middle
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.features import ModelFeatures
+from app_server.turns.calls import RequestedCall
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools.call import RequestedCall
-from app_server.turns.tools.table import TurnTool
+from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import McpToolCallError, McpToolCallResult, McpToolCallThreadItem
 

@@ -26,9 +26,9 @@ import anyio
 from app_server.mcp.tools.call_contents import cut_middle
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
+from app_server.turns.approval.reviewer import ApprovalRefused, PlannedAction, Reviewer, is_reviewed
 from app_server.turns.clients import ThreadClients
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, Reviewer, is_reviewed
 from app_server.turns.slot import SessionStatus
 from protocol.log.rollout import ApprovalDecided
 from protocol.model import JsonObject, WireModel

@@ -34,13 +34,13 @@ from app_server.turns.approval.asking import (
     Question,
     ThreadQuestions,
 )
-from app_server.turns.review.evidence import (
+from app_server.turns.approval.reviewer import (
     MAX_ARGUMENTS_BYTES,
     MAX_DESCRIPTION_BYTES,
+    PlannedAction,
     bounded,
     machine_of,
 )
-from app_server.turns.review.reviewer import PlannedAction
 from protocol.log.rollout import LOCAL
 from protocol.model import WireModel
 from protocol.turns.approvals import (

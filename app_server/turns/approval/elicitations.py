@@ -15,14 +15,16 @@ from app_server.mcp.elicitation import CANCELLED, DECLINED, ServerQuestion
 from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp_wire.errors import BadQuestion
 from app_server.turns.approval.asking import ThreadQuestions
-from app_server.turns.approval.tools import ELICITATION, writes_freely
-from app_server.turns.review.evidence import (
+from app_server.turns.approval.reviewer import (
     MAX_ARGUMENTS_BYTES,
     MAX_DESCRIPTION_BYTES,
     MAX_DETAIL_BYTES,
+    ApprovalRefused,
+    PlannedAction,
     bounded,
+    is_reviewed,
 )
-from app_server.turns.review.reviewer import ApprovalRefused, PlannedAction, is_reviewed
+from app_server.turns.approval.tools import ELICITATION, writes_freely
 from protocol.log.rollout import Settings
 from protocol.model import Json, JsonObject
 from protocol.turns.auto_review import reviewed_call

@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 
 from app_server.permissions.verdict import NeedsApproval, Refuse, Run, Verdict, may_leave_sandbox
 from app_server.turns.approval.asking import Decision, HookedTool, Question, ThreadQuestions
-from app_server.turns.review.evidence import MAX_ARGUMENTS_BYTES, bounded, machine_of
-from app_server.turns.review.reviewer import PlannedAction
+from app_server.turns.approval.reviewer import (
+    MAX_ARGUMENTS_BYTES,
+    PlannedAction,
+    bounded,
+    machine_of,
+)
 from protocol.log.rollout import LOCAL
 from protocol.model import WireModel
 from protocol.turns.approvals import (

@@ -27,8 +27,8 @@ from app_server.turns.approval.commands import (
     METHOD,
     CommandQuestion,
 )
-from app_server.turns.commands.thread_command import ThreadCommand
-from app_server.turns.review.reviewer import PlannedAction
+from app_server.turns.approval.reviewer import PlannedAction
+from app_server.turns.commands import ThreadCommand
 from app_server.turns.slot import TurnSlot
 from protocol.log.rollout import LOCAL
 from protocol.turns.approvals import (

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from app_server.permissions.grants import Grant, granted
 from app_server.turns.approval.asking import Decision, HookedTool, Question, ThreadQuestions
-from app_server.turns.review.evidence import machine_of
-from app_server.turns.review.reviewer import PlannedAction
+from app_server.turns.approval.reviewer import PlannedAction, machine_of
 from protocol.log.rollout import LOCAL
 from protocol.model import WireModel
 from protocol.turns.approvals import (

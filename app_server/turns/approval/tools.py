@@ -17,8 +17,12 @@ from app_server.mcp.tools.table import Tool
 from app_server.permissions.verdict import NeedsApproval, Refuse, Run, Verdict
 from app_server.turns.approval.asking import Decision, Question, ThreadQuestions
 from app_server.turns.approval.persistent import PersistentApprovals
-from app_server.turns.review.evidence import bounded, connected_account, planned_call
-from app_server.turns.review.reviewer import PlannedAction
+from app_server.turns.approval.reviewer import (
+    PlannedAction,
+    bounded,
+    connected_account,
+    planned_call,
+)
 from protocol.log.rollout import Settings
 from protocol.model import Json, JsonObject, WireModel
 from protocol.turns.auto_review import reviewed_call

@@ -12,7 +12,7 @@ from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginStore
 from app_server.extensions.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginsInTurns
-from app_server.sessions.turn.mentions import MAX_NAMESPACES, plugin_text
+from app_server.sessions.mentions import MAX_NAMESPACES, plugin_text
 from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 from tests.support.files.fifos import write_fifo
 from tests.support.files.plugins import server, write, write_plugin

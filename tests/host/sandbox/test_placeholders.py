@@ -25,7 +25,7 @@ from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.placeholder import MODE, is_there
 from app_server.permissions.trust import project_trust
 from app_server.runtime.files.repository import repository_of
-from app_server.sessions.environment_context.agents_files import project_folders
+from app_server.sessions.agents_files import project_folders
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
 from tests.support.host.sandboxes import working_sandbox

@@ -10,7 +10,7 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.sessions.turn.turn import Turn
+from app_server.sessions.turn import Turn
 from app_server.threads.store import ThreadStore
 from tests.support.harness import (
     claim,

@@ -1,1 +1,1 @@
-"""Tests of app_server/sessions/environment_context."""
+"""Tests of app_server/sessions/environment_context.py."""

@@ -8,8 +8,8 @@ import pytest
 
 from app_server.config.values import Config, ConfigError
 from app_server.runtime.files.reaching import NotReached
-from app_server.sessions.environment_context import agents_files
-from app_server.sessions.environment_context.agents_files import (
+from app_server.sessions import agents_files
+from app_server.sessions.agents_files import (
     DEFAULT_BYTES,
     MAX_HOME_BYTES,
     Instructions,

@@ -19,8 +19,8 @@ from app_server.models.prompt.environment_context import (
     kind_of,
 )
 from app_server.models.prompt.request import message
-from app_server.sessions.environment_context import instructions as instructions_module
-from app_server.sessions.environment_context import machine
+from app_server.sessions import environment_context
+from app_server.sessions import environment_context as instructions_module
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
 
 FULL = {"type": "dangerFullAccess"}
@@ -240,13 +240,16 @@ async def test_a_setting_that_does_not_fit_refuses_the_thread(tmp_path: Path) ->
 async def test_the_machine_is_named_by_its_own_words(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("SHELL", "/usr/bin/fish")
     monkeypatch.setenv("TZ", "Europe/Berlin")
-    assert (machine.shell_name(), machine.timezone_name()) == ("fish", "Europe/Berlin")
+    assert (environment_context.shell_name(), environment_context.timezone_name()) == (
+        "fish",
+        "Europe/Berlin",
+    )
     monkeypatch.setenv("TZ", ":/etc/localtime")
-    assert machine.timezone_name() is None
+    assert environment_context.timezone_name() is None
     zone = tmp_path / "zoneinfo" / "Asia" / "Tokyo"
     zone.parent.mkdir(parents=True)
     zone.touch()
     (tmp_path / "localtime").symlink_to(zone)
     monkeypatch.delenv("TZ")
-    monkeypatch.setattr(machine, "LOCALTIME", tmp_path / "localtime")
-    assert await anyio.to_thread.run_sync(machine.timezone_name) == "Asia/Tokyo"
+    monkeypatch.setattr(environment_context, "LOCALTIME", tmp_path / "localtime")
+    assert await anyio.to_thread.run_sync(environment_context.timezone_name) == "Asia/Tokyo"

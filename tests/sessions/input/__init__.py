@@ -1,1 +1,1 @@
-"""Tests of app_server/sessions/input."""
+"""Tests of app_server/sessions/input.py."""

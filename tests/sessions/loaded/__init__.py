@@ -1,1 +1,1 @@
-"""Tests of app_server/sessions/loaded."""
+"""Tests of loading in app_server/sessions."""

@@ -10,7 +10,7 @@ import pytest
 from app_server.config.values import Config
 from app_server.runtime.loader import LoadFailed
 from app_server.threads.store import ThreadStore
-from app_server.turns.thread_errors import SessionClosed
+from app_server.turns.slot import SessionClosed
 from tests.support.harness import WAIT_S, serve
 from tests.support.model import Gate
 from tests.support.threads.stores import created, sessions_of
@@ -26,7 +26,7 @@ async def test_a_thread_is_left_alone_while_what_runs_threads_cannot_be_loaded(
         thread_id = await client.start_thread(ephemeral=False)
         await client.turn(thread_id, "one")
     with monkeypatch.context() as broken:
-        broken.setattr("app_server.sessions.loaded.loading.load", fail)
+        broken.setattr("app_server.sessions.loading.load", fail)
         async with serve(tmp_path) as served, served.client() as client:
             for method, params in (
                 ("thread/resume", {"threadId": thread_id}),
@@ -53,7 +53,7 @@ async def test_nothing_is_loaded_by_a_start_that_waited_while_the_server_stopped
         await gate.opened.wait()
         return work()
 
-    monkeypatch.setattr("app_server.sessions.loaded.loading.load", held)
+    monkeypatch.setattr("app_server.sessions.loading.load", held)
     store = ThreadStore(tmp_path)
     await store.open()
     async with anyio.create_task_group() as tasks:

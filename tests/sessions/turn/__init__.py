@@ -1,1 +1,1 @@
-"""Tests of app_server/sessions/turn."""
+"""Tests of turns in app_server/sessions."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app_server.sessions.turn import skill_servers
+from app_server.sessions import skill_servers
 from tests.support.files.plugins import write
 from tests.support.harness import REQUIREMENTS, Served, WireClient, claim, methods_of, serve
 from tests.support.model import tools_of_thread

@@ -3,8 +3,7 @@
 import anyio
 import pytest
 
-from app_server.turns.slot import TurnSlot
-from app_server.turns.thread_errors import NoActiveTurn, SessionClosed, SessionUnloading
+from app_server.turns.slot import NoActiveTurn, SessionClosed, SessionUnloading, TurnSlot
 
 
 async def test_whoever_reserves_the_slot_keeps_all_others_out() -> None:

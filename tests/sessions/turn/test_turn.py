@@ -11,13 +11,13 @@ from app_server.config.values import Config
 from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import of_review
-from app_server.sessions.turn.turn import (
+from app_server.sessions.turn import (
     CompactionWork,
     InputWork,
     ReviewWork,
     TurnWork,
 )
-from app_server.sessions.turn.user_shell import UserCommand
+from app_server.sessions.user_shell import UserCommand
 from app_server.threads.store import ThreadStore
 from app_server.turns.slot import TurnOptions
 from protocol.log.rollout import Record

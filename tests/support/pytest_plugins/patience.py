@@ -55,7 +55,7 @@ WAITS = {
     "app_server.permissions.rules.book": ("LOCK_S",),
     "app_server.runtime.http.callback_port": ("HEAD_S",),
     "app_server.runtime.http.peer_user": ("LOOK_S",),
-    "app_server.sessions.environment_context.messages": ("ASK_S",),
+    "app_server.sessions.environment_context": ("ASK_S",),
     "app_server.threads.filing": ("LOCK_WAIT_S",),
     "app_server.threads.log.file.locks": ("SHORT_S",),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app_server.turns.review.reviewer import ADVICE_UNDECIDED
+from app_server.turns.approval.reviewer import ADVICE_UNDECIDED
 from tests.support.harness import Served, WireClient, serve, stdio_server
 from tests.support.model import says
 

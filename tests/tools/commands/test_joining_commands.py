@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app_server.turns.commands.thread_commands import SNAPSHOT_BYTES
+from app_server.turns.commands import SNAPSHOT_BYTES
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import WireClient, claim
 from tests.support.turn_tools.turn_commands import DELTA, Desk, command, desk

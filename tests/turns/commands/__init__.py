@@ -1,1 +1,1 @@
-"""Tests of app_server/turns/commands."""
+"""Tests of app_server/turns/commands.py."""

@@ -5,7 +5,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from app_server.turns.commands.thread_command import ThreadCommand
+from app_server.turns.commands import ThreadCommand
 from protocol.turns.items import CommandExecutionThreadItem
 
 

@@ -1,1 +1,1 @@
-"""Tests of app_server/turns/response."""
+"""Tests of app_server/turns/response.py."""

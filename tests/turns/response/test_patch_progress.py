@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from app_server.models.interface import CallInputDelta
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.response.patch_progress import INTERVAL_S, PatchProgress
+from app_server.turns.response import INTERVAL_S, PatchProgress
 
 
 class Shown:

@@ -1,1 +1,1 @@
-"""Tests of app_server/turns/tools."""
+"""Tests of app_server/turns/tools.py."""

@@ -7,10 +7,10 @@ import pytest
 
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.runtime.clock import SystemClock
+from app_server.turns.calls import RequestedCall, ToolArguments
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.tools.call import RequestedCall, ToolArguments
-from app_server.turns.tools.table import ToolTable, TurnTool
+from app_server.turns.tools import ToolTable, TurnTool
 from protocol.model import Json, JsonObject
 
 

@@ -1,1 +1,0 @@
-"""Start of a server: reads, checks and loads that happen once."""

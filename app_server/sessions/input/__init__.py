@@ -1,1 +1,0 @@
-"""Input into a loaded thread: of clients, of its inbox, of its queue."""

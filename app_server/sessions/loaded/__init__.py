@@ -1,1 +1,0 @@
-"""The loaded threads: their registry, loading, and unloading once they are quiet."""

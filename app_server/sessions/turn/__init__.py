@@ -1,1 +1,0 @@
-"""The life of a turn in its thread: its beginning, its run, its end."""

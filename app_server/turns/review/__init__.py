@@ -1,1 +1,0 @@
-"""The automatic reviewer, which answers approvals instead of the user."""

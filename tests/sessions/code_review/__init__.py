@@ -1,0 +1,1 @@
+"""Tests of app_server/sessions/code_review.py."""

@@ -1,0 +1,1 @@
+"""Tests of app_server/turns/approval/reviewer.py."""
