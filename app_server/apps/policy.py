@@ -22,8 +22,13 @@ from app_server.apps.settings import (
     read_reviewers,
 )
 from app_server.config.values import Config
-from app_server.extensions.contract.metadata import RuntimeMetadata, Telemetry
-from app_server.extensions.contract.registration import Manifest, Owner, Registration
+from app_server.extensions.contract.registration import (
+    Manifest,
+    Owner,
+    Registration,
+    RuntimeMetadata,
+    Telemetry,
+)
 from protocol.model import Json
 
 MAX_PLUGIN_NAMES = 64

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from app_server.apps.inventory.inventory import AppTool, Connector
 from app_server.apps.inventory.names import RESOURCES, Route, stripped_title
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
     MAX_FORM_META_BYTES,
     ApprovalIdentity,
     ApprovalPersistence,

@@ -193,7 +193,7 @@ def render(checks: Sequence["Check"]) -> list[str]:
 
 def _redact(checks: Sequence["Check"]) -> None:
     """Take out what providers, servers and the system may have repeated of secrets."""
-    from app_server.observability.log_redaction import Redactor
+    from app_server.observability.log_lines import Redactor
 
     redactor = Redactor(os.environ)
     for check in checks:

@@ -20,7 +20,7 @@ from app_server.host.git_fetch import GitFetch
 from app_server.models.catalogue.lists import ModelLists
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places
-from app_server.permissions.rules.book import RuleBook
+from app_server.permissions.rules import RuleBook
 from app_server.rpc.connection import Conversations
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock

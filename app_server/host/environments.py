@@ -15,8 +15,7 @@ import anyio.abc
 
 from app_server.host.commands.reading import OnOutput
 from app_server.host.commands.shell import default_shell
-from app_server.host.exec.client.command import RemoteCommand
-from app_server.host.exec.client.process import RemoteProcess
+from app_server.host.exec.client.process import RemoteCommand, RemoteProcess
 from app_server.host.exec.client.starts import (
     CommandOrder,
     command_start,

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import anyio
 
-from app_server.host.commands.local_command import CommandLaunch
-from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
 from app_server.host.commands.output import KeptOutput
 from app_server.host.commands.reading import Stream
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.resolving import git_folders
+from app_server.permissions.confinement.confinement import Confinement, git_folders
 from app_server.permissions.environment import CREDENTIALS
 from app_server.runtime.files.repository import repository_of
 

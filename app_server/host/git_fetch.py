@@ -12,8 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.host.commands.local_command import CommandLaunch
-from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
 from app_server.host.commands.output import KeptOutput
 from app_server.host.commands.reading import Stream
 from app_server.permissions.confinement.confinement import UNCONFINED

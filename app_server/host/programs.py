@@ -15,13 +15,13 @@ from typing import TypeAlias
 
 import anyio
 
-from app_server.host.commands.local_command import (
+from app_server.host.commands.local_commands import (
     CommandLaunch,
     InputClosed,
     LocalCommand,
+    LocalCommands,
     TerminalSize,
 )
-from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.commands.reading import Stream
 from app_server.permissions.confinement.confinement import Confinement
 

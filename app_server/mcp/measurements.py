@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
-from app_server.extensions.contract.metadata import MAX_IDENTITY_BYTES
+from app_server.extensions.contract.registration import MAX_IDENTITY_BYTES
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.permissions.shell.words import read_word
+from app_server.permissions.shell.parse import ShellGrammar, read_word
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.confining import PROTECTED_NAMES
+from app_server.permissions.confinement.confinement import PROTECTED_NAMES, Confinement
 from app_server.permissions.confinement.paths import is_in
 from protocol.turns.policy import (
     AdditionalFileSystemPermissions,

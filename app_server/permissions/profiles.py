@@ -9,8 +9,7 @@ from typing import cast
 
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.permissions.confinement.paths import is_pattern
-from app_server.permissions.network.policy import stored
-from app_server.permissions.network.settings import NetworkTable, read_network_table
+from app_server.permissions.network import NetworkTable, read_network_table, stored
 from protocol.log.rollout import StoredProfile
 from protocol.turns.policy import (
     FileSystemAccessMode,

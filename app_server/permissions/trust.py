@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app_server.config.trust import read_trust, trust_of
 from app_server.config.values import Config
-from app_server.permissions.confinement.resolving import GIT, first_line, git_folders
+from app_server.permissions.confinement.confinement import GIT, first_line, git_folders
 from app_server.permissions.placeholder import is_there
 
 MAX_PARENTS = 64

@@ -11,8 +11,7 @@ from app_server.permissions.commands.dangerous import danger_of, danger_of_words
 from app_server.permissions.commands.safe import not_reading, program_name
 from app_server.permissions.commands.wrappers import layers
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.rules.amendment import proposed
-from app_server.permissions.rules.rule import PrefixRule, Rules, strictest
+from app_server.permissions.rules import PrefixRule, Rules, proposed, strictest
 from app_server.permissions.shell.script import Command, Script
 from protocol.turns.policy import AskForApproval, GranularAskForApproval
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from app_server.handlers.services import Services
     from app_server.rpc.message_stream import MessageStream
     from app_server.server.core import Core
-    from app_server.transport.auth.gate import TokenGate
     from app_server.transport.guards import ListenerGuards
+    from app_server.transport.tokens import TokenGate
 
 logger = logging.getLogger(__name__)
 

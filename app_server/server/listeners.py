@@ -20,7 +20,7 @@ from app_server.transport.websocket import (
 )
 
 if TYPE_CHECKING:
-    from app_server.transport.auth.gate import TokenGate
+    from app_server.transport.tokens import TokenGate
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.offers import Offers
 from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.handlers.services import Services
-from app_server.handlers.views.rules import rules_warning
+from app_server.handlers.views.settings import rules_warning
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
@@ -40,8 +40,7 @@ from app_server.observability.analytics.settings import counts_use
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
-from app_server.permissions.rules.book import RuleBook
-from app_server.permissions.rules.files import BrokenRules
+from app_server.permissions.rules import BrokenRules, RuleBook
 from app_server.rpc.connection import Conversations
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock

@@ -12,14 +12,6 @@ import anyio.to_thread
 
 from app_server.runtime.loader import load
 from app_server.server.blocking_context import in_worker
-from app_server.transport.auth.gate import TokenGate
-from app_server.transport.auth.tokens import (
-    CapabilityToken,
-    RotatedCheck,
-    TokenCheck,
-    digest_of,
-    token_file,
-)
 from app_server.transport.guards import (
     CapabilityAuth,
     ListenerGuards,
@@ -27,6 +19,14 @@ from app_server.transport.guards import (
     WebSocketAuth,
     read_shared_secret,
     read_token_digest,
+)
+from app_server.transport.tokens import (
+    CapabilityToken,
+    RotatedCheck,
+    TokenCheck,
+    TokenGate,
+    digest_of,
+    token_file,
 )
 
 
@@ -71,6 +71,6 @@ async def _maker(auth: WebSocketAuth) -> Callable[[Path | None], TokenCheck]:
 
 def _signed_token() -> Callable[[SignedAuth], TokenCheck]:
     # Few servers need the library, which brings much of cryptography.
-    from app_server.transport.auth.signed import SignedToken
+    from app_server.transport.signed_tokens import SignedToken
 
     return SignedToken

@@ -13,8 +13,7 @@ from pydantic_core import to_json
 
 from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.turn import InputWork, ThreadTurns, Turn, name_records, user_message_item
-from app_server.threads.log.state.queue import Plan, QueueRefusal, QueueState, Result
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import Plan, QueueRefusal, QueueState, Result, ThreadState
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import (
     MAX_META_BYTES,

@@ -19,13 +19,13 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.models.prompt.request import INTERRUPTED, message, outputs_for_open_calls
-from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.confinement import confinement_of
 from app_server.runtime.loader import Lazy, load
 from app_server.sessions.agents_files import read_agents_settings
 from app_server.threads.failures import ThreadArchived, ThreadExists
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread, LogFollower
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from app_server.turns.server_context import ServerContext
 from app_server.turns.session_settings import SessionSettings, read_session_settings
 from app_server.turns.slot import NotLoaded, SessionClosed, ThreadIdTaken

@@ -14,7 +14,7 @@ import anyio.lowlevel
 from app_server.config.values import Config, ConfigView
 from app_server.rpc.replay import ReplayBuffers, ReplayLimits
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.model import Json
 
 MIB = 1024 * 1024

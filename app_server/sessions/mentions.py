@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from app_server.extensions.contract.metadata import RuntimeMetadata
+from app_server.extensions.contract.registration import RuntimeMetadata
 from app_server.extensions.contract.turns import NamedPlugin
 from app_server.extensions.skills.instructions import MAX_NAMED, SkillNames
 from app_server.mcp.catalog.config import ServerConfig

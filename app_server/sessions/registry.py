@@ -18,8 +18,7 @@ from app_server.extensions.contract.registration import ContributionContext
 from app_server.sessions.loading import LoadedThreads, ThreadLoading
 from app_server.threads.failures import ThreadArchived, ThreadNotFound
 from app_server.threads.log.live import LogClosed
-from app_server.threads.log.state.queue import Plan, Result
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import Plan, Result, ThreadState
 from app_server.turns.clients import ClientPort
 from app_server.turns.server_context import ServerContext
 from app_server.turns.slot import SessionClosed

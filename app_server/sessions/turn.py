@@ -32,8 +32,7 @@ from app_server.sessions.mentions import NOTHING_NAMED, InputMentions, NamedByIn
 from app_server.sessions.settings import of_review, of_turn
 from app_server.sessions.skill_servers import SkillServers
 from app_server.sessions.user_shell import UserCommand, UserShell
-from app_server.threads.log.state.queue import digest_of_words
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState, digest_of_words
 from app_server.tools.registry import review_table, tool_table
 from app_server.turns.clients import TurnEnd
 from app_server.turns.context import ThreadContext

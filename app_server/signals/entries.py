@@ -14,8 +14,7 @@ import anyio.to_thread
 from app_server.runtime.clock import Clock
 from app_server.sessions.turn import Turn
 from app_server.signals.ledger import Entry, Ledger
-from app_server.threads.log.state.signals import SignalState
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import SignalState, ThreadState
 from protocol.signals.delivery import SignalReceipt
 
 

@@ -21,7 +21,7 @@ from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import Recipient, Recipients
 from app_server.signals.schedule import Schedule
 from app_server.signals.thread_delivery import Progress, ThreadDelivery
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import SignalRecalled
 from protocol.signals.delivery import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage
 from protocol.signals.frame import Framed, frame_item

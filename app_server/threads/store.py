@@ -41,7 +41,7 @@ from app_server.threads.log.file.writers import LogPaths, LogWriters
 from app_server.threads.log.forking import ForkPoint, lines_in, ranges_to_copy, write_fork
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.loading import add_up, load_state, read_created
-from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.threads.log.state import ThreadState, begin
 from app_server.threads.organization import Organization
 from protocol.log.rollout import Record, ThreadCreated
 

@@ -31,7 +31,7 @@ from app_server.patch.parse import (
 from app_server.patch.plan import Plan, PlannedChange, plan_patch
 from app_server.patch.recovery import changing_files
 from app_server.patch.shown import shown_changes, summary, touched
-from app_server.patch.turn_diff import Touched, TurnDiff
+from app_server.patch.unified import Touched, TurnDiff
 from app_server.patch.write import new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.verdict import NeedsApproval, Refuse

@@ -9,8 +9,11 @@ import anyio
 
 from app_server.host.environments import Environments, UnknownEnvironment
 from app_server.host.exec.client.process import read_beginning
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.confining import confinement_of, through_proxy
+from app_server.permissions.confinement.confinement import (
+    Confinement,
+    confinement_of,
+    through_proxy,
+)
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.grants import Grant
 from app_server.turns.context import ThreadContext

@@ -6,8 +6,7 @@ Source: docs/tools.md.
 from collections.abc import Sequence
 
 from app_server.tools.apply_patch import ApplyPatch
-from app_server.tools.dynamic.client_tools import ClientTools
-from app_server.tools.dynamic.specs import DynamicTools
+from app_server.tools.dynamic_tools import ClientTools, DynamicTools
 from app_server.tools.environments import TurnEnvironments
 from app_server.tools.exec_command import ExecCommand
 from app_server.tools.goal import GoalTool

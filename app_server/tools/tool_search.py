@@ -17,7 +17,7 @@ from app_server.mcp.tools.table import (
     deferred_note,
 )
 from app_server.models.catalogue.features import ModelFeatures
-from app_server.tools.dynamic.specs import DynamicTools
+from app_server.tools.dynamic_tools import DynamicTools
 from app_server.turns.calls import BadCall, RequestedCall
 from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject

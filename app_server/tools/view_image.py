@@ -10,9 +10,8 @@ import anyio.to_thread
 
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
-from app_server.permissions.confinement.confinement import Confinement, Ruling
-from app_server.permissions.confinement.pinned_places import PlaceChanged
-from app_server.permissions.confinement.resolving import resolved
+from app_server.permissions.confinement.confinement import Confinement, Ruling, resolved
+from app_server.permissions.confinement.places import PlaceChanged
 from app_server.runtime.files.reaching import NotReached, open_file
 from app_server.tools.command_arguments import environment_member
 from app_server.tools.environments import (

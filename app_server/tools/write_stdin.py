@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from app_server.host.commands.local_command import InputClosed
+from app_server.host.commands.local_commands import InputClosed
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.tools.command_arguments import STDIN_DECLARATION, WRITE_STDIN, StdinArguments
 from app_server.turns.calls import RequestedCall

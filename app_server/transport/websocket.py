@@ -38,7 +38,7 @@ from app_server.transport.address import TcpAddress, UnixAddress, require_protec
 from app_server.transport.websocket_stream import FlowControlledConnection, WebSocketStream
 
 if TYPE_CHECKING:
-    from app_server.transport.auth.gate import TokenGate
+    from app_server.transport.tokens import TokenGate
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from app_server.mcp.servers.server import StartupStep
-from app_server.threads.log.state.thread import TurnState
+from app_server.threads.log.state import TurnState
 from protocol.host.environments import EnvironmentConnectionNotification
 from protocol.integrations.mcp import McpServerStatusUpdatedNotification
 from protocol.model import WireModel

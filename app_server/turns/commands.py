@@ -15,13 +15,17 @@ from secrets import token_hex
 import anyio
 import anyio.abc
 
-from app_server.host.commands.local_command import CommandLaunch, LocalCommand, TerminalSize
-from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.local_commands import (
+    CommandLaunch,
+    LocalCommand,
+    LocalCommands,
+    TerminalSize,
+)
 from app_server.host.commands.output import KeptOutput, without_split_end
 from app_server.host.commands.reading import Stream
 from app_server.host.commands.shell import shell_command
 from app_server.host.environments import Environments
-from app_server.host.exec.client.command import RemoteCommand
+from app_server.host.exec.client.process import RemoteCommand
 from app_server.host.exec.client.starts import CommandOrder
 from app_server.host.proxy.gate import Gate
 from app_server.observability.log_context import THREAD, start_apart

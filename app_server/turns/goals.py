@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.state.thread import ThreadState, unread_from
+from app_server.threads.log.state import ThreadState, unread_from
 from app_server.turns.clients import ThreadClients
 from protocol.log.metadata import GoalChanged, MetadataRecord, ReadStateChanged
 from protocol.log.rollout import Record

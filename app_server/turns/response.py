@@ -26,7 +26,7 @@ from app_server.models.interface import (
     TextDelta,
 )
 from app_server.models.proposed_plan import Piece, PlanSplitter, split_plan
-from app_server.patch.streamed import StreamedPatch
+from app_server.patch.shown import StreamedPatch
 from app_server.turns.recorder import TurnRecorder
 from protocol.model import Json, JsonObject, WireModel
 from protocol.server.account import RateLimitSnapshot

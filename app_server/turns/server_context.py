@@ -19,8 +19,8 @@ from app_server.models.catalogue.lists import ModelLists
 from app_server.models.interface import Model
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places
-from app_server.permissions.rules.book import RuleBook
-from app_server.permissions.shell.grammar import ShellGrammar
+from app_server.permissions.rules import RuleBook
+from app_server.permissions.shell.parse import ShellGrammar
 from app_server.runtime.clock import Clock
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals

@@ -10,8 +10,11 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.config.values import Config, ConfigError
-from app_server.extensions.contract.metadata import NO_METADATA, RuntimeMetadata
-from app_server.extensions.contract.registration import ContributionContext
+from app_server.extensions.contract.registration import (
+    NO_METADATA,
+    ContributionContext,
+    RuntimeMetadata,
+)
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_variables

@@ -14,7 +14,7 @@ from app_server.models.catalogue.thread_model import ModelSettings, read_model_s
 from app_server.models.web_search_settings import WebSearchSettings, read_web_search
 from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import CommandSettings, read_command_settings
-from app_server.permissions.network.settings import NetworkTable, read_network_feature
+from app_server.permissions.network import NetworkTable, read_network_feature
 from app_server.runtime.user_paths import expand_user
 
 

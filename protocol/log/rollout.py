@@ -1,7 +1,7 @@
 """The lines of a rollout: everything that ever happened to a thread, in order.
 
 A rollout is a file of JSON lines and the only truth about a thread; state is what comes out when
-its records are applied in order (app_server/threads/log/state/thread.py). A line whose type or
+its records are applied in order (app_server/threads/log/state.py). A line whose type or
 content this version does not know is kept on disk and skipped when reading.
 Source: docs/wire.md, "Rollout lines".
 """

@@ -4,15 +4,15 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
     ApprovalIdentity,
     ApprovalPersistence,
     ApprovalSource,
+    Registration,
     RuntimeMetadata,
     Telemetry,
     ToolMetadata,
 )
-from app_server.extensions.contract.registration import Registration
 from app_server.mcp.catalog.catalog import resolve_servers
 from tests.support.apps.inventories import listed
 from tests.support.apps.policies import ORIGIN, SEND, Served, project

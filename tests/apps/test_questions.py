@@ -14,7 +14,7 @@ from app_server.apps.presentation import (
     PresentedTools,
     app_context,
 )
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
     ApprovalIdentity,
     ApprovalPresentation,
     ParameterLabel,

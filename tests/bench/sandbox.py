@@ -15,12 +15,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from app_server.host.commands.local_command import CommandLaunch
-from app_server.host.commands.local_commands import LocalCommands
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.confinement.confining import confinement_for
+from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement, confinement_for
 from app_server.permissions.confinement.places import places_of_machine
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network import NetworkPolicy
 from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 
 

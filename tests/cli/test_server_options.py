@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.cli.server_options import add_options, read_guards
+from app_server.cli.serve import add_options, read_guards
 from app_server.transport.address import Address, StdioAddress, TcpAddress, UnixAddress
 from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.threads.log.state.queue import KEPT, AcceptedInputs, digest_of
+from app_server.threads.log.state import KEPT, AcceptedInputs, digest_of
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import InputAccepted
 from protocol.threads.start import ThreadStartParams

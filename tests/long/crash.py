@@ -27,7 +27,7 @@ import anyio
 
 from app_server.signals.ledger import Ledger as SignalLedger
 from app_server.threads.index.rebuild import check_log
-from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.threads.log.state import ThreadState, begin
 from app_server.threads.repair import index_path, read_index
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated

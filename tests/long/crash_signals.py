@@ -16,7 +16,7 @@ import anyio
 from websockets.asyncio.client import connect
 
 from app_server.signals.ledger import Ledger
-from app_server.threads.log.state.thread import replay
+from app_server.threads.log.state import replay
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued
 from tests.support.forks import fork_program

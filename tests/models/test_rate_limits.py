@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.models.rate_limits import MAX_LIMITS, MAX_TEXT_CHARS, rate_limits
+from app_server.models.client import MAX_LIMITS, MAX_TEXT_CHARS, rate_limits
 from tests.support.harness import WireClient, serve
 from tests.support.model import Refusal
 

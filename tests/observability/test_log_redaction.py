@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from app_server.observability.log_redaction import MAX_VALUES, Redactor
+from app_server.observability.log_lines import MAX_VALUES, Redactor
 
 SECRET = "hunter2-Zx9_qwerty"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NSJ9.sflKxwRJSMeKKF2QT4"

@@ -10,16 +10,15 @@ import pytest
 from pydantic_core import to_json
 
 from app_server.patch import plan as planning
-from app_server.patch import turn_diff
+from app_server.patch import unified
 from app_server.patch.in_command import CommandPatch, find_patch
-from app_server.patch.match import apply_hunks
 from app_server.patch.parse import BadPatch, Hunk, NotApplicable, NotWritten, parse_patch
-from app_server.patch.shown import bounded_changes
-from app_server.patch.streamed import StreamedPatch
-from app_server.patch.turn_diff import Snapshot, Touched, TurnDiff
+from app_server.patch.plan import apply_hunks
+from app_server.patch.shown import StreamedPatch, bounded_changes
+from app_server.patch.unified import Snapshot, Touched, TurnDiff
 from app_server.patch.write import new_token, temporary_name, write_plan
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.shell.grammar import ShellGrammar
+from app_server.permissions.shell.parse import ShellGrammar
 from protocol.turns.items import AddPatchChangeKind
 from tests.patch.folders import apply, content, patch_of, plan
 
@@ -146,8 +145,8 @@ def test_files_of_a_turn_share_the_bytes_of_its_diff() -> None:
 
 
 def test_the_files_of_a_turn_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert turn_diff.MAX_KEPT_CHARS == 64 * MIB
-    monkeypatch.setattr(turn_diff, "MAX_KEPT_CHARS", 10)
+    assert unified.MAX_KEPT_CHARS == 64 * MIB
+    monkeypatch.setattr(unified, "MAX_KEPT_CHARS", 10)
 
     def rendered(*changes: Touched) -> list[str]:
         diff = TurnDiff()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app_server.patch.match import apply_hunks
 from app_server.patch.parse import EmptyPatch, Hunk, NotApplicable, parse_patch
+from app_server.patch.plan import apply_hunks
 
 
 def hunk(*lines: str, contexts: tuple[str, ...] = (), at_end: bool = False) -> Hunk:

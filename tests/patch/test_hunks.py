@@ -12,9 +12,16 @@ import pytest
 from app_server.patch import unified
 from app_server.patch.parse import AddFile, DeleteFile, Hunk, NotApplicable, UpdateFile, parse_patch
 from app_server.patch.plan import plan_patch
-from app_server.patch.streamed import StreamedPatch
-from app_server.patch.turn_diff import Snapshot, Touched, TurnDiff
-from app_server.patch.unified import NO_NEWLINE, Edit, hunks, line_edits
+from app_server.patch.shown import StreamedPatch
+from app_server.patch.unified import (
+    NO_NEWLINE,
+    Edit,
+    Snapshot,
+    Touched,
+    TurnDiff,
+    hunks,
+    line_edits,
+)
 from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.patch.folders import patch_of
 

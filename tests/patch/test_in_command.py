@@ -3,7 +3,7 @@
 import pytest
 
 from app_server.patch.in_command import CommandPatch, find_patch
-from app_server.permissions.shell.grammar import ShellGrammar
+from app_server.permissions.shell.parse import ShellGrammar
 from tests.patch.folders import patch_of
 
 PATCH = patch_of("*** Add File: a", "+$HOME `date` $(x) 'it \"s", "+(") + "\n"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from app_server.patch.parse import NotApplicable
-from app_server.patch.turn_diff import Snapshot, Touched, TurnDiff
-from app_server.patch.unified import hunks, line_edits
+from app_server.patch.unified import Snapshot, Touched, TurnDiff, hunks, line_edits
 from tests.patch.folders import apply, content, patch_of
 
 LINE = "this is line %d of a large file, with some words in it\n"

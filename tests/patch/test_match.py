@@ -2,8 +2,8 @@
 
 import pytest
 
-from app_server.patch.match import apply_hunks
 from app_server.patch.parse import NotApplicable, UpdateFile, parse_patch
+from app_server.patch.plan import apply_hunks
 from tests.patch.folders import patch_of
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.patch.match import FileText
 from app_server.patch.parse import NotApplicable
+from app_server.patch.plan import FileText
 from app_server.patch.unified import line_edits
 from tests.patch.folders import apply, content, patch_of
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app_server.patch.parse import MAX_FILES
-from app_server.patch.streamed import MAX_EARLY_BYTES, StreamedPatch
+from app_server.patch.shown import MAX_EARLY_BYTES, StreamedPatch
 from tests.support.turn_tools.patches import patch_of
 
 WHOLE = "\n".join(

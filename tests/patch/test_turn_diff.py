@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.patch.turn_diff import Snapshot, Touched, TurnDiff
-from app_server.patch.unified import blob_name, hunks
+from app_server.patch.unified import Snapshot, Touched, TurnDiff, blob_name, hunks
 
 HELLO, BYE = Snapshot("hello\n"), Snapshot("bye\n")
 NOTHING = "0" * 40

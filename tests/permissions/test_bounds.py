@@ -9,12 +9,10 @@ from app_server.config.values import Config, ConfigError
 from app_server.permissions.commands.wrappers import inline_script
 from app_server.permissions.confinement.confinement import Confinement, Ruling
 from app_server.permissions.profiles import read_profile
-from app_server.permissions.rules.files import BrokenRules, parse_rules, read_rules
+from app_server.permissions.rules import BrokenRules, parse_rules, read_rules
 from app_server.permissions.shell import parse
 from app_server.permissions.shell.actions import command_actions
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.permissions.shell.parse import ScriptReader
-from app_server.permissions.shell.words import read_word
+from app_server.permissions.shell.parse import ScriptReader, ShellGrammar, read_word
 
 READER = ScriptReader(ShellGrammar())
 

@@ -4,7 +4,7 @@ import pytest
 
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.grants import MAX_GRANTED_PATHS, Grant, granted
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network import NetworkPolicy
 from protocol.turns.policy import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,

@@ -8,17 +8,18 @@ import pytest
 
 from app_server.config.values import Config, ConfigError
 from app_server.permissions.confinement import paths as path_texts
-from app_server.permissions.confinement.confinement import Confinement, Ruling
-from app_server.permissions.confinement.confining import (
+from app_server.permissions.confinement.confinement import (
     MINIMAL,
+    Confinement,
+    Ruling,
     confinement_of,
     confinement_of_profile,
     read_only,
+    resolved,
 )
 from app_server.permissions.confinement.paths import TooMuchToMatch, matches, real_pattern
 from app_server.permissions.confinement.places import Places
-from app_server.permissions.confinement.resolving import resolved
-from app_server.permissions.network.policy import NetworkPolicy, policy_of, stored
+from app_server.permissions.network import NetworkPolicy, policy_of, stored
 from app_server.permissions.profiles import profile_names, read_profile
 from protocol.log.rollout import Settings, StoredNetwork, StoredProfile
 from protocol.turns.policy import (

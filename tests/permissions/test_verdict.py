@@ -7,9 +7,8 @@ import pytest
 
 from app_server.permissions.commands.wrappers import read_command, run_by
 from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.rules.rule import PrefixRule, Rules
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.rules import PrefixRule, Rules
+from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
 from app_server.permissions.verdict import (
     CANNOT_ASK,
     CANNOT_ESCALATE,

@@ -19,7 +19,7 @@ of processor time, memory and file size, and a time limit; all its processes are
 
 What it prints of an error that lives:
 
-    app_server/patch/match.py:101: comparison: ... == '' -> ... != '' (by 36 tests)
+    app_server/patch/plan.py:101: comparison: ... == '' -> ... != '' (by 36 tests)
 
 `by no test` means that no test runs that line. An error that lives asks for a test of what the line
 is for, or for the removal of a line that nobody needs. Some are no errors: the changed code does

@@ -18,7 +18,7 @@ from tests.planted.errors import planted
 ROOT = Path(__file__).parents[2]
 HOOK = Path(__file__).parent / "hook"
 PLANTED = "PLANTED_ERROR"
-"""The variable that names an error: `app_server/patch/match.py:17`, a file and a number in it."""
+"""The variable that names an error: `app_server/patch/plan.py:17`, a file and a number in it."""
 
 
 class WithError(importlib.machinery.SourceFileLoader):

@@ -24,7 +24,7 @@ from app_server.clients.inspector.run import serve_inspector
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.sandbox.proxied import PORT
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network import NetworkPolicy
 from app_server.runtime.http.peer_user import HOW_TO_LET_IN
 from app_server.transport.address import TcpAddress, UnixAddress
 from tests.support.accounts.account import callback_of

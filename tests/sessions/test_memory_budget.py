@@ -17,7 +17,7 @@ from app_server.sessions.memory_budget import (
     size_of,
 )
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.server.lifecycle import WarningNotification
 from tests.support.harness import Served, WireClient, claim, serve
 from tests.support.model import Gate, says

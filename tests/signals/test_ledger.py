@@ -19,7 +19,7 @@ from app_server.signals.ledger import Entry, Ledger, LedgerFailed
 from app_server.signals.notifications import SignalNotifier
 from app_server.signals.recipients import NoRecipient, Recipient
 from app_server.signals.service import digest_of, new_entry
-from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.threads.log.state import ThreadState, begin
 from protocol.cursors import InvalidCursor, render_cursor
 from protocol.log.rollout import (
     HistoryAppended,

@@ -30,7 +30,7 @@ from app_server.signals.service import (
     TooManyWaiting,
 )
 from app_server.threads.failures import ThreadNotFound
-from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.threads.log.state import ThreadState, begin
 from app_server.turns.slot import SessionClosed
 from protocol.log.rollout import (
     HistoryAppended,

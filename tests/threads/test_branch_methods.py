@@ -13,7 +13,7 @@ from app_server.threads.log.forking import (
     ForkPoint,
 )
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import (
     HistoryAppended,
     SignalMark,

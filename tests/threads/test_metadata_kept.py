@@ -14,7 +14,7 @@ import pytest
 from app_server.threads.filing import PINNED
 from app_server.threads.index.rows import ThreadQuery, Within
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state.thread import begin
+from app_server.threads.log.state import begin
 from app_server.threads.store import ThreadStore
 from protocol.log.metadata import (
     AttachmentAdded,

@@ -13,7 +13,7 @@ from app_server.config.values import Config
 from app_server.handlers.views.turns import MAX_TURNS_CHARS, turns_of_state
 from app_server.threads.log.file.locks import STARTED_AT
 from app_server.threads.log.file.writers import LogWriter
-from app_server.threads.log.state.thread import begin
+from app_server.threads.log.state import begin
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (
     ItemCompleted,

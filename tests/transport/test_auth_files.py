@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app_server.transport.auth import tokens
-from app_server.transport.auth import tokens as module
-from app_server.transport.auth.tokens import (
+from app_server.transport import tokens
+from app_server.transport import tokens as module
+from app_server.transport.guards import read_shared_secret, read_token_digest
+from app_server.transport.tokens import (
     CapabilityToken,
     RotatedCheck,
     TokenCheck,
@@ -19,7 +20,6 @@ from app_server.transport.auth.tokens import (
     digest_of,
     token_file,
 )
-from app_server.transport.guards import read_shared_secret, read_token_digest
 
 OUTSIDE = "the file must hold 1 to 4096 bytes of UTF-8 text"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from app_server.transport.address import TcpAddress
-from app_server.transport.auth.tokens import digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards
+from app_server.transport.tokens import digest_of
 from app_server.transport.websocket import host_without_port
 from tests.support.harness import claim, serve
 from tests.support.wire.handshakes import Answer, bearer, handshake

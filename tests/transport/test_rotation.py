@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from app_server.transport.auth import tokens
-from app_server.transport.auth.gate import TokenGate
-from app_server.transport.auth.tokens import CapabilityToken, RotatedCheck, TokenCheck, digest_of
+from app_server.transport import tokens
 from app_server.transport.guards import (
     CapabilityAuth,
     ListenerGuards,
     SignedAuth,
     read_token_digest,
+)
+from app_server.transport.tokens import (
+    CapabilityToken,
+    RotatedCheck,
+    TokenCheck,
+    TokenGate,
+    digest_of,
 )
 from tests.support.harness import WireClient, claim, serve
 from tests.support.processes import running

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.transport.auth.tokens import token_file
 from app_server.transport.guards import ListenerGuards
+from app_server.transport.tokens import token_file
 from tests.support.harness import claim, serve
 from tests.support.other_user import done_as, other_user
 from tests.support.processes import running

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app_server.transport.address import Address, TcpAddress, UnixAddress
-from app_server.transport.auth.signed import SignedToken
-from app_server.transport.auth.tokens import CapabilityToken, digest_of
 from app_server.transport.guards import CapabilityAuth, ListenerGuards, SignedAuth
+from app_server.transport.signed_tokens import SignedToken
+from app_server.transport.tokens import CapabilityToken, digest_of
 from tests.support.harness import WireClient, claim, serve
 from tests.support.wire.handshakes import SECRET, Answer, bearer, handshake, in_seconds, signed
 from tests.support.wire.pipes import SocketPipe

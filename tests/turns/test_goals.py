@@ -8,7 +8,7 @@ import pytest
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.state.thread import begin
+from app_server.threads.log.state import begin
 from app_server.turns.clients import ThreadClients
 from app_server.turns.goals import Goals
 from protocol.log.metadata import GoalChanged

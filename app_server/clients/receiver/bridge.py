@@ -15,8 +15,7 @@ import anyio
 from app_server.clients.receiver.agent.strategies import AppServerInjectStrategy
 from app_server.clients.receiver.agent.surface import CodexSurface
 from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.ledger.ledger import Ledger, LedgerFull, Shown
-from app_server.clients.receiver.ledger.sqlite_file import LedgerBroken
+from app_server.clients.receiver.ledger import Ledger, LedgerBroken, LedgerFull, Shown
 from app_server.clients.receiver.router.envelope import (
     BadEnvelope,
     Envelope,

@@ -20,8 +20,7 @@ from app_server.clients.command_line import (
 )
 from app_server.clients.receiver.agent.environment import MODE_VARIABLE, THREAD_VARIABLE
 from app_server.clients.receiver.agent.environment import URL_VARIABLE as APP_SERVER_VARIABLE
-from app_server.clients.receiver.ledger.ledger import open_ledger
-from app_server.clients.receiver.ledger.sqlite_file import LedgerBroken
+from app_server.clients.receiver.ledger import LedgerBroken, open_ledger
 from app_server.clients.receiver.router.envelope import Mode
 from app_server.clients.receiver.router.wire import (
     KEY_VARIABLE,

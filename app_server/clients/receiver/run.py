@@ -16,7 +16,7 @@ import anyio
 from app_server.clients.receiver.agent.surface import CodexSurface, SurfaceContext
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.bridge import Bridge, BridgeSession
-from app_server.clients.receiver.ledger.ledger import Ledger
+from app_server.clients.receiver.ledger import Ledger
 from app_server.clients.receiver.router.envelope import Mode
 from app_server.clients.receiver.router.session_stream import SessionStream
 from app_server.clients.receiver.router.wire import RouterAddress

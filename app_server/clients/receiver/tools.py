@@ -16,8 +16,7 @@ from pydantic_core import to_json
 from app_server.clients.receiver.agent.item import PENDING_TOOL
 from app_server.clients.receiver.bridge import Bridge, BridgeSession
 from app_server.clients.receiver.failpoints import reached
-from app_server.clients.receiver.ledger.ledger import Entry
-from app_server.clients.receiver.ledger.sqlite_file import LedgerBroken
+from app_server.clients.receiver.ledger import Entry, LedgerBroken
 from app_server.clients.receiver.router.envelope import BadEnvelope, parse_envelope
 from app_server.clients.receiver.router.session_stream import NotSent
 from app_server.mcp_wire.messages import NoMessage, parse_message

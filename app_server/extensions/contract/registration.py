@@ -1,18 +1,197 @@
-"""One server that an extension registers, and what keeps it alive.
+"""One server that an extension registers: its metadata, and what keeps it alive.
 
-Source: docs/extensions.md, "Registrations".
+The metadata of a server and its tools, beside its transport, is a closed list. Every field has one
+consumer that knows no extension. A new one needs a consumer, a bound, value equality, and a line in
+docs/extensions.md.
+Source: docs/extensions.md, "Registrations", "Metadata".
 """
 
+import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
-from pydantic import SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    SkipValidation,
+    StringConstraints,
+)
+from pydantic_core import to_json
 
-from app_server.extensions.contract.metadata import NO_METADATA, RuntimeMetadata
 from protocol.model import Json, JsonObject
+
+MAX_IDENTITY_BYTES = 256
+MAX_FORM_META_BYTES = 4096
+MAX_FORM_META_KEYS = 8
+MAX_LABELS = 8
+MAX_PLUGIN_ID_CHARS = 512
+MAX_LABEL_CHARS = 256
+
+_LABEL_KEY = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+ShortText: TypeAlias = Annotated[Text, StringConstraints(max_length=64)]
+
+
+def _sorted_set(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(texts)))
+
+
+def _one_question_mark(question: str) -> str:
+    if question.count("?") != 1 or not question.endswith("?"):
+        raise ValueError("a question ends with its only question mark")
+    return question
+
+
+def _bounded_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    fitting = {
+        key: value
+        for key, value in labels.items()
+        if _LABEL_KEY.fullmatch(key) and len(value) <= MAX_LABEL_CHARS
+    }
+    return dict(list(fitting.items())[:MAX_LABELS])
+
+
+def _bounded_form(meta: JsonObject) -> JsonObject:
+    if len(meta) > MAX_FORM_META_KEYS or len(to_json(meta)) > MAX_FORM_META_BYTES:
+        raise ValueError(f"more than {MAX_FORM_META_KEYS} keys or {MAX_FORM_META_BYTES} bytes")
+    return meta
+
+
+class _Closed(BaseModel):
+    # Most processes have no extension with servers: the validators are made for the first one.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class ApprovalIdentity(_Closed):
+    """Identity of a tool in approvals, however its server and its name change."""
+
+    server: str
+    source: str
+    tool: str
+
+    @property
+    def key(self) -> tuple[tuple[bool, str], ...]:
+        """Key to remember: exact texts; one above 256 bytes as its hash, marked as such."""
+        return tuple(_bounded_part(part) for part in (self.server, self.source, self.tool))
+
+
+def _bounded_part(text: str) -> tuple[bool, str]:
+    encoded = text.encode()
+    if len(encoded) <= MAX_IDENTITY_BYTES:
+        return False, text
+    return True, f"sha256:{hashlib.sha256(encoded).hexdigest()}"
+
+
+class ApprovalSource(_Closed):
+    """Whom a tool belongs to, for the user who is asked."""
+
+    id: Text
+    name: Text
+    description: Annotated[str, StringConstraints(strip_whitespace=True)] | None = None
+
+
+class ParameterLabel(_Closed):
+    """Label of one argument in a question."""
+
+    name: Text
+    label: ShortText
+
+
+class ApprovalPresentation(_Closed):
+    """Question for approval, and the labels of its arguments."""
+
+    question: Annotated[Text, StringConstraints(max_length=512), AfterValidator(_one_question_mark)]
+    labels: Annotated[tuple[ParameterLabel, ...], Field(max_length=32)] = ()
+    """Of arguments that come first, in this order; the others follow under their own names."""
+
+
+class ApprovalPersistence(_Closed):
+    """Place of a lasting approval, which the extension that registered `target` writes."""
+
+    target: Text
+    path: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
+
+
+class ToolMetadata(_Closed):
+    """Of one tool."""
+
+    approval_identity: ApprovalIdentity | None = None
+    """None: the raw name."""
+    approval_source: ApprovalSource | None = None
+    approval_presentation: ApprovalPresentation | None = None
+    approval_header: ShortText | None = None
+    approval_form_meta: Annotated[JsonObject, AfterValidator(_bounded_form)] = {}
+    """Goes into `_meta` of the question, below the keys that the server itself writes there."""
+    approval_persistence: ApprovalPersistence | None = None
+    """None: config.toml, if the server is defined there."""
+    metric_labels: Annotated[Mapping[str, str], AfterValidator(_bounded_labels)] = {}
+    """At most 8, of 256 characters; what is above is dropped."""
+    search_aliases: Annotated[
+        tuple[ShortText, ...], AfterValidator(_sorted_set), Field(max_length=32)
+    ] = ()
+    """Words by which the tool is found besides its own."""
+
+
+class Telemetry(_Closed):
+    """Telemetry of a server: its origin, and whether its lists are measured."""
+
+    origin: Annotated[Text, StringConstraints(max_length=256)]
+    """Scheme, host and port of what stands behind it."""
+    count_list: bool = True
+    """Whether listing its tools is measured."""
+
+
+class RuntimeMetadata(_Closed):
+    """Of one server, and of its tools by raw name."""
+
+    telemetry: Telemetry | None = None
+    plugin_display_names: Annotated[
+        tuple[Text, ...], AfterValidator(_sorted_set), Field(max_length=64)
+    ] = ()
+    """The plugins that it belongs to; shown to the model with each tool."""
+    plugin_id: Annotated[Text, StringConstraints(max_length=MAX_PLUGIN_ID_CHARS)] | None = None
+    """The plugin that brought it, for items, status lists and `_meta` of calls."""
+    client_meta_names: Annotated[tuple[Text, ...], Field(max_length=4)] = ()
+    """Whose `mcpMetaByServer` entries apply as well, weakest first; its own comes last."""
+    trusts_effective_input: bool = False
+    """Whether `codex/toolInput` of a result is what the tool really got."""
+    trusts_approval_context: bool = False
+    """Whether `codex/approvalContext` of its tools is shown to the reviewer."""
+    serves_skills: bool = False
+    """Whether its resources of the type `mcp/skill` are skills."""
+    sandbox_state_source: Literal["own", "primary"] = "own"
+    """Which environment the sandbox state describes: the server's, or the thread's."""
+    approvals_reviewer: Literal["user", "auto_review"] | None = None
+    """Reviewer of approvals; None: as the thread has it."""
+    tools: SkipValidation[Mapping[str, ToolMetadata]] = {}
+    """Taken as it is: a mapping may make what it has when it is asked for it."""
+
+    def of_tool(self, name: str) -> ToolMetadata:
+        """Return what is said of a tool, by raw name; nothing is the default."""
+        return self.tools.get(name, _NOTHING)
+
+    def of_named_tool(self, name: str) -> ToolMetadata:
+        """Return what is said of a tool that a server names itself.
+
+        That is its raw name, or an alias that no other tool has; nothing is the default.
+        """
+        if name in self.tools:
+            return self.tools[name]
+        found = [tool for tool in self.tools.values() if name in tool.search_aliases]
+        return found[0] if len(found) == 1 else _NOTHING
+
+
+_NOTHING = ToolMetadata.model_construct()
+NO_METADATA = RuntimeMetadata.model_construct()
+
 
 Mode: TypeAlias = Literal["current", "discover"]
 """`current`: what is known now, without any work. `discover`: background work may be started."""

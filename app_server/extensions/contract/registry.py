@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import anyio
 
-from app_server.extensions.contract.metadata import ApprovalPersistence
 from app_server.extensions.contract.registration import (
+    ApprovalPersistence,
     ContributionContext,
     Contributor,
     LateContributor,

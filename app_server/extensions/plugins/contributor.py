@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
-from app_server.extensions.contract.metadata import RuntimeMetadata
-from app_server.extensions.contract.registration import ContributionContext, Registration, Tier
+from app_server.extensions.contract.registration import (
+    ContributionContext,
+    Registration,
+    RuntimeMetadata,
+    Tier,
+)
 from app_server.extensions.plugins.store import PluginStore
 from app_server.runtime.loader import load_from_worker
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from app_server.extensions.contract.metadata import MAX_PLUGIN_ID_CHARS
+from app_server.extensions.contract.registration import MAX_PLUGIN_ID_CHARS
 from app_server.extensions.plugins.manifest import Plugin, read_plugin
 from app_server.extensions.plugins.marketplace import marketplace_file, read_marketplace
 from app_server.extensions.plugins.selected_roots import SelectedRoot

@@ -18,7 +18,7 @@ from app_server.extensions.contract.turns import (
     TurnExtension,
 )
 from app_server.extensions.plugins.contributor import Active, Plugins
-from app_server.extensions.skills.switches import is_enabled
+from app_server.extensions.skills.folders import is_enabled
 from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 
 INSTRUCTIONS = """\

@@ -1,7 +1,7 @@
-"""Roots of skills, and the skills below them.
+"""Roots of skills, the skills below them, and which are switched off: `[[skills.config]]`.
 
 Everything here blocks: call it in a worker thread. What reads skills is imported with the first.
-Source: docs/skills.md, "Where skills are".
+Source: docs/skills.md, "Where skills are", "Switching skills off".
 """
 
 import os
@@ -11,13 +11,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app_server.extensions.skills import FILE
-from app_server.extensions.skills.switches import is_enabled
 from app_server.runtime.files.repository import folders_of_project
 from app_server.runtime.loader import load_from_worker
 
 if TYPE_CHECKING:
     from app_server.extensions.skills.skill_file import Skill
     from protocol.integrations.skills import SkillScope
+
+MAX_ENTRIES = 1_000
+
+
+def is_enabled(name: str, file: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether the settings leave a skill on; the last entry about it counts."""
+    enabled = True
+    for entry in entries_of(settings):
+        if entry.get("name") == name or entry.get("path") == str(file):
+            enabled = entry.get("enabled", True) is not False
+    return enabled
+
+
+def entries_of(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries; what is none is left out."""
+    table = settings.get("skills")
+    entries = table.get("config") if isinstance(table, dict) else None
+    return [entry for entry in entries if isinstance(entry, dict)] if entries else []
+
+
+def switched(
+    settings: Mapping[str, Any], key: str, value: str, *, enabled: bool
+) -> list[dict[str, Any]]:
+    """Return the entries with a skill on or off, which `key` names by `name` or by `path`.
+
+    A skill is on without an entry.
+    """
+    others = [entry for entry in entries_of(settings) if entry.get(key) != value]
+    return others if enabled else [*others, {key: value, "enabled": False}]
+
 
 MAX_SKILLS = 128
 """Of one root; those behind them are left out."""

@@ -10,15 +10,19 @@ import anyio.to_thread
 from app_server.config.default_provider import OFFLINE
 from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures, setting_failures
-from app_server.handlers.host import program_params as given
+from app_server.handlers.host import client_programs as given
 from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.configured import config_for
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.confinement.confining import confinement_of, through_proxy
+from app_server.permissions.confinement.confinement import (
+    UNCONFINED,
+    Confinement,
+    confinement_of,
+    through_proxy,
+)
 from app_server.permissions.confinement.places import configured_places
-from app_server.permissions.network.settings import read_network_feature
+from app_server.permissions.network import read_network_feature
 from app_server.permissions.trust import project_trust, says_something
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of

@@ -15,8 +15,7 @@ from app_server.extensions.hooks.definition import WIRE, Hook, HookedPlugin
 from app_server.extensions.hooks.hook_files import hooks_of
 from app_server.extensions.plugins.hooks import hooked_plugins
 from app_server.extensions.skills.catalog import MAX_EXTRA_ROOTS
-from app_server.extensions.skills.folders import FoundSkill, Skills
-from app_server.extensions.skills.switches import MAX_ENTRIES, switched
+from app_server.extensions.skills.folders import MAX_ENTRIES, FoundSkill, Skills, switched
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.server.config_changes import change_config
 from app_server.handlers.serving import RequestContext, serves

@@ -17,9 +17,9 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.shown import shown_thread
 from app_server.host.git_diff import NoDifference, diff_to_remote, shown_folders
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.confinement import confinement_for
 from app_server.permissions.confinement.places import configured_places
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.jsonrpc.errors import RpcError, internal_error, invalid_request
 from protocol.older_interface.queries import (
     ConversationGitInfo,

@@ -12,7 +12,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import fitting, page_size
 from app_server.threads.failures import ThreadNotFound
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.log.metadata import AttachmentAdded, AttachmentRemoved

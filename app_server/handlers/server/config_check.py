@@ -24,7 +24,7 @@ from app_server.observability.analytics.settings import counts_use
 from app_server.observability.telemetry.settings import read_telemetry_settings
 from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import read_command_settings
-from app_server.permissions.network.settings import read_network_feature
+from app_server.permissions.network import read_network_feature
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.sessions.agents_files import read_agents_settings
 from app_server.sessions.memory_budget import read_memory_settings

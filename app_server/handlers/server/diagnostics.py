@@ -22,7 +22,7 @@ from app_server.runtime.loader import IMPORTER, MAX_WAITING
 from app_server.runtime.open_files import limit, open_files
 from app_server.sessions.out_of_band import MAX_OPEN
 from app_server.sessions.session import ThreadSession
-from app_server.threads.log.state.queue import MAX_ENTRIES, MAX_QUEUE_BYTES
+from app_server.threads.log.state import MAX_ENTRIES, MAX_QUEUE_BYTES
 from protocol.server.diagnostics import (
     ServerDiagnosticsBucket,
     ServerDiagnosticsConnection,

@@ -6,7 +6,7 @@ Source: docs/config.md, "Features".
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app_server.permissions.network.settings import FEATURE
+from app_server.permissions.network import FEATURE
 from protocol.server.models import ExperimentalFeatureStage
 
 

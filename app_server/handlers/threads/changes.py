@@ -22,7 +22,7 @@ from app_server.models.prompt.response_items import first_problem
 from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
 from app_server.sessions.session import ThreadSession
 from app_server.threads.failures import ThreadNotFound
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.log.rollout import ArchivedChanged, Record
 from protocol.threads.changes import (

@@ -18,7 +18,7 @@ from app_server.permissions.project_config import read_project_layers, with_proj
 from app_server.runtime.loader import load
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.settings import Overrides, with_overrides
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Settings
 from protocol.threads.start import ThreadOverrides
 

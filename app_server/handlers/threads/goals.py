@@ -11,7 +11,7 @@ from app_server.handlers.threads.stored import (
     not_for_ephemeral,
     stored_state,
 )
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from app_server.turns.goals import MAX_OBJECTIVE_CHARS, within_budget
 from protocol.jsonrpc.errors import invalid_request
 from protocol.log.metadata import GoalChanged

@@ -38,7 +38,7 @@ from app_server.threads.history.pages import (
 from app_server.threads.history.search import Occurrence, SearchQuery, occurrences_page
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.outline import TurnOutline
-from app_server.threads.log.state.thread import ThreadState, initial_read_state, new_revision
+from app_server.threads.log.state import ThreadState, initial_read_state, new_revision
 from protocol.jsonrpc.errors import invalid_member, invalid_params, invalid_request
 from protocol.log.metadata import (
     ReadStateChanged,

@@ -18,7 +18,7 @@ from app_server.handlers.threads.stored import (
 )
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.filing import FilingState
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.jsonrpc.errors import invalid_request
 from protocol.log.metadata import (
     DaybreakChanged,

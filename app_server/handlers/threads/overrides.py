@@ -12,7 +12,7 @@ from typing import Any
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.services import Services
-from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.confinement import confinement_of
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides

@@ -15,7 +15,7 @@ from app_server.handlers.views.pages import fitting
 from app_server.handlers.views.turns import started_turn
 from app_server.sessions.session import ThreadSession
 from app_server.threads.failures import ThreadArchived
-from app_server.threads.log.state.queue import (
+from app_server.threads.log.state import (
     MAX_ENTRY_BYTES,
     Plan,
     QueueRefusal,

@@ -17,7 +17,7 @@ from app_server.handlers.threads.overrides import (
     turn_overrides,
 )
 from app_server.handlers.threads.shown import announce_settings
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Record, SettingsChanged
 from protocol.threads.settings import ThreadSettingsUpdateParams, ThreadSettingsUpdateResponse
 from protocol.turns.requests import TurnSettingsUpdateParams

@@ -11,7 +11,7 @@ from app_server.handlers.views.turns import turns_of_log, turns_of_state
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub import Hub
 from app_server.sessions.session import ThreadSession
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.server.lifecycle import ConfigWarningNotification
 from protocol.threads.notifications import ThreadStatusChangedNotification

@@ -52,9 +52,8 @@ from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import initial_settings
 from app_server.threads.failures import ThreadArchived
 from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
-from app_server.threads.log.state.queue import digest_of
-from app_server.threads.log.state.thread import ThreadState
-from app_server.tools.dynamic.specs import BadSpec, checked_specs
+from app_server.threads.log.state import ThreadState, digest_of
+from app_server.tools.dynamic_tools import BadSpec, checked_specs
 from protocol.jsonrpc.errors import invalid_member, invalid_params, invalid_request
 from protocol.log.rollout import ThreadCreated
 from protocol.model import JsonObject

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.shown import shown_thread
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.jsonrpc.errors import RpcError, invalid_request
 from protocol.log.rollout import Record
 from protocol.threads.thread import Thread

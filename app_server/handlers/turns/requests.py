@@ -34,7 +34,7 @@ from app_server.models.prompt.user_input import (
 )
 from app_server.sessions.input import ClientMetadata
 from app_server.sessions.session import ThreadSession
-from app_server.threads.log.state.queue import digest_of, digest_of_words
+from app_server.threads.log.state import digest_of, digest_of_words
 from app_server.turns.slot import NoActiveTurn, TurnIdMismatch, TurnOptions
 from protocol.jsonrpc.errors import invalid_member
 from protocol.turns.items import UserInput

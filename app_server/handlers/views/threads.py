@@ -5,7 +5,7 @@ from pydantic_core import from_json
 from app_server.handlers.views.settings import shown_environments
 from app_server.threads.filing import FilingState
 from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.state.thread import ThreadMetadata, ThreadState, initial_read_state
+from app_server.threads.log.state import ThreadMetadata, ThreadState, initial_read_state
 from protocol.server.lifecycle import PROTOCOL_VERSION
 from protocol.threads.thread import (
     GitInfo,

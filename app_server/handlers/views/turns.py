@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from app_server.threads.history.pages import HistoryReader, PagedTurn
 from app_server.threads.log.outline import TurnOutline
-from app_server.threads.log.state.thread import ThreadState, TurnState
+from app_server.threads.log.state import ThreadState, TurnState
 from protocol.turns.items import ThreadItem
 from protocol.turns.turn import Turn
 

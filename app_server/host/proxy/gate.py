@@ -6,9 +6,8 @@ Source: docs/tools.md, "Network through a proxy".
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from app_server.permissions.network.policy import NetworkPolicy, Verdict, verdict_on
-from app_server.permissions.network.target import Target
-from app_server.permissions.rules.book import RuleBook
+from app_server.permissions.network import NetworkPolicy, Target, Verdict, verdict_on
+from app_server.permissions.rules import RuleBook
 
 Refusal: TypeAlias = Literal["denied", "not_allowed", "not_allowed_local", "method_not_allowed"]
 """Why a connection is refused, in the words of Codex."""

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address
 from app_server.host.proxy.gate import Gate, Refused
 from app_server.host.proxy.relay import closing, relay
 from app_server.host.proxy.upstream import HostUnreachable, ProxyBounds, Streams, connect
-from app_server.permissions.network.target import BadHost, Target, plain_host
+from app_server.permissions.network import BadHost, Target, plain_host
 
 VERSION = 5
 

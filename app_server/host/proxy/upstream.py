@@ -19,8 +19,7 @@ from typing import TypeAlias
 import anyio.to_thread
 
 from app_server.host.proxy.gate import Refused
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.target import Address, Target, is_local, is_this_machine
+from app_server.permissions.network import Address, NetworkPolicy, Target, is_local, is_this_machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,8 @@ from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.resolving import resolved
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.confinement.confinement import Confinement, resolved
+from app_server.permissions.network import NetworkPolicy
 
 ATTEMPTS_S = 30.0
 """For all attempts of one command; they take a fraction of a second."""

@@ -5,8 +5,7 @@ Source: docs/tools.md, "Network through a proxy".
 
 from collections.abc import Iterator
 
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.target import is_named_local
+from app_server.permissions.network import NetworkPolicy, is_named_local
 
 PORT = 43_128
 """In the sandbox's own network: the same for every command, and none that servers are known by."""

@@ -1,20 +1,332 @@
 """The best files and folders for a query: candidates by rapidfuzz, their scores and order by ours.
 
-Everything here runs in a worker thread, in steps that leave the interpreter to others in between.
-Letters in the name of a file are worth more than any in its path.
-Source: docs/tools.md, "Host methods"; https://rapidfuzz.github.io/RapidFuzz/.
+From top to bottom: scores of letters in a path, higher for letters together and at the beginnings
+of words; the words of a query, each of which a path must match; a few letters compared with many
+texts by rapidfuzz, and without it while it is imported; the order. `word` fits scattered letters,
+`'word` and `!word` letters together (`!` means: not), `^word` at the beginning, `word$` at the end.
+A backslash before a space or a sign takes its meaning away. Letters in the name of a file are worth
+more than any in its path.
+
+The figures are those of the fuzzy finders that editors have: 16 a letter; for the first letter of a
+word 8, of a name 9, of a part in camel case or of a number 5, double for the first letter of the
+query; letters behind each other keep the bonus of the first of them, at least 4; a gap costs 3, and
+1 for each further letter in it.
+
+`rank` runs in a worker thread, in steps that leave the interpreter to others in between.
+Source: docs/tools.md, "Host methods"; docs/architecture.md, "What is loaded late";
+https://github.com/junegunn/fzf, "Search syntax"; https://rapidfuzz.github.io/RapidFuzz/.
 """
 
+import contextlib
 import heapq
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
 
 from app_server.host.files.work import Stop
 from app_server.host.search.listing import Listing, fold
-from app_server.host.search.query import MatchMode, Word, parse
-from app_server.host.search.score import at, best_scattered
-from app_server.host.search.text_matching import TextMatcher
+from app_server.runtime.loader import IMPORTER, LoadFailed, load_from_worker
+
+LETTER = 16
+GAP = 3
+GAP_MORE = 1
+OF_WORD = 8
+OF_NAME = 9
+OF_PART = 5
+TOGETHER = 4
+FIRST_TIMES = 2
+
+Fit: TypeAlias = tuple[int, Sequence[int]]
+"""The score, and the places of the letters in the path, ascending."""
+
+_NAME, _NONE, _LOWER, _UPPER, _OTHER, _DIGIT = range(6)
+
+
+def bonus(path: str, place: int) -> int:
+    """Return what a letter at a place earns by what stands before it."""
+    before = _kind(path[place - 1]) if place else _NAME
+    here = _kind(path[place])
+    if here > _NONE:
+        if before == _NAME:
+            return OF_NAME
+        if before == _NONE:
+            return OF_WORD
+        is_part = (before == _LOWER and here == _UPPER) or (before != _DIGIT and here == _DIGIT)
+        return OF_PART if is_part else 0
+    if here == _NAME:
+        return OF_NAME if before == _NAME else OF_WORD if before == _NONE else 0
+    return OF_WORD
+
+
+def _kind(letter: str) -> int:
+    if "a" <= letter <= "z":
+        return _LOWER
+    if letter == "/":
+        return _NAME
+    if "0" <= letter <= "9":
+        return _DIGIT
+    if letter.isupper():
+        return _UPPER
+    if letter.islower():
+        return _LOWER
+    if letter.isalpha():
+        return _OTHER
+    return _DIGIT if letter.isnumeric() else _NONE
+
+
+def best_scattered(query: str, folded: str, path: str) -> Fit | None:
+    """Find the best places for the letters of a query, in order.
+
+    `query` and `folded` are folded, `path` is the same text as it is written.
+    """
+    windows = _windows(query, folded)
+    if windows is None:
+        return None
+    first, last = windows[0]
+    # For each place of the letter: score, bonus of the run, index of the place before it.
+    rows = [
+        [
+            (p, (b := bonus(path, p)) * FIRST_TIMES + LETTER, b, -1)
+            for p in _places(query[0], folded, first, last)
+        ]
+    ]
+    for letter, (first, last) in zip(query[1:], windows[1:], strict=True):
+        rows.append(_next_row(rows[-1], _places(letter, folded, first, last), path))
+    row = rows[-1]
+    index = max(range(len(row)), key=lambda i: (row[i][1], -row[i][0]))
+    score, places = row[index][1], []
+    for row in reversed(rows):
+        places.append(row[index][0])
+        index = row[index][3]
+    return score, places[::-1]
+
+
+_Cell: TypeAlias = tuple[int, int, int, int]
+
+
+def _next_row(before: list[_Cell], places: Sequence[int], path: str) -> list[_Cell]:
+    """Carry the scores of one letter on to the places of the next one."""
+    row: list[_Cell] = []
+    cursor, reach, reach_index = 0, -1, -1
+    for place in places:
+        # The best of all that end before a gap: each further letter costs the same for all.
+        while cursor < len(before) and before[cursor][0] < place - 1:
+            value = before[cursor][1] + before[cursor][0] * GAP_MORE
+            if value > reach:
+                reach, reach_index = value, cursor
+            cursor += 1
+        here = bonus(path, place)
+        score, run, index = -1, here, reach_index
+        if reach_index >= 0:
+            score = max(0, reach - (GAP - 2 * GAP_MORE) - place * GAP_MORE) + here
+        if cursor < len(before) and before[cursor][0] == place - 1:
+            carried = max(before[cursor][2], TOGETHER)
+            if here >= OF_WORD and here > carried:
+                carried = here
+            together = before[cursor][1] + max(carried, here)
+            if together > score:
+                score, run, index = together, carried, cursor
+        if score >= 0:
+            row.append((place, score + LETTER, run, index))
+    return row
+
+
+def _windows(query: str, folded: str) -> list[tuple[int, int]] | None:
+    """Return for each letter the first and the last place that it can have."""
+    firsts, place = [], -1
+    for letter in query:
+        place = folded.find(letter, place + 1)
+        if place < 0:
+            return None
+        firsts.append(place)
+    lasts, place = [], len(folded)
+    for letter in reversed(query):
+        place = folded.rfind(letter, 0, place)
+        lasts.append(place)
+    return list(zip(firsts, reversed(lasts), strict=True))
+
+
+def _places(letter: str, folded: str, first: int, last: int) -> list[int]:
+    places, place = [], first
+    while 0 <= place <= last:
+        places.append(place)
+        place = folded.find(letter, place + 1)
+    return places
+
+
+def best_together(query: str, folded: str, path: str) -> Fit | None:
+    """Find the best place for a query whose letters stand behind each other."""
+    best: Fit | None = None
+    place = folded.find(query)
+    while place >= 0:
+        fit = at(query, path, place)
+        if best is None or fit[0] > best[0]:
+            best = fit
+        place = folded.find(query, place + 1)
+    return best
+
+
+def at(query: str, path: str, place: int) -> Fit:
+    """Score the letters of a query behind each other, from a place on."""
+    run = bonus(path, place)
+    score = LETTER + run * FIRST_TIMES
+    for position in range(place + 1, place + len(query)):
+        here = bonus(path, position)
+        run = max(run, TOGETHER)
+        if here >= OF_WORD and here > run:
+            run = here
+        score += LETTER + max(run, here)
+    return score, range(place, place + len(query))
+
+
+MAX_CHARS = 512
+"""Of a query; what is longer fits nothing."""
+
+MAX_WORDS = 16
+"""Of a query; those after them are passed over."""
+
+_WORD = re.compile(r"(?:\\\s|\S)+")
+
+
+class MatchMode(Enum):
+    """The way that a word matches a path."""
+
+    SCATTERED = "scattered"
+    TOGETHER = "together"
+    AT_START = "at start"
+    AT_END = "at end"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a query."""
+
+    letters: str
+    """Folded."""
+    mode: MatchMode
+    is_negative: bool = False
+
+    def fit(self, folded: str, path: str) -> Fit | None:
+        """Score a path; None where it does not fit. A negative word earns nothing."""
+        found = self._find(folded, path)
+        if self.is_negative:
+            return (0, ()) if found is None else None
+        return found
+
+    def _find(self, folded: str, path: str) -> Fit | None:
+        letters = self.letters
+        match self.mode:
+            case MatchMode.SCATTERED:
+                return best_scattered(letters, folded, path)
+            case MatchMode.TOGETHER:
+                return best_together(letters, folded, path)
+            case MatchMode.AT_START:
+                return at(letters, path, 0) if folded.startswith(letters) else None
+            case MatchMode.AT_END:
+                start = len(folded) - len(letters)
+                return at(letters, path, start) if folded.endswith(letters) else None
+            case MatchMode.WHOLE:
+                return at(letters, path, 0) if folded == letters else None
+
+
+def parse(query: str) -> Sequence[Word]:
+    """Return the words of a query; none if it is empty or too long."""
+    if len(query) > MAX_CHARS:
+        return ()
+    words = (_parse_word(text) for text in _WORD.findall(query))
+    return [word for word in words if word.letters][:MAX_WORDS]
+
+
+def _parse_word(text: str) -> Word:
+    is_negative = text.startswith("!")
+    text = text[1:] if is_negative else text
+    mode = MatchMode.TOGETHER if is_negative else MatchMode.SCATTERED
+    if text.startswith("'"):
+        mode, text = MatchMode.TOGETHER, text[1:]
+    elif text.startswith("^"):
+        mode, text = MatchMode.AT_START, text[1:]
+    if text.endswith("$") and not text.endswith("\\$"):
+        mode, text = MatchMode.WHOLE if mode is MatchMode.AT_START else MatchMode.AT_END, text[:-1]
+    return Word(fold(re.sub(r"\\([\s!'^$])", r"\1", text)), mode, is_negative)
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatcher:
+    """Functions that match texts with a few letters."""
+
+    having: Callable[[str, Sequence[str]], Iterable[int]]
+    """Which of the texts have all letters in order."""
+    nearest: Callable[[str, Sequence[str], int], Iterable[tuple[float, int]]]
+    """So many of the texts that fit best, with how well."""
+
+
+def with_rapidfuzz() -> TextMatcher:
+    """Import rapidfuzz."""
+    from rapidfuzz import fuzz, process
+    from rapidfuzz.distance import LCSseq
+
+    def having(letters: str, texts: Sequence[str]) -> Iterable[int]:
+        found = process.extract(
+            letters, texts, scorer=LCSseq.similarity, score_cutoff=len(letters), limit=None
+        )
+        return sorted(index for _, _, index in found)
+
+    def nearest(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:
+        found = process.extract(letters, texts, scorer=fuzz.partial_ratio, limit=count)
+        return ((score, index) for _, score, index in found)
+
+    return TextMatcher(having, nearest)
+
+
+def _having(letters: str, texts: Sequence[str]) -> Iterable[int]:
+    in_order = re.compile("".join(f"[^{re.escape(it)}]*+{re.escape(it)}" for it in letters))
+    return [index for index, text in enumerate(texts) if in_order.match(text)]
+
+
+def _first(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:
+    return ((0.0, index) for index in range(min(count, len(texts))))
+
+
+WITHOUT_RAPIDFUZZ = TextMatcher(_having, _first)
+"""For what is shown while rapidfuzz is imported."""
+
+
+class LazyRapidfuzz:
+    """Compares by rapidfuzz once that is imported, and without it before."""
+
+    def __init__(self, make: Callable[[], TextMatcher] = with_rapidfuzz) -> None:
+        """`make` imports it."""
+        self._make = make
+        self._made: TextMatcher | None = None
+
+    def begin(self) -> None:
+        """Start its import, without waiting; the next use tries again what fails."""
+        if self._made is None:
+            with contextlib.suppress(LoadFailed):
+                IMPORTER.request(self._once)
+
+    def at_once(self) -> TextMatcher:
+        """Return what never waits."""
+        return self._made or WITHOUT_RAPIDFUZZ
+
+    def matcher(self) -> TextMatcher:
+        """Return what waits for it, in a worker thread, to choose the nearest."""
+        return self._made or TextMatcher(_having, self._nearest)
+
+    def _nearest(
+        self, letters: str, texts: Sequence[str], count: int
+    ) -> Iterable[tuple[float, int]]:
+        return load_from_worker(self._once).nearest(letters, texts, count)
+
+    def _once(self) -> TextMatcher:
+        # The importer has one thread: nobody else is here.
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
 
 MAX_MATCHES = 50
 """Of one query."""

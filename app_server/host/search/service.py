@@ -13,10 +13,8 @@ import anyio
 import anyio.abc
 
 from app_server.host.files.work import FileWork, PathRefused, Stop, Stopped
-from app_server.host.search.listing import Listing
-from app_server.host.search.listings import Listings, RootListing
-from app_server.host.search.ranking import Match, rank
-from app_server.host.search.text_matching import LazyRapidfuzz
+from app_server.host.search.listing import Listing, Listings, RootListing
+from app_server.host.search.ranking import LazyRapidfuzz, Match, rank
 from app_server.observability.log_context import start_apart
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from app_server.extensions.contract.metadata import NO_METADATA, RuntimeMetadata
-from app_server.extensions.contract.registration import Owner
+from app_server.extensions.contract.registration import NO_METADATA, Owner, RuntimeMetadata
 from app_server.mcp.tools.listing import Listing
 from app_server.runtime.launch import Launch
 

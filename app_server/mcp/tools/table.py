@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import anyio.to_thread
 
-from app_server.extensions.contract.metadata import ToolMetadata
+from app_server.extensions.contract.registration import ToolMetadata
 from app_server.mcp.bounds import MAX_FOUND_BYTES, json_bytes, left_out
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.tools.listing import Listing, described, is_for_model, tool_parameters

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from app_server.models.prompt.environment_context import kind_of, newest_of_each
 from app_server.models.prompt.request import message
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.model import Json, JsonObject
 
 BYTES_PER_TOKEN = 4

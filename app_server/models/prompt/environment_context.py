@@ -11,7 +11,7 @@ from itertools import islice
 
 from app_server.models.prompt.request import message, only_text
 from app_server.models.proposed_plan import PLAN_CLOSING, PLAN_OPENING
-from app_server.permissions.confinement.confining import has_network
+from app_server.permissions.confinement.confinement import has_network
 from protocol.log.rollout import LOCAL, Settings, WorkingFolder
 from protocol.model import JsonObject
 from protocol.turns.policy import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from app_server.models.catalogue.features import ModelFeatures
 from app_server.models.prompt.images import without_images
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.model import Json, JsonObject
 
 BASE_INSTRUCTIONS = """\

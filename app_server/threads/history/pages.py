@@ -12,8 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from app_server.threads.history.index import HistoryIndex
-from app_server.threads.history.texts import item_in
+from app_server.threads.history.index import HistoryIndex, item_in
 from app_server.threads.log.outline import ItemKind, ItemPlace, TurnOutline
 from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 from protocol.turns.items import ThreadItem

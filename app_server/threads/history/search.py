@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from app_server.runtime.files.sqlite import connect, identity
+from app_server.threads.history.index import BETWEEN, SLOTS, Excerpt, excerpt, matches, text_of
 from app_server.threads.history.pages import (
     HistoryPlace,
     HistoryReader,
     OccurrencePlace,
     parse_occurrence,
 )
-from app_server.threads.history.texts import BETWEEN, SLOTS, Excerpt, excerpt, matches, text_of
 from app_server.threads.index.derived import index_failures
 from app_server.threads.index.rows import SortKey
 from app_server.threads.log.outline import ItemKind, TurnOutline

@@ -28,7 +28,7 @@ from app_server.threads.index.rebuild import (
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.file.writers import LogPaths, LogWriters
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from app_server.threads.index.rows import (
     row_of,
 )
 from app_server.threads.log.file.locks import LockBusy, SharedLock, WriterLock
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 
 SCHEMA_VERSION = 3

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic_core import to_json
 
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.model import Json, WireModel
 
 _SUB_AGENTS = {"review": "subAgentReview", "compact": "subAgentCompact"}

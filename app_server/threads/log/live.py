@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from app_server.threads.log.file.writers import LogWriter
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Record, TurnsReverted, render_record
 from protocol.model import WireModel
 from protocol.turns.items import (

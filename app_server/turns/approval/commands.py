@@ -13,8 +13,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.permissions.commands.safe import program_name
 from app_server.permissions.commands.wrappers import read_command, run_by
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.rules.book import NotLearned, RuleBook
-from app_server.permissions.rules.rule import PrefixRule, Rules
+from app_server.permissions.rules import NotLearned, PrefixRule, RuleBook, Rules
 from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
 from app_server.permissions.trust import project_trust, says_something

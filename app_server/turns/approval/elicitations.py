@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from pydantic import ValidationError
 
-from app_server.extensions.contract.metadata import ApprovalSource, RuntimeMetadata
+from app_server.extensions.contract.registration import ApprovalSource, RuntimeMetadata
 from app_server.mcp.elicitation import CANCELLED, DECLINED, ServerQuestion
 from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp_wire.errors import BadQuestion

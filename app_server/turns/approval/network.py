@@ -9,9 +9,8 @@ from typing import Literal, TypeAlias
 import anyio
 
 from app_server.host.proxy.gate import REASONS, Refusal, refusal_of
-from app_server.permissions.network.policy import NetworkPolicy, NetworkRule, verdict_on
-from app_server.permissions.network.target import Target
-from app_server.permissions.rules.book import NotLearned, RuleBook
+from app_server.permissions.network import NetworkPolicy, NetworkRule, Target, verdict_on
+from app_server.permissions.rules import NotLearned, RuleBook
 from app_server.permissions.verdict import may_leave_sandbox
 from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.turns.approval.asking import (

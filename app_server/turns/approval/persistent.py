@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app_server.config.editing.file import ConfigFile
 from app_server.config.values import NotRecorded
-from app_server.extensions.contract.metadata import ApprovalPersistence
+from app_server.extensions.contract.registration import ApprovalPersistence
 from app_server.extensions.contract.registry import ExtensionRegistry, UnknownTarget
 from app_server.mcp.tools.naming import RawName
 

@@ -26,7 +26,7 @@ from app_server.models.prompt.request import message
 from app_server.models.provider import Provider
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from app_server.turns.clients import ThreadClients
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import texts_of

@@ -12,7 +12,7 @@ from typing import ClassVar
 from pydantic_core import to_json
 
 from app_server.config.values import NotRecorded
-from app_server.extensions.contract.metadata import ApprovalPresentation
+from app_server.extensions.contract.registration import ApprovalPresentation
 from app_server.mcp.tools.table import Tool
 from app_server.permissions.verdict import NeedsApproval, Refuse, Run, Verdict
 from app_server.turns.approval.asking import Decision, Question, ThreadQuestions

@@ -10,12 +10,12 @@ import pytest
 
 from app_server.apps.files.files import FileRefused
 from app_server.apps.files.local import CONFINED, look_at, open_file
-from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.confinement import confinement_of
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.readable import MAX_ENTRIES, readable
 from app_server.runtime.files import reaching
 from app_server.runtime.files.reaching import MAX_FOLDERS
-from app_server.tools.mcp.turn_metadata import sandbox_state
+from app_server.tools.mcp.model_calls import sandbox_state
 from protocol.log.rollout import Settings
 from protocol.model import Json
 from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy

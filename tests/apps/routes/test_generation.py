@@ -18,8 +18,7 @@ from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import RESOURCES, allocate_routes
 from app_server.apps.routes import session
 from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
-from app_server.extensions.contract.metadata import RuntimeMetadata
-from app_server.extensions.contract.registration import Registration
+from app_server.extensions.contract.registration import Registration, RuntimeMetadata
 from app_server.extensions.contract.registry import ExtensionRegistry
 from protocol.model import JsonObject
 from tests.support.apps.files.peer import FileStore, FolderEnvironment

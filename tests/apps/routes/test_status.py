@@ -11,13 +11,13 @@ import pytest
 from pydantic import SecretStr
 
 from app_server.apps.inventory.names import RESOURCES
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
     ApprovalIdentity,
+    Registration,
     RuntimeMetadata,
     Telemetry,
     ToolMetadata,
 )
-from app_server.extensions.contract.registration import Registration
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.handlers.integrations import app_servers as app_views
 from app_server.mcp.tools.naming import RawName

@@ -9,7 +9,7 @@ from app_server.clients.receiver.agent.environment import THREAD_VARIABLE
 from app_server.clients.receiver.agent.item import Presence, find_in_log
 from app_server.clients.receiver.agent.strategies import PiggybackStrategy
 from app_server.clients.receiver.backoff import Backoff
-from app_server.clients.receiver.ledger.ledger import DUE
+from app_server.clients.receiver.ledger import DUE
 from tests.support.harness import WAIT_S, serve, write_config
 from tests.support.model import says
 from tests.support.receiver.peer import (

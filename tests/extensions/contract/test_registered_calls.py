@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
     ApprovalIdentity,
     RuntimeMetadata,
     Telemetry,
     ToolMetadata,
 )
 from app_server.permissions.confinement.confinement import UNCONFINED
-from app_server.tools.mcp.turn_metadata import Place, sandbox_state
+from app_server.tools.mcp.model_calls import Place, sandbox_state
 from protocol.log.rollout import Settings
 from protocol.turns.policy import ReadOnlySandboxPolicy
 from tests.support.harness import claim

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
     ApprovalIdentity,
     ApprovalPersistence,
     ApprovalPresentation,

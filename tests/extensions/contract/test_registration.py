@@ -10,20 +10,18 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from app_server.extensions.contract import registry as registry_module
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
     ApprovalIdentity,
     ApprovalPersistence,
     ApprovalPresentation,
     ApprovalSource,
-    RuntimeMetadata,
-    Telemetry,
-    ToolMetadata,
-)
-from app_server.extensions.contract.registration import (
     ContributionContext,
     Owner,
     Registration,
+    RuntimeMetadata,
+    Telemetry,
     Tier,
+    ToolMetadata,
 )
 from app_server.extensions.contract.registry import (
     MAX_REGISTRATIONS,

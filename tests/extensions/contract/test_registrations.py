@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
     RuntimeMetadata,
     Telemetry,
 )

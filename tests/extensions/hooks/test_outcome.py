@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app_server.extensions.hooks.definition import Event
-from app_server.extensions.hooks.outcome import MAX_TEXT_CHARS, Outcome, read_outcome, together
+from app_server.extensions.hooks.running import MAX_TEXT_CHARS, Outcome, read_outcome, together
 
 
 def entries(outcome: Outcome) -> list[tuple[str, str]]:

@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from app_server.config.editing.toml_edit import NotEditable, remove, set_value
-from app_server.extensions.contract.metadata import RuntimeMetadata
-from app_server.extensions.contract.registration import ContributionContext, Registration, Tier
+from app_server.extensions.contract.registration import (
+    ContributionContext,
+    Registration,
+    RuntimeMetadata,
+    Tier,
+)
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.manifest import Plugin, read_plugin
 from app_server.extensions.plugins.marketplace import find_marketplaces, read_marketplace

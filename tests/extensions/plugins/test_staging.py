@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from app_server.extensions.plugins import staging
-from app_server.extensions.plugins.staging import put_in_place
-from app_server.extensions.plugins.store import ClonedMarketplaces, PluginId, PluginStore
+from app_server.extensions.plugins import store as staging
+from app_server.extensions.plugins.store import (
+    ClonedMarketplaces,
+    PluginId,
+    PluginStore,
+    put_in_place,
+)
 from tests.support.files.plugins import write_plugin
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.handlers.host.program_params import DEFAULT_CAP
+from app_server.handlers.host.client_programs import DEFAULT_CAP
 from app_server.host.commands import spawning
 from app_server.host.programs import MAX_PROGRAMS
 from tests.support.event_loop.clock import LoopClock

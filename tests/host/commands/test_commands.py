@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.host.commands import local_command, spawning
-from app_server.host.commands.local_command import CommandLaunch, InputClosed, TerminalSize
+from app_server.host.commands import local_commands, spawning
+from app_server.host.commands.local_commands import CommandLaunch, InputClosed, TerminalSize
 from app_server.host.commands.spawning import SpawnerGone
 from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.support.files.fifos import write_fifo
@@ -231,7 +231,7 @@ async def test_the_supervisor_may_be_killed_and_the_command_ends(tmp_path: Path)
 VICTIM = """
 import asyncio, os, sys
 from app_server.host.commands.local_commands import LocalCommands
-from app_server.host.commands.local_command import CommandLaunch
+from app_server.host.commands.local_commands import CommandLaunch
 from app_server.permissions.confinement.confinement import UNCONFINED
 
 async def main():
@@ -267,7 +267,7 @@ async def test_output_after_the_end_of_its_writers_parent_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spawning, "SPAWNER", PATIENT_SPAWNER)
-    monkeypatch.setattr(local_command, "TRAILING_S", WAIT_S)
+    monkeypatch.setattr(local_commands, "TRAILING_S", WAIT_S)
     os.mkfifo(gate := tmp_path / "gate")
     async with commands() as local:
         printed = Printed()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from app_server.host.commands.local_command import TerminalSize
+from app_server.host.commands.local_commands import TerminalSize
 from app_server.host.commands.reading import READ_BYTES, Stream
 from app_server.host.programs import ProgramOutput
 from app_server.permissions.confinement.confinement import UNCONFINED

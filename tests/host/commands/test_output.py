@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app_server.host.commands import reading
-from app_server.host.commands.local_command import CommandLaunch
+from app_server.host.commands.local_commands import CommandLaunch
 from app_server.host.commands.output import MAX_KEPT_BYTES, KeptOutput
 from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.support.harness import WAIT_S

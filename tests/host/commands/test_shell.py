@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.host.commands.local_command import CommandLaunch, TerminalSize
+from app_server.host.commands.local_commands import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
 from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.support.host.commands import Printed, commands, finished

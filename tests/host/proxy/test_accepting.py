@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from app_server.host.proxy.server import ProxyServer
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network import NetworkPolicy
 from tests.support.files.descriptors import no_descriptor_left
 from tests.support.harness import WAIT_S
 from tests.support.host.proxies import Watched, proxy

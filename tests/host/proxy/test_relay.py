@@ -10,8 +10,7 @@ import pytest
 
 from app_server.host.proxy.relay import closing
 from app_server.host.proxy.upstream import ProxyBounds, Streams
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.target import Target
+from app_server.permissions.network import NetworkPolicy, Target
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S
 from tests.support.host.proxies import Proxy, answering, proxy

@@ -10,15 +10,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.host.commands.local_command import CommandLaunch, TerminalSize
-from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.local_commands import CommandLaunch, LocalCommands, TerminalSize
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.macos import SandboxExec
 from app_server.host.sandbox.proxied import PORT, proxy_variables
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network import NetworkPolicy
 from app_server.runtime.loader import Lazy
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh

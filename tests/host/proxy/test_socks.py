@@ -7,8 +7,7 @@ import anyio
 import pytest
 
 from app_server.host.proxy import upstream
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.target import Target
+from app_server.permissions.network import NetworkPolicy, Target
 from tests.support.harness import WAIT_S
 from tests.support.host.proxies import answering, proxy
 

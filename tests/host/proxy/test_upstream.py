@@ -16,8 +16,7 @@ import pytest
 from app_server.host.proxy import upstream
 from app_server.host.proxy.gate import Refused
 from app_server.host.proxy.upstream import HostUnreachable, ProxyBounds, connect, is_own, own_ports
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.target import Target
+from app_server.permissions.network import NetworkPolicy, Target
 from tests.support.harness import WAIT_S
 from tests.support.host.origin import origin
 from tests.support.host.proxies import answering

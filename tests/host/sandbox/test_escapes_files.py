@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.confinement.confinement import UNCONFINED
-from app_server.permissions.confinement.confining import confinement_for
-from app_server.permissions.confinement.resolving import resolved
+from app_server.permissions.confinement.confinement import UNCONFINED, confinement_for, resolved
 from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import claim
 from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined

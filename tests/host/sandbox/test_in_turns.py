@@ -7,10 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.host.commands.local_command import CommandLaunch
-from app_server.host.commands.local_commands import LocalCommands
-from app_server.transport.auth.tokens import digest_of
+from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
 from app_server.transport.guards import CapabilityAuth, ListenerGuards
+from app_server.transport.tokens import digest_of
 from tests.support.harness import WireClient, claim, serve
 from tests.support.host.sandboxes import make_victim, working_sandbox
 from tests.support.turn_tools.turn_commands import desk

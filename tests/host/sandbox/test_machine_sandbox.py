@@ -14,8 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.host.commands.local_command import CommandLaunch, TerminalSize
-from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.local_commands import CommandLaunch, LocalCommands, TerminalSize
 from app_server.host.sandbox import machine_sandbox as module
 from app_server.host.sandbox.linux import process_limits
 from app_server.host.sandbox.linux import sandbox as linux
@@ -407,7 +406,7 @@ async def test_what_is_asked_to_end_has_time_for_its_last_output(
 ) -> None:
     # A busy machine may not say the last words sooner, or not read them.
     monkeypatch.setattr("app_server.host.commands.spawning.SPAWNER", PATIENT_SPAWNER)
-    monkeypatch.setattr("app_server.host.commands.local_command.TRAILING_S", WAIT_S)
+    monkeypatch.setattr("app_server.host.commands.local_commands.TRAILING_S", WAIT_S)
     script = 'trap "echo bye; exit 0" TERM; echo here; sleep 60 & wait'
     assert await at_terminal(victim, ("/bin/sh", "-c", script), [("here", b"")], tty=False) == (
         0,

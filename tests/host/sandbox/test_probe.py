@@ -18,7 +18,7 @@ from app_server.host.sandbox.probe import SandboxProbe, probe
 from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
 from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.network import NetworkPolicy
 from tests.support.host.sandboxes import working_sandbox
 
 WAYS = [

@@ -8,8 +8,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.host.sandbox.linux import sealed as module
-from app_server.host.sandbox.linux.sealed import Sealed, sealed
+from app_server.host.sandbox.linux import sandbox as module
+from app_server.host.sandbox.linux.sandbox import Sealed, sealed
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.runtime.files.secret import write_private
 from tests.support.files.fifos import read_fifo, write_fifo

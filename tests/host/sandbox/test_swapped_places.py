@@ -17,10 +17,8 @@ from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.patch.parse import NotApplicable, parse_patch
 from app_server.patch.plan import plan_patch
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.confinement import Confinement, confinement_for, resolved
 from app_server.permissions.confinement.places import Places
-from app_server.permissions.confinement.resolving import resolved
 from protocol.turns.policy import WorkspaceWriteSandboxPolicy
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh

@@ -23,9 +23,8 @@ from app_server.host.sandbox.macos import PROGRAM as SANDBOX_EXEC
 from app_server.host.sandbox.programs import failure_of
 from app_server.host.sandbox.proxied import proxy_variables
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.resolving import resolved
-from app_server.permissions.network.policy import NetworkPolicy
+from app_server.permissions.confinement.confinement import Confinement, resolved
+from app_server.permissions.network import NetworkPolicy
 from app_server.permissions.placeholder import MODE
 
 CLOSED = Confinement(writable=(), network=False)

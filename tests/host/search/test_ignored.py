@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app_server.host.files.work import Stop
-from app_server.host.search.ignore_file import expression
-from app_server.host.search.tree import Tree
+from app_server.host.search.ignore import expression
+from app_server.host.search.listing import Tree
 from tests.support.files.descriptors import open_below
 from tests.support.files.search import files_of, listed, write
 from tests.support.harness import claim

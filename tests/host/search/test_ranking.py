@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 
 from app_server.host.files.work import Stop, Stopped
 from app_server.host.search.listing import Listing, fold
-from app_server.host.search.query import MatchMode, Word, parse
-from app_server.host.search.ranking import MAX_MATCHES, MAX_SCORED, rank
-from app_server.host.search.score import best_scattered
-from app_server.host.search.text_matching import (
+from app_server.host.search.ranking import (
+    MAX_MATCHES,
+    MAX_SCORED,
     WITHOUT_RAPIDFUZZ,
     LazyRapidfuzz,
+    MatchMode,
     TextMatcher,
+    Word,
+    best_scattered,
+    parse,
+    rank,
     with_rapidfuzz,
 )
 from tests.support.harness import claim

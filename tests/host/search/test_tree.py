@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import app_server.host.search.tree as tree_module
+import app_server.host.search.listing as tree_module
 from app_server.host.files.work import Stop, Stopped
-from app_server.host.search.tree import Tree
+from app_server.host.search.listing import Tree
 from tests.support.files.search import files_of, listed, write
 from tests.support.harness import claim
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app_server.config.values import ConfigError
-from app_server.permissions.confinement.confining import confinement_of
+from app_server.permissions.confinement.confinement import confinement_of
 from app_server.permissions.confinement.places import Places
-from app_server.tools.mcp.turn_metadata import sandbox_state
+from app_server.tools.mcp.model_calls import sandbox_state
 from protocol.log import rollout
 from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,

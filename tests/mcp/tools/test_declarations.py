@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app_server.extensions.contract.metadata import RuntimeMetadata
+from app_server.extensions.contract.registration import RuntimeMetadata
 from app_server.mcp import bounds
 from app_server.mcp.bounds import json_bytes
 from app_server.mcp.catalog.config import (

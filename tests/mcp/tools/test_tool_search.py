@@ -12,7 +12,7 @@ from app_server.mcp.tools.naming import RawName, assign_names
 from app_server.mcp.tools.search import best, text_of
 from app_server.mcp.tools.table import McpToolTable, Tool
 from app_server.models.prompt.request import outputs_for_open_calls
-from app_server.tools.dynamic.specs import OWN_NAMES
+from app_server.tools.dynamic_tools import OWN_NAMES
 from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import raw_call
 from tests.support.model import COMPLETED, calls

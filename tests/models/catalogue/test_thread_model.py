@@ -7,7 +7,7 @@ from app_server.models.catalogue.lists import ModelLists
 from app_server.models.catalogue.thread_model import ThreadModel, read_model_settings
 from app_server.models.provider import Provider
 from app_server.threads.log.live import LiveThread
-from app_server.threads.log.state.thread import begin
+from app_server.threads.log.state import begin
 from tests.support.threads.stores import created
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from app_server.permissions.commands.dangerous import danger_of
 from app_server.permissions.commands.wrappers import MAX_NESTED, read_command
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
 
 READER = ScriptReader(ShellGrammar())
 

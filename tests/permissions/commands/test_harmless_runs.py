@@ -13,8 +13,7 @@ import pytest
 
 from app_server.permissions.commands.safe import CHECKED, GIT, HARMLESS, not_reading
 from app_server.permissions.environment import PLAIN_OUTPUT
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
 
 EVERYWHERE = (
     *("cat", "cut", "find", "grep", "head", "ls", "sort", "tail", "tr", "uniq", "wc", "diff"),

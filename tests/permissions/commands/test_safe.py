@@ -3,8 +3,7 @@
 import pytest
 
 from app_server.permissions.commands.safe import not_reading
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
 
 READER = ScriptReader(ShellGrammar())
 

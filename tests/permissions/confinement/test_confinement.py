@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.confinement.confinement import UNCONFINED, Access, Confinement, Ruling
-from app_server.permissions.confinement.confining import (
+from app_server.permissions.confinement.confinement import (
+    UNCONFINED,
+    Access,
+    Confinement,
     FileAccess,
+    Ruling,
     confined_to,
     confinement_for,
     confinement_of,
     confinement_of_profile,
+    resolved,
 )
 from app_server.permissions.confinement.places import (
     SECRETS_OF_USERS,
@@ -21,7 +25,6 @@ from app_server.permissions.confinement.places import (
     configured_places,
     places_of_machine,
 )
-from app_server.permissions.confinement.resolving import resolved
 from protocol.log.rollout import Settings, StoredProfile
 from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,

@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.confinement import pinned_places as module
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.confinement.pinned_places import (
+from app_server.permissions.confinement import places as module
+from app_server.permissions.confinement.confinement import (
+    UNCONFINED,
+    Confinement,
+    pin_places,
+    resolved,
+)
+from app_server.permissions.confinement.places import (
     NOT_A_FOLDER,
     PinnedPlaces,
     PlaceChanged,
 )
-from app_server.permissions.confinement.resolving import pin_places, resolved
 
 
 @pytest.fixture

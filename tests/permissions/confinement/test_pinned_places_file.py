@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from app_server.permissions.confinement import pinned_places as module
-from app_server.permissions.confinement.pinned_places import (
+from app_server.permissions.confinement import places as module
+from app_server.permissions.confinement.places import (
     FILE,
     LOCK,
     NOT_A_FOLDER,

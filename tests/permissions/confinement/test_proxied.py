@@ -1,9 +1,7 @@
 """What the feature makes of a confinement."""
 
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
-from app_server.permissions.confinement.confining import through_proxy
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.settings import NetworkTable
+from app_server.permissions.confinement.confinement import UNCONFINED, Confinement, through_proxy
+from app_server.permissions.network import NetworkPolicy, NetworkTable
 from tests.support.harness import claim
 
 FEATURE = NetworkTable(domains={"a.org": "allow", "b.org": "deny"}, mode="limited")

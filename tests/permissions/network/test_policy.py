@@ -2,14 +2,15 @@
 
 import pytest
 
-from app_server.permissions.network.policy import (
+from app_server.permissions.network import (
     NetworkPolicy,
     NetworkRule,
+    Target,
+    TargetProtocol,
     Verdict,
     matches_any,
     verdict_on,
 )
-from app_server.permissions.network.target import Target, TargetProtocol
 
 POLICY = NetworkPolicy(
     allowed=("a.org", "*.below.org", "**.within.org", "localhost", "127.0.0.1"),

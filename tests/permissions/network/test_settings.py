@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.settings import (
+from app_server.permissions.network import (
     MAX_DOMAINS,
     DomainPermission,
+    NetworkPolicy,
     NetworkTable,
     read_network_feature,
     read_network_table,

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from app_server.permissions.network.target import (
+from app_server.permissions.network import (
     BadHost,
     Target,
     is_local,

@@ -7,10 +7,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.permissions.network.policy import NetworkRule
-from app_server.permissions.rules.book import NotLearned, RuleBook
-from app_server.permissions.rules.files import MAX_FILE_BYTES, BrokenRules
-from app_server.permissions.rules.rule import PrefixRule, Rules
+from app_server.permissions.network import NetworkRule
+from app_server.permissions.rules import (
+    MAX_FILE_BYTES,
+    BrokenRules,
+    NotLearned,
+    PrefixRule,
+    RuleBook,
+    Rules,
+)
 
 A = PrefixRule((("a",),))
 B = PrefixRule((("b",),))

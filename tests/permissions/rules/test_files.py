@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.network.policy import NetworkRule
-from app_server.permissions.rules.files import (
+from app_server.permissions.network import NetworkRule
+from app_server.permissions.rules import (
     MAX_FILE_BYTES,
     MAX_FILES,
     MAX_RULES,
     BrokenRules,
+    HostExecutable,
+    PrefixRule,
+    Rules,
     parse_rules,
     read_rules,
 )
-from app_server.permissions.rules.rule import HostExecutable, PrefixRule, Rules
 
 PATH = Path("/home/me/rules/mine.rules")
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from app_server.permissions.shell.actions import command_actions
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
 from tests.support.harness import claim
 from tests.support.paths import RECORDINGS
 

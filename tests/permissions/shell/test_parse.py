@@ -7,8 +7,13 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from app_server.permissions.shell.grammar import ShellGrammar
-from app_server.permissions.shell.parse import MAX_DEPTH, MAX_INLINE_BYTES, MAX_NODES, ScriptReader
+from app_server.permissions.shell.parse import (
+    MAX_DEPTH,
+    MAX_INLINE_BYTES,
+    MAX_NODES,
+    ScriptReader,
+    ShellGrammar,
+)
 from app_server.permissions.shell.script import MAX_COMMANDS, MAX_SCRIPT_BYTES, Script
 
 READER = ScriptReader(ShellGrammar())

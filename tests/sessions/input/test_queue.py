@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.threads.log.state.queue import (
+from app_server.threads.log.state import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.threads.log.state.queue import (
+from app_server.threads.log.state import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
     MAX_QUEUE_BYTES,
@@ -18,9 +18,9 @@ from app_server.threads.log.state.queue import (
     changing,
     removing,
     reordering,
+    replay,
     size_of,
 )
-from app_server.threads.log.state.thread import replay
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (
     InputQueued,

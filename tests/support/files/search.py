@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app_server.host.files.work import Stop
-from app_server.host.search.tree import Tree
+from app_server.host.search.listing import Tree
 
 
 def write(root: Path, files: dict[str, str]) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import anyio
 
-from app_server.host.commands.local_command import CommandLaunch, LocalCommand
-from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.local_commands import CommandLaunch, LocalCommand, LocalCommands
 from app_server.host.commands.reading import Stream
 from tests.support.harness import WAIT_S
 

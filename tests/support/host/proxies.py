@@ -13,8 +13,7 @@ import anyio.lowlevel
 from app_server.host.proxy.gate import Refusal, refusal_of
 from app_server.host.proxy.server import ProxyServer
 from app_server.host.proxy.upstream import ProxyBounds
-from app_server.permissions.network.policy import NetworkPolicy, verdict_on
-from app_server.permissions.network.target import Target
+from app_server.permissions.network import NetworkPolicy, Target, verdict_on
 from tests.support.harness import WAIT_S
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -13,10 +13,8 @@ import pytest
 
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.confining import confinement_for
+from app_server.permissions.confinement.confinement import Confinement, confinement_for, resolved
 from app_server.permissions.confinement.places import Places
-from app_server.permissions.confinement.resolving import resolved
 from protocol.turns.policy import SandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import WAIT_S
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from app_server.extensions.contract.metadata import (
+from app_server.extensions.contract.registration import (
+    Registration,
     RuntimeMetadata,
 )
-from app_server.extensions.contract.registration import Registration
 from app_server.extensions.contract.registry import ExtensionRegistry, PersistApproval
 from tests.support.harness import Served, WireClient, serve
 from tests.support.mcp_peers.shelf import Generation, Shelf

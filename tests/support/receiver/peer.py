@@ -17,7 +17,7 @@ from app_server.clients.receiver.agent.environment import MODE_VARIABLE, URL_VAR
 from app_server.clients.receiver.agent.surface import CodexSurface, SurfaceContext
 from app_server.clients.receiver.backoff import Backoff
 from app_server.clients.receiver.bridge import Bridge
-from app_server.clients.receiver.ledger.ledger import Ledger, LedgerLimits, open_ledger
+from app_server.clients.receiver.ledger import Ledger, LedgerLimits, open_ledger
 from app_server.clients.receiver.router.envelope import Envelope, Mode, parse_envelope
 from tests.support.harness import WAIT_S
 

@@ -11,7 +11,7 @@ from app_server.models.prompt.context import (
 )
 from app_server.models.prompt.request import message
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from tests.support.harness import (
     Served,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.threads.log.state import ThreadState, begin
 from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 
 
 def visible(state: ThreadState) -> Any:

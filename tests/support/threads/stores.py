@@ -25,12 +25,12 @@ from app_server.models.catalogue.lists import ModelLists
 from app_server.models.interface import ModelRequest
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine
-from app_server.permissions.rules.book import RuleBook
+from app_server.permissions.rules import RuleBook
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.registry import Sessions
 from app_server.threads.index.rows import ThreadQuery, ThreadRow
-from app_server.threads.log.state.thread import begin
+from app_server.threads.log.state import begin
 from app_server.threads.store import ThreadStore
 from app_server.turns.server_context import ServerContext
 from protocol.log.metadata import (

@@ -18,7 +18,7 @@ from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadQuery
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.file.writers import LogPaths
-from app_server.threads.log.state.thread import ThreadState
+from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import parse_record, render_record
 from protocol.threads.thread import NotLoadedThreadStatus
 from protocol.turns.policy import (

@@ -18,7 +18,7 @@ from app_server.threads.history.pages import (
     turns_page,
 )
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state.thread import ThreadState, begin, replay
+from app_server.threads.log.state import ThreadState, begin, replay
 from protocol.cursors import InvalidCursor
 from protocol.log.rollout import (
     InputQueued,

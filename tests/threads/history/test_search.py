@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.threads.history.index import HistoryIndex
+from app_server.threads.history.index import (
+    MAX_PAGES,
+    PAGE_CHARS,
+    SLOTS,
+    HistoryIndex,
+    excerpt,
+    matches,
+)
 from app_server.threads.history.search import SearchQuery, ThreadSearch
-from app_server.threads.history.texts import MAX_PAGES, PAGE_CHARS, SLOTS, excerpt, matches
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.loading import load_state

@@ -11,7 +11,7 @@ from app_server.threads.filing import Filing
 from app_server.threads.index.index import ThreadIndex
 from app_server.threads.index.listing import MAX_PAGES, RecentPages
 from app_server.threads.index.rows import ThreadQuery, ThreadRow
-from app_server.threads.log.state.thread import begin
+from app_server.threads.log.state import begin
 from protocol.log.filing import SectionPut
 from protocol.threads.thread import ThreadSection
 from tests.support.event_loop.no_worker import no_worker_free

@@ -26,7 +26,7 @@ from app_server.threads.log.file.locks import (
     short_lock,
 )
 from app_server.threads.log.file.writers import LogPaths, LogWriter, whole_lines
-from app_server.threads.log.state.thread import begin
+from app_server.threads.log.state import begin
 from protocol.log.rollout import HistoryAppended, NameChanged, render_record
 from tests.support.threads.stores import created, raw
 

@@ -12,7 +12,7 @@ from app_server.threads.log.file.lines import scan_lines
 from app_server.threads.log.file.writers import LogPaths, LogWriters
 from app_server.threads.log.live import LiveThread, LogClosed
 from app_server.threads.log.loading import load_state, read_created
-from app_server.threads.log.state.thread import ThreadState, begin
+from app_server.threads.log.state import ThreadState, begin
 from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,

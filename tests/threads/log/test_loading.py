@@ -14,7 +14,7 @@ from app_server.threads.log.file import lines
 from app_server.threads.log.file.lines import read_lines
 from app_server.threads.log.file.writers import LogWriter
 from app_server.threads.log.loading import load_state
-from app_server.threads.log.state.thread import ThreadState, replay
+from app_server.threads.log.state import ThreadState, replay
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import NameChanged, Record, TurnsReverted, render_record
 from tests.support.harness import WAIT_S

@@ -12,7 +12,7 @@ from app_server.threads.log.faults import LogFaults, LogTooNew
 from app_server.threads.log.file.lines import Line, read_lines
 from app_server.threads.log.file.locks import WriterLock
 from app_server.threads.log.file.writers import LogWriter
-from app_server.threads.log.state.thread import replay
+from app_server.threads.log.state import replay
 from protocol.log.rollout import NameChanged, is_newer, parse_record, render_record
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.threads.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION

@@ -4,28 +4,27 @@ from typing import Any
 
 import pytest
 
+from app_server.threads.log import state as queueing
 from app_server.threads.log.live import OpenItems
-from app_server.threads.log.state import queue as queueing
-from app_server.threads.log.state.queue import (
+from app_server.threads.log.state import (
     AcceptedInput,
     AcceptedInputs,
+    KeptItems,
     QueueRefusal,
     QueueState,
     Remembered,
+    SignalState,
+    SignalStates,
+    ThreadMetadata,
+    ThreadState,
     adding,
+    begin,
     changing,
     digest,
+    initial_read_state,
     removing,
     reordering,
     size_of,
-)
-from app_server.threads.log.state.signals import SignalState, SignalStates
-from app_server.threads.log.state.thread import (
-    KeptItems,
-    ThreadMetadata,
-    ThreadState,
-    begin,
-    initial_read_state,
     unread_from,
 )
 from protocol.log.metadata import (

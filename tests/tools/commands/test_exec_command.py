@@ -344,7 +344,7 @@ async def test_a_grammar_that_cannot_be_loaded_now_fails_the_call_and_not_the_tu
     def missing() -> None:
         raise ImportError("no grammar")
 
-    monkeypatch.setattr("app_server.permissions.shell.grammar._bash", missing)
+    monkeypatch.setattr("app_server.permissions.shell.parse._bash", missing)
     async with desk(tmp_path) as at:
         [output] = await at.turn(command("apply_patch <<'EOF'\n*** Begin Patch\nEOF"))
         assert output == "exec_command failed: ImportError: no grammar; the next use tries again"

@@ -15,8 +15,7 @@ from app_server.clients.mcp_front.questions import command_params
 from app_server.host.proxy import http, socks
 from app_server.host.proxy.upstream import ProxyBounds, Streams
 from app_server.models.prompt.environment_context import PROXIED
-from app_server.permissions.network.policy import NetworkPolicy
-from app_server.permissions.network.target import Target
+from app_server.permissions.network import NetworkPolicy, Target
 from app_server.rpc.older_interface.events import command_approval
 from app_server.turns.approval.asking import NOT_OFFERED
 from protocol.older_interface.approvals import ExecCommandApprovalParams

@@ -6,8 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.host.commands.local_command import LocalCommand
-from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.local_commands import LocalCommand, LocalCommands
 from app_server.sessions.user_commands import NOT_RUN
 from app_server.sessions.user_shell import UserShell
 from tests.support.files.fifos import write_fifo
@@ -69,7 +68,7 @@ async def test_it_runs_without_a_grammar_too(
     def missing() -> None:
         raise ImportError("no grammar")
 
-    monkeypatch.setattr("app_server.permissions.shell.grammar._bash", missing)
+    monkeypatch.setattr("app_server.permissions.shell.parse._bash", missing)
     async with desk(tmp_path) as at:
         await shell(at, "echo user")
         at.messages = await at.client.until("turn/completed")

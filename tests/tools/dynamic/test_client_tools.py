@@ -5,15 +5,17 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from app_server.tools.dynamic.client_tools import (
+from app_server.tools.dynamic_tools import (
     FAILED,
     LEFT_OUT,
+    MAX_BYTES,
     MAX_CONTENT_BYTES,
+    MAX_TOOLS,
     METHOD,
     NOBODY,
+    OWN_NAMES,
     bounded_content,
 )
-from app_server.tools.dynamic.specs import MAX_BYTES, MAX_TOOLS, OWN_NAMES
 from protocol.turns.items import (
     DynamicToolCallOutputContentItem,
     InputImageDynamicToolCallOutputContentItem,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.permissions.shell import grammar
+from app_server.permissions.shell import parse
 from tests.support.harness import claim
 from tests.support.model import calls
 from tests.support.turn_tools.command_questions import (
@@ -137,7 +137,7 @@ async def test_without_a_grammar_everything_is_asked_about(
     def missing() -> Any:
         raise ImportError("no grammar")
 
-    monkeypatch.setattr(grammar, "_bash", missing)
+    monkeypatch.setattr(parse, "_bash", missing)
     async with place(tmp_path, approvalPolicy="on-request") as work:
         await work.begin(command("touch a"))
         question = await work.answer("accept")

@@ -23,7 +23,7 @@ from app_server.clients.receiver.agent.thread_link import (
     Unclear,
 )
 from app_server.clients.receiver.failpoints import reached
-from app_server.clients.receiver.ledger.ledger import Entry, Ledger
+from app_server.clients.receiver.ledger import Entry, Ledger
 from app_server.clients.receiver.router.envelope import Envelope
 
 logger = logging.getLogger(__name__)

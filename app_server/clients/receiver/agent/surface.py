@@ -37,7 +37,7 @@ from app_server.clients.receiver.agent.strategies import (
     settle,
 )
 from app_server.clients.receiver.agent.thread_link import Recipient, ThreadLink
-from app_server.clients.receiver.ledger.ledger import Entry, Ledger
+from app_server.clients.receiver.ledger import Entry, Ledger
 from app_server.clients.token_file import NoToken, chosen_token_file
 from app_server.server.running_servers import servers_of
 from protocol.jsonrpc.errors import RpcError

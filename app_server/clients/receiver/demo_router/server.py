@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from app_server.clients.receiver.failpoints import reached
-from app_server.clients.receiver.ledger.sqlite_file import SqliteFile, open_file, read_number
+from app_server.clients.receiver.ledger import SqliteFile, open_file, read_number
 from app_server.clients.receiver.router.envelope import BadEnvelope, parse_envelope
 from app_server.clients.receiver.router.wire import (
     MAX_SENT_FRAME_BYTES,

@@ -1,25 +1,28 @@
-"""A process of an exec server, as the connection to it sees it; a file that it opened is one too.
+"""A process of an exec server as its connection sees it, and a command in another environment.
 
-It has the shape of a local one: what it prints can be read from stream readers, what it is to read
-is queued. Output that nobody reads is not credited, and then not sent.
-Source: docs/environments.md, "The exec protocol".
+A process has the shape of a local one: what it prints can be read from stream readers, what it is
+to read is queued. Output that nobody reads is not credited, and then not sent. A file that was
+opened there is one too. A command has the shape of one of this machine.
+Source: docs/environments.md, "The exec protocol", "Commands in an environment".
 """
 
 import asyncio
+import logging
+import signal
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import anyio
+import anyio.abc
 
-from app_server.host.exec.protocol import (
-    CHUNK_BYTES,
-    CREDIT_BYTES,
-    WINDOW_BYTES,
-    ProtocolBroken,
-)
+from app_server.host.commands.local_commands import InputClosed
+from app_server.host.commands.reading import OnOutput
+from app_server.host.exec.protocol import CHUNK_BYTES, CREDIT_BYTES, WINDOW_BYTES, ProtocolBroken
 from protocol.exec.processes import ProcessExitedParams
+
+logger = logging.getLogger(__name__)
 
 QUEUED_BYTES = 64 * 1024
 """Input that may wait for the window before `drain` waits for it to shrink."""
@@ -178,3 +181,96 @@ async def read_beginning(
     if len(content) < limit_bytes and file.returncode != 0:
         raise ConnectionError("it was not read to its end")
     return bytes(content), len(content) if file.size is None else file.size
+
+
+class RemoteCommand:
+    """A command that an exec server runs; made by RemoteCommand.start alone."""
+
+    def __init__(self, *, takes_input: bool) -> None:
+        self.pid = 0
+        """Not known here."""
+        self.returncode: int | None = None
+        """As of a process of this machine; of one that was lost that of SIGKILL."""
+        self.finished = asyncio.Event()
+        """It has ended, or is out of reach; all of its output that came was handed over."""
+        self._takes_input = takes_input
+        self._process: RemoteProcess | None = None
+        self._scope = anyio.CancelScope()
+
+    @classmethod
+    async def start(
+        cls,
+        running: AbstractAsyncContextManager[RemoteProcess],
+        on_output: OnOutput,
+        tasks: anyio.abc.TaskGroup,
+        *,
+        takes_input: bool,
+    ) -> "RemoteCommand":
+        """Start a command that `tasks` own from now on.
+
+        Raises:
+            OSError: it cannot be started there, not be confined, or the environment is away.
+        """
+        command = cls(takes_input=takes_input)
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        tasks.start_soon(command._run, running, on_output, started)
+        try:
+            await started
+        except asyncio.CancelledError:
+            command._scope.cancel()
+            raise
+        return command
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether something can be written to it."""
+        return self._takes_input and not self.finished.is_set()
+
+    async def write(self, data: bytes) -> None:
+        """Write to its input; waits while it does not read.
+
+        Raises:
+            InputClosed: nothing reads it.
+        """
+        if not self.takes_input or self._process is None:
+            raise InputClosed(0, "stdin is closed")
+        self._process.write(data)
+        try:
+            await self._process.drain()
+        except ConnectionResetError as exc:
+            raise InputClosed(0, "stdin is closed") from exc
+
+    async def stop(self) -> None:
+        """End it, and wait for that; returns within 5 s."""
+        self._scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self.finished.wait()
+
+    async def _run(
+        self,
+        running: AbstractAsyncContextManager[RemoteProcess],
+        on_output: OnOutput,
+        started: "asyncio.Future[None]",
+    ) -> None:
+        try:
+            with self._scope:
+                async with running as process:
+                    self._process = process
+                    if not started.done():
+                        started.set_result(None)
+                    while data := await process.stdout.read(CHUNK_BYTES):
+                        on_output("stdout", data)
+                    await process.ended.wait()
+        except OSError as exc:
+            if not started.done():
+                started.set_exception(exc)
+        except Exception:
+            # One command must not take the others, and the server, along.
+            logger.exception("a command in another environment broke")
+            if not started.done():
+                started.set_exception(OSError("it could not be started"))
+        finally:
+            known = None if self._process is None else self._process.returncode
+            self.returncode = -signal.SIGKILL if known is None else known
+            started.cancel()
+            self.finished.set()

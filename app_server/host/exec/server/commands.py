@@ -1,6 +1,7 @@
 """Commands of an exec server: the shell, variables and sandbox of its machine.
 
-Source: docs/environments.md, "Commands in an environment"; docs/tools.md, "Commands".
+Work is confined by its client's policy, widened by the user's grants.
+Source: docs/environments.md, "Commands in an environment"; docs/tools.md, "Commands", "Sandbox".
 """
 
 import asyncio
@@ -12,21 +13,47 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.host.commands.local_command import (
+from app_server.host.commands.local_commands import (
     CommandLaunch,
     InputClosed,
     LocalCommand,
+    LocalCommands,
     TerminalSize,
 )
-from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.commands.reading import Stream
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command
 from app_server.host.exec.protocol import CHUNK_BYTES
-from app_server.host.exec.server.confining import confinement_there
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
+from app_server.permissions.confinement.confinement import (
+    Confinement,
+    confinement_for,
+    confinement_of_profile,
+)
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
-from protocol.exec.processes import CommandStartParams
+from app_server.permissions.grants import Grant
+from protocol.exec.processes import CommandStartParams, WorkPolicy
+
+
+def confinement_there(policy: WorkPolicy, start: str | None, places: Places) -> Confinement:
+    """Confine work that begins in a folder; `places` are those of this machine.
+
+    Raises:
+        OSError: a root is not absolute.
+    """
+    roots = policy.roots
+    if roots is None:
+        roots = [] if start is None else [start]
+    if not all(root.startswith("/") for root in roots):
+        raise OSError("roots must be absolute paths")
+    granted = policy.granted
+    grant = Grant(tuple(granted.read), tuple(granted.write), granted.network)
+    folder = start if policy.folder is None else policy.folder
+    if policy.permission_profile is not None:
+        confined = confinement_of_profile(policy.permission_profile, roots, places, folder)
+    else:
+        confined = confinement_for(policy.sandbox_policy, roots, places, folder)
+    return grant.widened(confined)
 
 
 class CommandChild(asyncio.ReadTransport):

@@ -24,14 +24,12 @@ from app_server.host.exec.protocol import (
     plan_line,
 )
 from app_server.host.exec.server.children import ServedChild, serving
-from app_server.host.exec.server.confining import confinement_there
+from app_server.host.exec.server.commands import confinement_there
 from app_server.patch.parse import EmptyPatch, NotApplicable, NotWritten, PatchFailed, parse_patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
-from app_server.permissions.confinement.confinement import Confinement, Ruling
-from app_server.permissions.confinement.pinned_places import PlaceChanged
-from app_server.permissions.confinement.places import Places
-from app_server.permissions.confinement.resolving import resolved
+from app_server.permissions.confinement.confinement import Confinement, Ruling, resolved
+from app_server.permissions.confinement.places import PlaceChanged, Places
 from app_server.permissions.readable import parts_of, readable, reads_everything
 from app_server.runtime.files.reaching import NOT_A_FILE, Allows, NotReached, open_file
 from protocol.exec.files import (

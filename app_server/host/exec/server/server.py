@@ -9,12 +9,12 @@ Source: docs/environments.md.
 import hmac
 import http
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.abc
@@ -41,27 +41,80 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
-from app_server.host.exec.server.children import ServedChild
+from app_server.host.exec.server.children import ServedChild, open_tunnel
+from app_server.host.exec.server.commands import run_command
+from app_server.host.exec.server.files import read_file, run_patch
 from app_server.host.exec.server.relay import Child, Relay
-from app_server.host.exec.server.starts import STARTS, Machine, StartParams, run_child
 from app_server.host.processes import LocalProcesses
-from app_server.permissions.confinement.places import places_of_machine
+from app_server.permissions.confinement.places import Places, places_of_machine
 from app_server.runtime.counted_warnings import warn_counted
 from app_server.runtime.http.listening import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger
+from app_server.runtime.launch import Launch
+from protocol.exec.files import FileOpenParams, PatchStartParams
 from protocol.exec.processes import (
+    CommandStartParams,
+    ConnectionOpenParams,
     ExecEnvironmentInfoResponse,
     ExecInitializeParams,
     ExecInitializeResponse,
     ExecMessage,
     ProcessCreditParams,
     ProcessParams,
+    ProcessStartParams,
     ProcessStartResponse,
 )
 from protocol.jsonrpc.errors import ErrorObject
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine of an exec server."""
+
+    processes: LocalProcesses
+    commands: LocalCommands
+    places: Places
+
+
+StartParams: TypeAlias = (
+    ProcessStartParams
+    | CommandStartParams
+    | ConnectionOpenParams
+    | FileOpenParams
+    | PatchStartParams
+)
+
+STARTS: Mapping[str, type[StartParams]] = {
+    "process/start": ProcessStartParams,
+    "command/start": CommandStartParams,
+    "connection/open": ConnectionOpenParams,
+    "file/open": FileOpenParams,
+    "patch/start": PatchStartParams,
+}
+
+
+def run_child(machine: Machine, params: StartParams) -> AbstractAsyncContextManager[Child]:
+    """Run what a client starts, for as long as the context lasts.
+
+    Raises:
+        OSError, ValueError: on entering; it cannot be started.
+    """
+    match params:
+        case ProcessStartParams():
+            launch = Launch(params.command, params.args, params.env, params.inherit_env, params.cwd)
+            return machine.processes.run(launch)
+        case CommandStartParams():
+            return run_command(machine.commands, params, machine.places)
+        case ConnectionOpenParams():
+            return open_tunnel(params.host, params.port)
+        case FileOpenParams():
+            return read_file(params, machine.places)
+        case PatchStartParams():
+            return run_patch(params, machine.places)
+
 
 PING_S = 20.0
 """Between pings, and for the pong; then the other side counts as gone."""

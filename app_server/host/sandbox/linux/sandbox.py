@@ -10,9 +10,9 @@ import shutil
 import socket
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from app_server.host.sandbox.linux.bubblewrap import (
 )
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limiting_program
-from app_server.host.sandbox.linux.sealed import Sealed, sealed
 from app_server.host.sandbox.linux.seccomp import (
     ARCHITECTURES,
     Architecture,
@@ -36,11 +35,64 @@ from app_server.host.sandbox.linux.seccomp import (
 )
 from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.confinement.confinement import Confinement, Ruling
 from app_server.permissions.confinement.paths import TooMuchToMatch, matches, ways_to
-from app_server.permissions.confinement.pinned_places import NOT_A_FOLDER, Identity, identity_of
+from app_server.permissions.confinement.places import (
+    NOT_A_FOLDER,
+    SECRETS_OF_HOMES,
+    Identity,
+    identity_of,
+)
 from app_server.permissions.placeholder import is_placeholder
 from app_server.runtime.files.reaching import FOLDER
+
+MAX_ENTRIES = 256
+"""Of such a folder; one with more is shown as it is, with mounts on its secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A confinement in which such folders are hidden, and what was in them is not."""
+
+    confinement: Confinement
+    entries: frozenset[str]
+    """The paths in the hidden folders: they may be gone by the time of their mount."""
+
+
+def sealed(confinement: Confinement) -> Sealed:
+    """Hide the folders of secrets that a confinement shows, but for what is in them now. Blocks."""
+    ruling = Ruling(confinement)
+    denied = map(Path, confinement.denied)
+    homes = {str(path.parent) for path in denied if path.name in SECRETS_OF_HOMES}
+    folders: list[str] = []
+    shown: list[str] = []
+    for home in sorted(homes):
+        entries = list(_entries(home)) if ruling.access(home) == "read" else None
+        if entries is not None and len(entries) <= MAX_ENTRIES:
+            folders.append(home)
+            shown += entries
+    if not folders:
+        return Sealed(confinement, frozenset())
+    readable = ("/",) if confinement.readable is None else confinement.readable
+    made = replace(
+        confinement,
+        readable=(*readable, *shown),
+        denied=(*confinement.denied, *folders),
+    )
+    return Sealed(made, frozenset(shown))
+
+
+def _entries(home: str) -> Iterator[str]:
+    try:
+        with os.scandir(home) as found:
+            names = [entry.name for entry in found]
+    except OSError:
+        return
+    for name in names:
+        # Others are drafts and copies of them.
+        if not any(name == secret or name.startswith(f"{secret}.") for secret in SECRETS_OF_HOMES):
+            yield str(Path(home, name))
+
 
 PROGRAM = Path(__file__).with_name("inside.py")
 """The program that starts bubblewrap and prepares the sandbox before the command starts in it."""

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.clients.receiver.ledger.ledger import LedgerFull
-from app_server.clients.receiver.ledger.sqlite_file import LedgerBroken
+from app_server.clients.receiver.ledger import LedgerBroken, LedgerFull
 from tests.support.receiver.peer import envelope, ledger_at
 
 

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from app_server.host.exec.client.command import RemoteCommand
-from app_server.host.exec.client.process import RemoteProcess
+from app_server.host.exec.client.process import RemoteCommand, RemoteProcess
 from tests.support.harness import WAIT_S
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
-from app_server.host.commands.local_command import CommandLaunch, LocalCommand
-from app_server.host.commands.local_commands import LocalCommands
+from app_server.host.commands.local_commands import CommandLaunch, LocalCommand, LocalCommands
 from app_server.host.commands.reading import OnOutput, Stream
 from app_server.host.exec.server.commands import run_command
 from app_server.host.proxy.gate import Gate

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from app_server.extensions.contract.metadata import ApprovalSource, RuntimeMetadata, ToolMetadata
+from app_server.extensions.contract.registration import (
+    ApprovalSource,
+    RuntimeMetadata,
+    ToolMetadata,
+)
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
 from app_server.mcp.tools.naming import RawName, VisibleName
 from app_server.mcp.tools.table import Tool

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from app_server.extensions.contract.metadata import ApprovalSource, RuntimeMetadata, ToolMetadata
-from app_server.extensions.contract.registration import Registration
+from app_server.extensions.contract.registration import (
+    ApprovalSource,
+    Registration,
+    RuntimeMetadata,
+    ToolMetadata,
+)
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.turns.approval.elicitations import planned_by_server
 from protocol.turns.auto_review import McpToolCallGuardianApprovalReviewAction

@@ -1,6 +1,10 @@
-"""Tokens of listeners: fixed ones, those of a file that changes, and one written for clients here.
+"""Tokens of listeners: those accepted, the file of one written for clients here, and the check.
 
-Source: docs/listeners.md, "Tokens".
+A token is fixed, stands in a file that changes, or is written for clients of this machine. Programs
+send one as `Authorization: Bearer TOKEN`. A page in a browser cannot set headers of a WebSocket; it
+offers the subprotocols `app-server` and `bearer.TOKEN`, of which the server chooses the first.
+Does not know: sockets, settings, users.
+Source: docs/listeners.md, "Tokens"; RFC 6750, section 2.1; RFC 6455, section 1.9.
 """
 
 import errno
@@ -12,13 +16,15 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
+
+logger = logging.getLogger(__name__)
 
 
 class CapabilityToken:
@@ -39,8 +45,6 @@ def digest_of(token: str) -> bytes:
     """
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
-
-logger = logging.getLogger(__name__)
 
 Version: TypeAlias = tuple[int, int, int, int, int]
 """Identity of a version of a file: device, inode, size, times."""
@@ -192,3 +196,52 @@ def _require_token_file(number: int, path: Path) -> None:
         raise OSError(errno.EPERM, "the token file must be a file of this user", str(path))
     if not TOKEN.fullmatch(os.pread(number, 64, 0)):
         raise OSError(errno.EEXIST, "exists and is no token file", str(path))
+
+
+BEARER_SUBPROTOCOL = "bearer."
+
+
+class Headers(Protocol):
+    """The headers of a request."""
+
+    def get_all(self, key: str) -> list[str]:
+        """Return the values of all headers of a name, in whatever letter case."""
+        ...
+
+
+class TokenGate:
+    """Lets in who shows one token that one of the checks accepts."""
+
+    def __init__(
+        self, checks: Sequence["TokenCheck"], changing: Sequence["RotatedCheck"] = ()
+    ) -> None:
+        self._checks = checks
+        self._changing = changing
+
+    async def lets_in(self, headers: Headers) -> bool:
+        """Whether a request may become a connection."""
+        token = presented_token(headers)
+        if token is None:
+            return False
+        checks = [*self._checks, *[await each.current() for each in self._changing]]
+        return any(check.accepts(token) for check in checks)
+
+
+def presented_token(headers: Headers) -> str | None:
+    """Return the one token of a request; None if there is none, or more than one.
+
+    Of two, a proxy may have looked at the other one.
+    """
+    shown = [_of_header(value) for value in headers.get_all("Authorization")]
+    offered = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
+    shown += [
+        name.removeprefix(BEARER_SUBPROTOCOL)
+        for name in map(str.strip, offered.split(","))
+        if name.startswith(BEARER_SUBPROTOCOL)
+    ]
+    return shown[0] if len(shown) == 1 and shown[0] else None
+
+
+def _of_header(value: str) -> str | None:
+    scheme, _, token = value.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None

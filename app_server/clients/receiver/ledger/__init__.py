@@ -1,1 +1,0 @@
-"""Ledger of received signals and their outcomes, in a SQLite file."""

@@ -1,1 +1,0 @@
-"""State of a thread as the sum of the records of its log. No I/O."""

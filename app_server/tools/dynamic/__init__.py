@@ -1,1 +1,0 @@
-"""Tools that a client declares for a thread and runs itself."""
