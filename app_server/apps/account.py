@@ -1,11 +1,23 @@
-"""Whose apps they are: what this package needs of accounts; app_server/server joins them.
+"""Ports of this package: what it needs of accounts and plugins; app_server/server joins them.
 
-Source: docs/apps.md, "Accounts".
+Source: docs/apps.md, "Accounts", "Plugins".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+
+class PluginPort(Protocol):
+    """Which plugins declare which connectors. Nothing here waits."""
+
+    def revision(self) -> int:
+        """Return a number that grows whenever `app_names` would say something else."""
+
+    def app_names(
+        self, config: Mapping[str, Any], thread_id: str | None = None
+    ) -> Mapping[str, Sequence[str]]:
+        """Return display names by connector id, of the plugins that settings and thread have."""
 
 
 class Credentials(Protocol):

@@ -17,7 +17,7 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
-from app_server.models.catalogue.lists import ModelLists
+from app_server.models.catalogue.models import ModelLists
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules import RuleBook
@@ -34,7 +34,7 @@ from app_server.threads.store import ThreadStore
 if TYPE_CHECKING:
     from app_server.handlers.integrations.apps_port import AppsPort
     from app_server.handlers.server.config_problems import ConfigProblems
-    from app_server.observability.analytics.counts import UseCounts
+    from app_server.observability.use_counts import UseCounts
 
 
 T = TypeVar("T")

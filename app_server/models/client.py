@@ -33,8 +33,14 @@ from app_server.models.failures import (
     known_failure,
     with_status,
 )
-from app_server.models.interface import EventBatches, ModelApi, ModelFailure, ModelRequest
-from app_server.models.provider import Provider, WireApi
+from app_server.models.interface import (
+    EventBatches,
+    ModelApi,
+    ModelFailure,
+    ModelRequest,
+    Provider,
+    WireApi,
+)
 from app_server.models.response_stream import EventChunks, event_batches
 from app_server.models.responses_api import ResponsesApi
 from app_server.observability.telemetry.spans import trace_context

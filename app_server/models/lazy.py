@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from app_server.accounts.accounts import Accounts
-from app_server.models.interface import EventBatches, ModelFailure, ModelRequest
-from app_server.models.provider import Provider
+from app_server.models.interface import EventBatches, ModelFailure, ModelRequest, Provider
 from app_server.runtime.loader import Lazy, LoadFailed, load
 
 if TYPE_CHECKING:

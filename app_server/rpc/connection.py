@@ -22,8 +22,7 @@ from app_server.observability.log_context import bind_request
 from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
-from app_server.rpc.limits import ConnectionLimits
-from app_server.rpc.message_stream import ClientGone, MessageStream
+from app_server.rpc.message_stream import ClientGone, ConnectionLimits, MessageStream
 from app_server.rpc.outbox import Delta, Outbox
 from app_server.runtime.loader import load
 from protocol.contract.methods import METHODS

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import anyio
 from pydantic_core import to_json
 
-from app_server.rpc.limits import OutboxLimits
+from app_server.rpc.message_stream import OutboxLimits
 from protocol.jsonrpc.envelope import render_notification
 from protocol.model import WireModel
 from protocol.turns.items import (

@@ -34,9 +34,9 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
-from app_server.models.catalogue.lists import ModelLists
+from app_server.models.catalogue.models import ModelLists
 from app_server.models.lazy import LazyModel
-from app_server.observability.analytics.settings import counts_use
+from app_server.observability.settings import counts_use
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
@@ -57,7 +57,7 @@ from app_server.turns.server_context import ServerContext
 
 if TYPE_CHECKING:
     from app_server.handlers.server.config_problems import ConfigProblems
-    from app_server.observability.analytics.counts import UseCounts
+    from app_server.observability.use_counts import UseCounts
 
 logger = logging.getLogger(__name__)
 
@@ -288,7 +288,7 @@ async def _config_problems(configuration: Configuration) -> "ConfigProblems":
 
 def _use_counts() -> "type[UseCounts]":
     # Off unless it is configured.
-    from app_server.observability.analytics.counts import UseCounts
+    from app_server.observability.use_counts import UseCounts
 
     return UseCounts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app_server.config.effective import ConfigSources
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
-from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.message_stream import ConnectionLimits
 from app_server.runtime.user_paths import expand_user
 from app_server.transport.address import Address
 from app_server.transport.guards import ListenerGuards

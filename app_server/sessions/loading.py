@@ -388,7 +388,7 @@ class ThreadLoading:
 
 
 def _recover_all() -> "Callable[[Sequence[FilesChanging]], list[FileChangeThreadItem]]":
-    from app_server.patch.recovery import recover_all
+    from app_server.patch.write import recover_all
 
     return recover_all
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from app_server.host.exec.client.process import RemoteProcess
 from app_server.host.exec.client.remote_patch import RemotePatch, planned_elsewhere
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.patch.in_command import find_patch
 from app_server.patch.parse import (
     BEGIN,
@@ -29,10 +29,9 @@ from app_server.patch.parse import (
     parse_patch,
 )
 from app_server.patch.plan import Plan, PlannedChange, plan_patch
-from app_server.patch.recovery import changing_files
 from app_server.patch.shown import shown_changes, summary, touched
 from app_server.patch.unified import Touched, TurnDiff
-from app_server.patch.write import new_token, write_plan
+from app_server.patch.write import changing_files, new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.verdict import NeedsApproval, Refuse
 from app_server.runtime.files.repository import repository_of

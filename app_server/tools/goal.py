@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 from pydantic_core import to_json
 
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.calls import RequestedCall, ToolArguments, function_declaration
 from app_server.turns.context import ThreadContext
 from app_server.turns.goals import MAX_OBJECTIVE_CHARS

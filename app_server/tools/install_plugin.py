@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from app_server.config.values import NotRecorded
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.approval.tools import ELICITATION
 from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration, text
 from app_server.turns.context import ThreadContext

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.dynamic_tools import ClientTools, DynamicTools
 from app_server.tools.environments import TurnEnvironments
-from app_server.tools.exec_command import ExecCommand
+from app_server.tools.exec_command import ExecCommand, WriteStdin
 from app_server.tools.goal import GoalTool
 from app_server.tools.install_plugin import PluginInstall
 from app_server.tools.mcp.model_calls import McpCalls
@@ -20,7 +20,6 @@ from app_server.tools.tool_search import ToolSearch
 from app_server.tools.update_plan import UpdatePlan
 from app_server.tools.view_image import ViewImage
 from app_server.tools.web_search import WebSearch
-from app_server.tools.write_stdin import WriteStdin
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
 from app_server.turns.tools import ToolTable, TurnTool

@@ -13,7 +13,7 @@ import anyio.to_thread
 from pydantic import Field
 from pydantic_core import to_json
 
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.tools.command_arguments import environment_member
 from app_server.tools.environments import EnvironmentNotKnown, NoEnvironment, TurnEnvironments
 from app_server.turns.approval.permissions import PermissionRequest

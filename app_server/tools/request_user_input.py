@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.calls import (
     BadCall,
     RequestedCall,

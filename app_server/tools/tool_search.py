@@ -16,7 +16,7 @@ from app_server.mcp.tools.table import (
     deferred_lines,
     deferred_note,
 )
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.tools.dynamic_tools import DynamicTools
 from app_server.turns.calls import BadCall, RequestedCall
 from app_server.turns.tools import TurnTool

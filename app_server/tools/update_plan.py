@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.calls import (
     BadCall,
     RequestedCall,

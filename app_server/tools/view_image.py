@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import anyio.to_thread
 
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.permissions.confinement.confinement import Confinement, Ruling, resolved
 from app_server.permissions.confinement.places import PlaceChanged

@@ -6,7 +6,7 @@ Source: docs/tools.md, "Web search".
 
 from collections.abc import Sequence
 
-from app_server.models.catalogue.features import IMAGE, TEXT, ModelFeatures
+from app_server.models.catalogue.models import IMAGE, TEXT, ModelFeatures
 from app_server.models.web_search_settings import WebSearchMode, WebSearchSettings
 from app_server.turns.calls import RequestedCall
 from app_server.turns.slot import RunningTurn

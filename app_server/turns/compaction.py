@@ -14,6 +14,7 @@ from app_server.models.interface import (
     ModelEvent,
     ModelFailure,
     ModelRequest,
+    Provider,
     ResponseCompleted,
 )
 from app_server.models.prompt.context import (
@@ -25,7 +26,6 @@ from app_server.models.prompt.context import (
     worth_compacting,
 )
 from app_server.models.prompt.request import message, request_body
-from app_server.models.provider import Provider
 from app_server.turns.model_requests import ModelRequests
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import texts_of

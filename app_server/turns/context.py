@@ -8,8 +8,8 @@ import anyio.abc
 from app_server.config.values import Config
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.mcp.catalog.config import McpSettings
+from app_server.models.catalogue.models import ThreadModel
 from app_server.models.catalogue.providers import credential_variables
-from app_server.models.catalogue.thread_model import ThreadModel
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.runtime.clock import Clock
 from app_server.runtime.pausable_timeouts import PausableTimeouts

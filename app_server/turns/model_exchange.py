@@ -9,10 +9,9 @@ from itertools import groupby
 
 import anyio
 
-from app_server.models.interface import EventBatches, ModelFailure, ModelRequest
+from app_server.models.interface import EventBatches, ModelFailure, ModelRequest, Provider
 from app_server.models.prompt.context import tokens_in_context
 from app_server.models.prompt.request import request_body
-from app_server.models.provider import Provider
 from app_server.observability.telemetry.spans import span
 from app_server.turns.calls import RequestedCall
 from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long

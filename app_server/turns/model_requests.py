@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from app_server.models.catalogue.thread_model import ThreadModel
+from app_server.models.catalogue.models import ThreadModel
 from app_server.models.failures import MAX_RETRY_S, RETRY_BASE_S, with_status
-from app_server.models.interface import Model, ModelFailure
+from app_server.models.interface import Model, ModelFailure, Provider
 from app_server.models.prompt.request import outputs_for_open_calls
-from app_server.models.provider import Provider
 from app_server.turns.recorder import TurnRecorder
 from protocol.log.rollout import TokensUsed
 from protocol.server.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot

@@ -15,7 +15,7 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.folder_reads import FolderReads
 from app_server.mcp.processes import Processes
-from app_server.models.catalogue.lists import ModelLists
+from app_server.models.catalogue.models import ModelLists
 from app_server.models.interface import Model
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places

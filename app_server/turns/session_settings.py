@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.mcp.tools.call_contents import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
-from app_server.models.catalogue.thread_model import ModelSettings, read_model_settings
+from app_server.models.catalogue.models import ModelSettings, read_model_settings
 from app_server.models.web_search_settings import WebSearchSettings, read_web_search
 from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import CommandSettings, read_command_settings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from app_server.extensions.hooks.definition import Event
 from app_server.extensions.hooks.running import Outcome
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.models.prompt.request import call_output, custom_output, message, search_output
 from app_server.observability.telemetry.spans import span
 from app_server.runtime.loader import LoadFailed

@@ -13,7 +13,7 @@ from app_server.accounts.store import AuthRecord, Tokens
 from app_server.cli.serve import quiet_libraries
 from app_server.config.values import Config
 from app_server.models.catalogue.providers import read_providers
-from app_server.models.provider import Provider
+from app_server.models.interface import Provider
 from tests.support.accounts.account import (
     PLUS,
     account,

@@ -18,8 +18,8 @@ from time import process_time
 
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
+from app_server.observability.settings import TelemetrySettings
 from app_server.observability.telemetry.exporting import Exporting
-from app_server.observability.telemetry.settings import TelemetrySettings
 from app_server.observability.telemetry.spans import exported_by, is_on, span
 from tests.support.harness import serve
 

@@ -160,7 +160,7 @@ def test_clients_can_connect_before_the_server_is_imported(tmp_path: Path) -> No
     packages = packages_of(modules)
     ours = {package for package in packages if package.startswith("app_server.")}
     assert ours == {f"app_server.{package}" for package in PACKAGES_TO_LISTEN}
-    light = {"app_server.rpc.message_stream", "app_server.rpc.limits"}
+    light = {"app_server.rpc.message_stream"}
     assert {name for name in modules if name.startswith("app_server.rpc.")} <= light
     assert {*NEVER, "jsonrpcserver", "protocol", "pydantic", "sqlite3"} & set(packages) == set()
     assert len(modules) <= MOST_TO_LISTEN

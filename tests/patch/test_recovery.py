@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from app_server.patch.plan import PlannedChange
-from app_server.patch.recovery import changing_files, recover, recover_all
 from app_server.patch.unified import blob_name
-from app_server.patch.write import temporary_name
+from app_server.patch.write import changing_files, recover, recover_all, temporary_name
 from protocol.log.rollout import ChangingFile, FilesChanging
 from tests.patch.folders import patch_of, plan
 

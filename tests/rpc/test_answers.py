@@ -11,7 +11,7 @@ import pytest
 from app_server.rpc.connection import JOINED_CHARS, RpcConnection
 from app_server.rpc.context import RequestContext
 from app_server.rpc.hub import Hub
-from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.message_stream import ConnectionLimits
 from app_server.rpc.outbox import Outbox
 from protocol.jsonrpc.envelope import Request, render_result
 from tests.support.event_loop.clock import LoopClock

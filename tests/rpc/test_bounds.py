@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from app_server.rpc.connection import BATCH_STEP
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Dispatcher
-from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.message_stream import ConnectionLimits
 from protocol.contract.methods import METHODS
 from protocol.jsonrpc.envelope import (
     MAX_BATCH,

@@ -8,7 +8,7 @@ import pytest
 
 from app_server.rpc.connection import JOINED_CHARS, MANY_IN_FLIGHT, RpcConnection
 from app_server.rpc.hub import Hub
-from app_server.rpc.limits import ConnectionLimits, OutboxLimits
+from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
 from app_server.rpc.outbox import Delta, Outbox
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import (

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app_server.rpc.limits import ConnectionLimits, OutboxLimits
+from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
 from app_server.transport.websocket import WebSocketLimits
 from tests.support.clients.lean import is_end, lean_client
 from tests.support.harness import WAIT_S, claim, methods_of, serve

@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from app_server.observability.settings import TelemetrySettings
 from app_server.observability.telemetry.exporting import Exporting
-from app_server.observability.telemetry.settings import TelemetrySettings
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"

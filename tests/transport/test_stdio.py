@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from app_server.extensions.contract.registry import ExtensionRegistry
-from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.message_stream import ConnectionLimits
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from app_server.transport.address import StdioAddress

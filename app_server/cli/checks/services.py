@@ -14,8 +14,7 @@ from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.models.client import ModelClient
-from app_server.models.interface import ModelFailure
-from app_server.models.provider import Provider
+from app_server.models.interface import ModelFailure, Provider
 from app_server.threads.repair import Check, counted
 
 CLOSE_S = 2.0

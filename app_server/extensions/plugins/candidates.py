@@ -18,7 +18,7 @@ from app_server.extensions.plugins.marketplace import (
     read_marketplace,
 )
 from app_server.extensions.plugins.store import PluginId, PluginStore
-from app_server.runtime.files.contained import BrokenFiles
+from app_server.runtime.files.opening import BrokenFiles
 from protocol.integrations.plugins import LocalPluginSource
 from protocol.integrations.suggestions import SuggestedPlugin
 

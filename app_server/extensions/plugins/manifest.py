@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from app_server.extensions.skills.skill_file import Skill, read_skill
-from app_server.runtime.files.contained import BrokenFiles, inside, read_text
+from app_server.runtime.files.opening import BrokenFiles, inside, read_text
 from protocol.integrations.plugins import PluginInterface
 from protocol.model import Json
 

@@ -12,7 +12,7 @@ from app_server.extensions.plugins.manifest import Plugin, read_plugin
 from app_server.extensions.plugins.marketplace import marketplace_file, read_marketplace
 from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginId, PluginStore
-from app_server.runtime.files.contained import BrokenFiles
+from app_server.runtime.files.opening import BrokenFiles
 from protocol.integrations.plugins import LocalPluginSource
 
 logger = logging.getLogger(__name__)

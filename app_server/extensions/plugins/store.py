@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from app_server.extensions.plugins.manifest import NAME
-from app_server.runtime.files.contained import BrokenFiles
+from app_server.runtime.files.opening import BrokenFiles
 from app_server.runtime.loader import load_from_worker
 
 LEFT_AFTER_S = 3_600.0

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from app_server.extensions.skills import FILE
-from app_server.runtime.files.contained import BrokenFiles, inside, read_text
+from app_server.runtime.files.opening import BrokenFiles, inside, read_text
 from protocol.integrations.skills import SkillDependencies, SkillInterface, SkillToolDependency
 
 FENCE = "---"

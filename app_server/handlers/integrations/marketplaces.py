@@ -35,7 +35,7 @@ from app_server.handlers.integrations.plugin_sources import (
 )
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
-from app_server.runtime.files.contained import BrokenFiles
+from app_server.runtime.files.opening import BrokenFiles
 from app_server.runtime.user_paths import expand_user
 from protocol.integrations.marketplaces import (
     MarketplaceAddParams,

@@ -28,7 +28,7 @@ from app_server.handlers.server.config_changes import reload_threads
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext
 from app_server.host.git_fetch import GitFetchFailed
-from app_server.runtime.files.contained import BrokenFiles
+from app_server.runtime.files.opening import BrokenFiles
 from app_server.runtime.user_paths import expand_user
 from protocol.integrations.plugins import MarketplaceLoadErrorInfo
 from protocol.jsonrpc.errors import RpcError, internal_error, invalid_request

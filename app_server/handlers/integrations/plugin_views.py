@@ -20,7 +20,7 @@ from app_server.handlers.integrations.app_terms import AppTerms, apps_failures, 
 from app_server.handlers.integrations.apps_port import AppsPort
 from app_server.handlers.integrations.plugin_sources import is_enabled
 from app_server.handlers.services import Services
-from app_server.runtime.files.contained import BrokenFiles
+from app_server.runtime.files.opening import BrokenFiles
 from protocol.integrations.plugins import (
     AppSummary,
     LocalPluginSource,

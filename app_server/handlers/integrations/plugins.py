@@ -26,7 +26,7 @@ from app_server.handlers.integrations.plugin_views import (
 )
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
-from app_server.runtime.files.contained import BrokenFiles, inside
+from app_server.runtime.files.opening import BrokenFiles, inside
 from protocol.integrations.plugins import (
     GitPluginSource,
     LocalPluginSource,

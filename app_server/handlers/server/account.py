@@ -47,7 +47,7 @@ from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.models.catalogue.providers import read_providers, spare_key_is_set
-from app_server.models.provider import Provider
+from app_server.models.interface import Provider
 from app_server.rpc.context import ConnectionId
 from app_server.runtime.loader import load
 from protocol.contract.specs import NoParams

@@ -18,10 +18,9 @@ from app_server.handlers.integrations.app_servers import AppViews
 from app_server.handlers.server.config_layers import effective_config
 from app_server.handlers.server.feature_table import FEATURES
 from app_server.mcp.catalog.tables import read_mcp_settings
-from app_server.models.catalogue.thread_model import read_model_settings
+from app_server.models.catalogue.models import read_model_settings
 from app_server.models.web_search_settings import read_web_search
-from app_server.observability.analytics.settings import counts_use
-from app_server.observability.telemetry.settings import read_telemetry_settings
+from app_server.observability.settings import counts_use, read_telemetry_settings
 from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network import read_network_feature

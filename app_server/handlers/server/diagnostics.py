@@ -14,10 +14,10 @@ import anyio.to_thread
 
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
-from app_server.observability.analytics.counts import UseCounts
 from app_server.observability.telemetry.metrics import ServerMetrics
+from app_server.observability.use_counts import UseCounts
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.message_stream import ConnectionLimits
 from app_server.runtime.loader import IMPORTER, MAX_WAITING
 from app_server.runtime.open_files import limit, open_files
 from app_server.sessions.out_of_band import MAX_OPEN

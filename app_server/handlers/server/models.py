@@ -19,17 +19,17 @@ from app_server.handlers.server.config_changes import change_config, config_refu
 from app_server.handlers.server.feature_table import FEATURES
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import page
-from app_server.models.catalogue.features import (
+from app_server.models.catalogue.models import (
     ENTRIES,
     IMAGE,
     OFFLINE_ENTRY,
     TEXT,
     CatalogueEntry,
+    ListedModel,
     find_entry,
 )
-from app_server.models.catalogue.lists import ListedModel
 from app_server.models.catalogue.providers import default_model, read_providers
-from app_server.models.provider import Provider
+from app_server.models.interface import Provider
 from protocol.jsonrpc.errors import invalid_request
 from protocol.server.models import (
     CollaborationModeListParams,

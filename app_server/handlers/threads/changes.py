@@ -17,7 +17,7 @@ from app_server.handlers.threads.shown import (
     shown_thread,
 )
 from app_server.handlers.threads.stored import show_thread
-from app_server.handlers.views.first_pages import first_pages
+from app_server.handlers.views.turns import first_pages
 from app_server.models.prompt.response_items import first_problem
 from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
 from app_server.sessions.session import ThreadSession

@@ -17,9 +17,9 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.lists import SORT_KEYS
 from app_server.handlers.threads.shown import status_of
 from app_server.handlers.threads.stored import change_thread
-from app_server.handlers.views.first_pages import wire_page
 from app_server.handlers.views.pages import page_size
 from app_server.handlers.views.threads import thread_of_row
+from app_server.handlers.views.turns import wire_page
 from app_server.sessions.registry import Sessions
 from app_server.threads.filing import FilingState
 from app_server.threads.history.pages import (

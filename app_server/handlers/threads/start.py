@@ -33,8 +33,8 @@ from app_server.handlers.threads.shown import (
     thread_response,
     warn_of_config,
 )
-from app_server.handlers.views.first_pages import first_pages
 from app_server.handlers.views.turns import (
+    first_pages,
     turn_of_state,
     turns_of_state,
     turns_with_items,

@@ -15,8 +15,15 @@ import h11
 from pydantic_core import to_json
 
 from app_server.host.proxy.gate import REASONS, Gate, Refusal, Refused
-from app_server.host.proxy.relay import closing, relay, until_idle
-from app_server.host.proxy.upstream import HostUnreachable, ProxyBounds, Streams, connect
+from app_server.host.proxy.upstream import (
+    HostUnreachable,
+    ProxyBounds,
+    Streams,
+    closing,
+    connect,
+    relay,
+    until_idle,
+)
 from app_server.permissions.network import READING, BadHost, Target, plain_host
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]

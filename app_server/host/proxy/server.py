@@ -15,9 +15,8 @@ import anyio
 
 from app_server.host.proxy.gate import Gate
 from app_server.host.proxy.http import serve_http
-from app_server.host.proxy.relay import closing
 from app_server.host.proxy.socks import VERSION, serve_socks
-from app_server.host.proxy.upstream import BOUNDS, ProxyBounds, Streams
+from app_server.host.proxy.upstream import BOUNDS, ProxyBounds, Streams, closing
 from app_server.runtime.open_files import limit
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,14 @@ import asyncio
 from ipaddress import IPv4Address, IPv6Address
 
 from app_server.host.proxy.gate import Gate, Refused
-from app_server.host.proxy.relay import closing, relay
-from app_server.host.proxy.upstream import HostUnreachable, ProxyBounds, Streams, connect
+from app_server.host.proxy.upstream import (
+    HostUnreachable,
+    ProxyBounds,
+    Streams,
+    closing,
+    connect,
+    relay,
+)
 from app_server.permissions.network import BadHost, Target, plain_host
 
 VERSION = 5

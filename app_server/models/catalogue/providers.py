@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from app_server.accounts.account_settings import chatgpt_base_url
 from app_server.config.default_provider import OFFLINE, OPENAI, OPENAI_KEY, default_provider_id
 from app_server.config.values import Config, ConfigView
-from app_server.models.provider import WIRE_APIS, Provider
+from app_server.models.interface import WIRE_APIS, Provider
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 

@@ -9,7 +9,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 
-from app_server.models.catalogue.features import IMAGE
+from app_server.models.catalogue.models import IMAGE
 from protocol.model import Json, JsonObject
 
 MAX_IMAGE_BYTES = 8 * 1024 * 1024

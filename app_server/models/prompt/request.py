@@ -5,7 +5,7 @@ Source: the public Responses API reference; docs/wire.md, "What the model is sen
 
 from collections.abc import Sequence
 
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.models.prompt.images import without_images
 from app_server.threads.log.state import ThreadState
 from protocol.model import Json, JsonObject

@@ -11,7 +11,7 @@ import anyio.to_thread
 from app_server.extensions.contract.turns import PLUGIN_SCHEME
 from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, check_url, image_url
 from app_server.models.prompt.request import message, only_text
-from app_server.runtime.files.contained import BrokenFiles, read_text
+from app_server.runtime.files.opening import BrokenFiles, read_text
 from protocol.log.rollout import SignalMark
 from protocol.model import JsonObject
 from protocol.turns.items import (

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app_server.observability.telemetry.settings import TelemetrySettings
+from app_server.observability.settings import TelemetrySettings
 
 SpanKind: TypeAlias = Literal["request", "turn", "model", "tool", "mcp"]
 

@@ -13,8 +13,8 @@ from app_server.observability.telemetry.spans import exported_by
 from app_server.runtime.loader import LoadFailed, load
 
 if TYPE_CHECKING:
+    from app_server.observability.settings import TelemetrySettings
     from app_server.observability.telemetry.exporting import Exporting
-    from app_server.observability.telemetry.settings import TelemetrySettings
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ async def _begin(configuration: Configuration, version: str) -> "Exporting | Non
 
 
 def _read_settings() -> "Callable[[Config], TelemetrySettings]":
-    from app_server.observability.telemetry.settings import read_telemetry_settings
+    from app_server.observability.settings import read_telemetry_settings
 
     return read_telemetry_settings
 

@@ -32,7 +32,7 @@ from app_server.mcp.tools.listing import read_only_hint
 from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.table import Tool, declare
 from app_server.mcp_wire.errors import McpError
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.confinement.places import SLASH_TMP
 from app_server.permissions.verdict import NeedsApproval, Refuse

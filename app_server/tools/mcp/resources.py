@@ -12,7 +12,7 @@ from app_server.mcp.servers.requests import list_or_nothing, read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.call_contents import bounded_result, compact, cut_middle
 from app_server.mcp_wire.errors import McpError
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.calls import RequestedCall
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn

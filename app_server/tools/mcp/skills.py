@@ -14,7 +14,7 @@ from app_server.mcp.servers import skills
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.skills import ServerSkill, belongs_to
 from app_server.mcp_wire.errors import McpError
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.calls import (
     BadCall,
     RequestedCall,

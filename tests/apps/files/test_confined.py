@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from app_server.apps.files.environments import CONFINED, look_at, open_file
 from app_server.apps.files.files import FileRefused
-from app_server.apps.files.local import CONFINED, look_at, open_file
 from app_server.permissions.confinement.confinement import confinement_of
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.readable import MAX_ENTRIES, readable

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.apps.files.environments import CONFINED, LOCAL_CHUNK_BYTES
 from app_server.apps.files.files import FileMetadata, FileRefused
-from app_server.apps.files.local import CHUNK_BYTES, CONFINED
 from app_server.permissions.readable import reads_everything
 from protocol.model import Json
 from tests.support.apps.files.local import FILES, entry, managed, state, whole
@@ -75,13 +75,13 @@ async def test_files_are_not_held_where_they_may_not_be_read(
 
 @claim("apps:r3")
 async def test_a_file_is_read_as_it_is_in_chunks_of_at_most_a_mebibyte(tmp_path: Path) -> None:
-    data = os.urandom(CHUNK_BYTES + 1)
+    data = os.urandom(LOCAL_CHUNK_BYTES + 1)
     path = tmp_path / "file"
     path.write_bytes(data)
     async with FILES.pin(state()) as files:
         assert await files.metadata(str(path)) == FileMetadata(True, len(data))
         assert (await files.metadata(str(tmp_path))).is_file is False
-        assert await whole(files, str(path)) == [data[:CHUNK_BYTES], data[CHUNK_BYTES:]]
+        assert await whole(files, str(path)) == [data[:LOCAL_CHUNK_BYTES], data[LOCAL_CHUNK_BYTES:]]
 
 
 def absent(folder: Path) -> str:
@@ -143,7 +143,7 @@ async def test_what_has_become_something_else_than_a_file_is_refused_without_wai
 @claim("apps:r3")
 async def test_a_file_that_is_not_read_to_its_end_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(b"x" * (CHUNK_BYTES + 1))
+    path.write_bytes(b"x" * (LOCAL_CHUNK_BYTES + 1))
 
     def opened() -> list[str]:
         folder = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")

@@ -21,7 +21,7 @@ from app_server.extensions.plugins.marketplace import find_marketplaces, read_ma
 from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginId, PluginStore
 from app_server.extensions.skills.skill_file import Skill
-from app_server.runtime.files.contained import MAX_FILE_BYTES, BrokenFiles
+from app_server.runtime.files.opening import MAX_FILE_BYTES, BrokenFiles
 from tests.support.files.plugins import server, write, write_marketplace, write_plugin
 from tests.support.large import Case, made
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app_server.extensions.skills.skill_file import Skill, front_matter, read_skill
-from app_server.runtime.files.contained import BrokenFiles
+from app_server.runtime.files.opening import BrokenFiles
 from protocol.integrations.skills import SkillDependencies, SkillInterface, SkillToolDependency
 
 HEAD = "---\nname: n\ndescription: d\n---\n"

@@ -16,7 +16,7 @@ from app_server.host.files import reading, trees
 from app_server.host.files.reading import MAX_READ_BYTES
 from app_server.host.files.trees import MAX_DEPTH, copy, remove
 from app_server.host.files.work import FileWork, PathRefused, Slots, Stop, Stopped
-from app_server.rpc.limits import ConnectionLimits, OutboxLimits
+from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
 from app_server.transport.websocket_stream import FRAGMENT_CHARS
 from tests.support.harness import WAIT_S, WireClient, WireError, claim, serve
 

@@ -9,7 +9,7 @@ import pytest
 
 from app_server import VERSION
 from app_server.handlers.server.diagnostics import MAX_CONNECTIONS, MAX_LABEL_CHARS
-from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.message_stream import ConnectionLimits
 from protocol.server.lifecycle import PROTOCOL_VERSION
 from tests.support.harness import WireClient, claim, serve, stdio_server
 from tests.support.model import Gate, Refusal, says

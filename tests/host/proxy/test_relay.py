@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import pytest
 
-from app_server.host.proxy.relay import closing
-from app_server.host.proxy.upstream import ProxyBounds, Streams
+from app_server.host.proxy.upstream import ProxyBounds, Streams, closing
 from app_server.permissions.network import NetworkPolicy, Target
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S

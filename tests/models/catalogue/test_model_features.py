@@ -2,7 +2,7 @@
 
 import pytest
 
-from app_server.models.catalogue.features import (
+from app_server.models.catalogue.models import (
     ENTRIES,
     UNKNOWN_WINDOW,
     ModelFeatures,
@@ -10,7 +10,7 @@ from app_server.models.catalogue.features import (
     find_entry,
 )
 from app_server.models.catalogue.providers import DEFAULT_MODEL
-from app_server.models.provider import Provider
+from app_server.models.interface import Provider
 
 OPENAI = Provider("openai", "OpenAI", "http://127.0.0.1/v1", requires_openai_auth=True)
 CUSTOM = Provider("p", "p", "http://127.0.0.1/v1")

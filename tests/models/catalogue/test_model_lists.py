@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 
-from app_server.models.catalogue import lists
-from app_server.models.catalogue.features import ModelFeatures
-from app_server.models.catalogue.lists import (
+from app_server.models.catalogue import models as lists
+from app_server.models.catalogue.models import (
     FAILED_S,
     KEPT_S,
     MAX_KEPT,
     MAX_MODELS,
     MAX_NAME_CHARS,
     ListedModel,
+    ModelFeatures,
     ModelLists,
     parse_models,
 )
-from app_server.models.interface import ModelFailure
-from app_server.models.provider import Provider
+from app_server.models.interface import ModelFailure, Provider
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import claim, serve
 from tests.support.model import ScriptedModel, calls, says

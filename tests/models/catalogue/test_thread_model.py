@@ -3,9 +3,8 @@
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.models.catalogue.lists import ModelLists
-from app_server.models.catalogue.thread_model import ThreadModel, read_model_settings
-from app_server.models.provider import Provider
+from app_server.models.catalogue.models import ModelLists, ThreadModel, read_model_settings
+from app_server.models.interface import Provider
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import begin
 from tests.support.threads.stores import created

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app_server.observability.analytics.counts import MAX_COUNTERS, OTHER, UseCounts
+from app_server.observability.use_counts import MAX_COUNTERS, OTHER, UseCounts
 from tests.support.harness import Served, WireClient, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import answer_question, raw_call, steps_until_settled
 from tests.support.model import calls, says

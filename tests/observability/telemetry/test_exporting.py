@@ -15,13 +15,13 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from app_server.config.values import Config, ConfigError
-from app_server.observability.telemetry import exporting
-from app_server.observability.telemetry.settings import (
+from app_server.observability.settings import (
     MAX_ATTRIBUTES,
     Collector,
     TelemetrySettings,
     read_telemetry_settings,
 )
+from app_server.observability.telemetry import exporting
 from tests.support.harness import claim, serve, write_config
 from tests.support.model import ScriptedModel, says
 from tests.support.processes import Running, running

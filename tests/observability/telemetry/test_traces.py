@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.observability.settings import TelemetrySettings
 from app_server.observability.telemetry.exporting import DURATIONS, MAX_VALUE_CHARS
-from app_server.observability.telemetry.settings import TelemetrySettings
 from app_server.observability.telemetry.spans import exported_by, is_on, span, without_span
 from tests.support.harness import claim, serve, stdio_server
 from tests.support.model import Gate, Refusal, calls, says

@@ -9,9 +9,8 @@ from typing import Any
 
 import anyio
 
-from app_server.apps.account import AuthState
+from app_server.apps.account import AuthState, PluginPort
 from app_server.apps.connection import Timer
-from app_server.apps.plugins import PluginPort
 from app_server.apps.service import AppsService, Snapshot
 from app_server.clients.demo.hosted.tools import Call, Run
 from app_server.extensions.contract.registration import ContributionContext, Registration

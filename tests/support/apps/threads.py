@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app_server.apps.plugins import PluginPort
+from app_server.apps.account import PluginPort
 from app_server.apps.routes.generation import Generation
 from app_server.clients.demo.hosted.tools import (
     READS,

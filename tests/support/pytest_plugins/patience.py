@@ -46,7 +46,7 @@ WAITS = {
     "app_server.mcp_wire.http.loopback": ("CONNECT_S",),
     "app_server.mcp_wire.http.transport": ("END_SESSION_S", "ONE_WAY_S"),
     "app_server.mcp_wire.json_rpc_client": ("GIVE_UP_S",),
-    "app_server.models.catalogue.lists": ("FETCH_S",),
+    "app_server.models.catalogue.models": ("FETCH_S",),
     "app_server.models.client": ("CONNECT_S",),
     "app_server.observability.log": ("FLUSH_S",),
     "app_server.observability.telemetry.exporting": ("FLUSH_S",),

@@ -21,7 +21,7 @@ from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
-from app_server.models.catalogue.lists import ModelLists
+from app_server.models.catalogue.models import ModelLists
 from app_server.models.interface import ModelRequest
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine

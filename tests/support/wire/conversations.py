@@ -13,7 +13,7 @@ import pytest
 from app_server.rpc.connection import RpcConnection
 from app_server.rpc.context import ClientSession, RequestContext
 from app_server.rpc.hub import Hub
-from app_server.rpc.limits import ConnectionLimits
+from app_server.rpc.message_stream import ConnectionLimits
 from app_server.transport.address import (
     TcpAddress,
 )

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from app_server.models.catalogue.features import ModelFeatures
+from app_server.models.catalogue.models import ModelFeatures
 from app_server.runtime.clock import SystemClock
 from app_server.turns.calls import RequestedCall, ToolArguments
 from app_server.turns.hooks import ThreadHooks

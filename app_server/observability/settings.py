@@ -1,6 +1,6 @@
-"""`[otel]` of config.toml, with the keys of Codex.
+"""Settings of counts of use and of telemetry: `[analytics]` and `[otel]` of config.toml.
 
-Source: docs/operations.md, "Traces and metrics".
+Source: docs/operations.md, "Counts of use", "Traces and metrics".
 """
 
 from collections.abc import Mapping
@@ -8,6 +8,16 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from app_server.config.values import Config, ConfigView
+
+
+def counts_use(config: Config) -> bool:
+    """Whether the user wants to know what is used.
+
+    Raises:
+        ConfigError: the value has the wrong type.
+    """
+    return config.view().at("analytics").boolean("enabled", default=False)
+
 
 MAX_ATTRIBUTES = 32
 

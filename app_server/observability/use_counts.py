@@ -1,5 +1,7 @@
 """Counters of what threads do, fed with the events that their clients are sent.
 
+Turns, items, tokens and questions are counted on this machine alone; nothing is sent. Knows: types
+of events. Does not know: who emits them, clients, what anything was about.
 Source: docs/operations.md, "Counts of use".
 """
 
