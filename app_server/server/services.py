@@ -29,7 +29,7 @@ from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.offers import Offers
 from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.handlers.services import Services
-from app_server.handlers.views.settings import rules_warning
+from app_server.handlers.views.rules import rules_warning
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork

@@ -12,7 +12,7 @@ from typing import Any
 
 from app_server.extensions.hooks.definition import Declaration, HookedPlugin
 from app_server.extensions.plugins.contributor import Plugins
-from app_server.extensions.plugins.manifest import read_object, relative_path
+from app_server.extensions.plugins.file_members import read_object, relative_path
 from app_server.runtime.files.opening import BrokenFiles
 from app_server.runtime.loader import load_from_worker
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app_server.extensions.plugins.manifest import NAME, read_object, relative_path, text_of
+from app_server.extensions.plugins.file_members import NAME, read_object, relative_path, text_of
 from app_server.runtime.files.opening import BrokenFiles, inside
 from app_server.runtime.files.repository import repository_of
 from app_server.runtime.user_paths import expand_user

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from app_server.extensions.plugins.manifest import NAME
+from app_server.extensions.plugins.file_members import NAME
 from app_server.runtime.files.opening import BrokenFiles
 from app_server.runtime.loader import load_from_worker
 

@@ -7,6 +7,7 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config.values import Config
+from app_server.extensions.plugins.file_members import NAME
 from app_server.extensions.plugins.git_source import (
     BadSource,
     GitSource,
@@ -14,7 +15,6 @@ from app_server.extensions.plugins.git_source import (
     is_local,
     parse_git_source,
 )
-from app_server.extensions.plugins.manifest import NAME
 from app_server.extensions.plugins.marketplace import (
     Marketplace,
     marketplace_file,

@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
-from app_server.handlers.views.settings import rules_warning
+from app_server.handlers.views.rules import rules_warning
 from app_server.rpc.context import ClientSession, ConnectionId
 from app_server.runtime.loader import LoadFailed
 from protocol.jsonrpc.errors import internal_error, invalid_params, invalid_request

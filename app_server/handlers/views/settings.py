@@ -2,9 +2,7 @@
 
 from typing import Any, TypeVar
 
-from app_server.permissions.rules import BrokenRules
 from protocol.log.rollout import Settings
-from protocol.server.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 from protocol.threads.settings import ThreadSettings
 from protocol.threads.start import ThreadSettingsResponse
 from protocol.threads.thread import Thread, ThreadEnvironment
@@ -15,18 +13,6 @@ from protocol.turns.policy import (
 )
 from protocol.values import CollaborationMode
 from protocol.values import Settings as CollaborationSettings
-
-
-def rules_warning(broken: BrokenRules) -> ConfigWarningNotification:
-    """Say that a file is broken, and where."""
-    place = None if broken.line is None else TextPosition(line=broken.line, column=1)
-    return ConfigWarningNotification(
-        summary="A file of rules is broken; no rule of it holds.",
-        details=str(broken),
-        path=str(broken.path),
-        range=None if place is None else TextRange(start=place, end=place),
-    )
-
 
 Response = TypeVar("Response", bound=ThreadSettingsResponse)
 
