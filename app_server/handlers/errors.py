@@ -37,6 +37,7 @@ from app_server.turns.slot import (
     McpMetaTooLarge,
     NoActiveTurn,
     NotLoaded,
+    OutputSchemaDiffers,
     SessionClosed,
     SessionUnloading,
     ThreadIdTaken,
@@ -199,6 +200,9 @@ def input_failures() -> Iterator[None]:
     except McpMetaTooLarge as exc:
         rule = f"must be at most {MAX_META_BYTES} bytes for one turn"
         raise invalid_member("mcpMetaByServer", rule) from exc
+    except OutputSchemaDiffers as exc:
+        rule = "must be that of the running turn, or absent"
+        raise invalid_member("outputSchema", rule) from exc
     except EmptyInput as exc:
         raise invalid_request("input must not be empty", "emptyInput", field="input") from exc
 

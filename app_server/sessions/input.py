@@ -20,6 +20,7 @@ from app_server.turns.slot import (
     EmptyInput,
     InputIdTaken,
     McpMetaTooLarge,
+    OutputSchemaDiffers,
     RunningTurn,
     SessionClosed,
     TurnIdMismatch,
@@ -31,6 +32,7 @@ from protocol.log.rollout import (
     InputQueued,
     Record,
     Settings,
+    SettingsChanged,
     SignalMark,
     SignalRecalled,
 )
@@ -84,15 +86,22 @@ class ClientInput:
     turns: ThreadTurns
 
     async def start(
-        self, user_input: TurnInput, settings: Settings, options: TurnOptions
+        self,
+        user_input: TurnInput,
+        settings: Settings,
+        options: TurnOptions,
+        client_metadata: ClientMetadata,
     ) -> AcceptedInput:
         """Accept input: for a new turn, or for the one that runs.
 
         When this returns, the input is on disk; `AcceptedInput.run_soon` must follow. The same
-        input again gives the turn that took it.
+        input again gives the turn that took it. A turn that runs keeps its settings; the thread has
+        `settings` from its next turn on. Of `options` it takes what `steer` takes.
 
         Raises:
             InputIdTaken: another input has the same name.
+            EmptyInput: a turn runs, and is given nothing.
+            OutputSchemaDiffers: a turn runs, and has not the same one.
             McpMetaTooLarge: with this there would be too much of it.
             SessionClosed: nothing is accepted any more.
             OSError: the disk refused; nothing was accepted.
@@ -104,10 +113,14 @@ class ClientInput:
                 check_mcp_meta({}, options.mcp_meta)
             else:
                 turn = self.context.slot.turn
-                await self._queue(turn, user_input, options.mcp_meta)
-                return AcceptedInput(turn_id=turn.id, steered=turn)
+                if options.output_schema not in (None, turn.options.output_schema):
+                    raise OutputSchemaDiffers
+                return await self._steer(
+                    turn, user_input, options.mcp_meta, client_metadata, settings
+                )
             if self.context.slot.draining:
                 raise SessionClosed
+            options.client_metadata = client_metadata.over(None)
             begun = await self.turns.begin(InputWork(user_input, settings), options)
             return AcceptedInput(turn_id=begun.id, begun=begun)
 
@@ -138,18 +151,25 @@ class ClientInput:
             turn = self.context.slot.require_active(expected_turn_id)
             if turn.kind is not None:
                 raise TurnNotSteerable(turn.kind)
-            await self._queue(turn, user_input, mcp_meta)
-            turn.options.client_metadata = client_metadata.over(turn.options.client_metadata)
-            return AcceptedInput(turn_id=turn.id, steered=turn)
+            return await self._steer(
+                turn, user_input, mcp_meta, client_metadata, self.context.log.state.settings
+            )
 
-    async def _queue(
-        self, turn: RunningTurn, user_input: TurnInput, mcp_meta: McpMetaByServer
-    ) -> None:
+    async def _steer(
+        self,
+        turn: RunningTurn,
+        user_input: TurnInput,
+        mcp_meta: McpMetaByServer,
+        client_metadata: ClientMetadata,
+        settings: Settings,
+    ) -> AcceptedInput:
         if not user_input.content and not mcp_meta:
             raise EmptyInput
         check_mcp_meta(turn.options.mcp_meta, mcp_meta)
         at_ms = self.context.clock.now_ms()
         records = name_records(user_input, turn.id, at_ms)
+        if settings != self.context.log.state.settings:
+            records.append(SettingsChanged(at_ms=at_ms, settings=settings))
         if user_input.items:
             records.append(
                 InputQueued(
@@ -165,6 +185,8 @@ class ClientInput:
             self.context.log.id, turn.id, user_input.content
         )
         turn.options.mcp_meta.update(mcp_meta)
+        turn.options.client_metadata = client_metadata.over(turn.options.client_metadata)
+        return AcceptedInput(turn_id=turn.id, steered=turn)
 
     async def inject(self, items: Sequence[JsonObject]) -> None:
         """Append raw items to what the model sees; when this returns, they are on disk.

@@ -63,6 +63,10 @@ class EmptyInput(Exception):
     """A running turn was given nothing."""
 
 
+class OutputSchemaDiffers(Exception):
+    """Input for a running turn came with an output schema that is not the turn's."""
+
+
 class McpMetaTooLarge(Exception):
     """A turn's metadata for MCP servers would be larger than MAX_META_BYTES."""
 

@@ -111,6 +111,73 @@ async def test_input_during_a_turn_cuts_the_answer_off_and_joins_in_its_order(
         assert len(served.model.requests) == 3
 
 
+@claim("turns:join-options")
+async def test_a_start_that_joins_changes_the_settings_of_the_thread_and_not_of_the_turn(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        gates = Gate(), Gate()
+        served.model.scripts += [[*says("first")[:3], gate] for gate in gates]
+        turn_id = await start_turn(
+            client, thread_id, "go", effort="low", responsesapiClientMetadata={"a": "1", "b": "1"}
+        )
+        await gates[0].wait_until_reached()
+        patched = {"responsesapiClientMetadataPatch": {"b": "2"}}
+        assert await start_turn(client, thread_id, "patched", **patched) == turn_id
+        await gates[1].wait_until_reached()
+        for_turn = {"serviceTierForTurn": "flex", "turnTrigger": "t", "parentTurnId": "p"}
+        replaced = {"effort": "high", "responsesapiClientMetadata": {"c": "3"}, **for_turn}
+        assert await start_turn(client, thread_id, "replaced", **replaced) == turn_id
+        await client.wait_for(
+            "thread/settings/updated", lambda p: p["threadSettings"]["effort"] == "high"
+        )
+        await client.until("turn/completed")
+        for gate in gates:
+            gate.opened.set()
+        await client.turn(thread_id, "next")
+        sent = [
+            (body["reasoning"]["effort"], body.get("client_metadata"), body.get("service_tier"))
+            for body in served.model.requests
+        ]
+        assert sent == [
+            ("low", {"a": "1", "b": "1"}, None),
+            ("low", {"a": "1", "b": "2"}, None),
+            ("low", {"c": "3"}, None),
+            ("high", None, None),
+        ]
+
+
+@claim("turns:join-schema")
+@pytest.mark.parametrize("begun", [None, {"type": "object"}])
+async def test_a_start_that_joins_with_another_output_schema_is_refused_as_a_whole(
+    tmp_path: Path, begun: dict[str, Any] | None
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        gate = Gate()
+        served.model.scripts += [[*says("first")[:3], gate]]
+        turn_id = await start_turn(client, thread_id, "go", outputSchema=begun, effort="low")
+        await gate.wait_until_reached()
+        other = {"threadId": thread_id, "input": text_input("other"), "effort": "high"}
+        refused = await client.refusal("turn/start", {**other, "outputSchema": {"type": "string"}})
+        rule = "must be that of the running turn, or absent"
+        assert (refused.code, refused.data) == (
+            -32602,
+            {"code": "invalidParams", "field": "outputSchema", "rule": rule},
+        )
+        assert await start_turn(client, thread_id, "joined", outputSchema=begun) == turn_id
+        await client.until("turn/completed")
+        gate.opened.set()
+        await client.turn(thread_id, "next")
+        sent = [
+            (body.get("text", {}).get("format", {}).get("schema"), body["reasoning"]["effort"])
+            for body in served.model.requests
+        ]
+        assert sent == [(begun, "low"), (begun, "low"), (None, "low")]
+        assert ("user", "other") not in served.model.inputs()
+
+
 @claim("turns:steer-cuts")
 @pytest.mark.parametrize("events", range(len(EVERYTHING) + 1))
 async def test_a_steered_answer_keeps_what_is_complete_and_drops_what_is_not(

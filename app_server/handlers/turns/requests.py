@@ -84,12 +84,12 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
             settings,
             TurnOptions(
                 output_schema=params.output_schema,
-                client_metadata=_client_metadata(params).over(None),
                 mcp_meta=dict(params.mcp_meta_by_server or {}),
                 service_tier=params.service_tier_for_turn,
                 trigger=params.turn_trigger,
                 parent_turn_id=params.parent_turn_id,
             ),
+            _client_metadata(params),
         )
     if session.log.state.settings != before:
         announce_settings(context.services.hub, context, session, replaced)
