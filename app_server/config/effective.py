@@ -95,6 +95,12 @@ class Configuration:
         """Count of detected changes of the files."""
         self._on_change: list[Callable[[], None]] = []
 
+    @property
+    def files(self) -> Sequence[Path]:
+        """Paths of all files that are read, whether they exist or not."""
+        files = (self.file, self._sources.requirements, self.profile_file)
+        return [file for file in files if file is not None]
+
     def on_change(self, react: Callable[[], None]) -> None:
         """Call `react` whenever a request finds that the files have changed, also for the worse."""
         self._on_change.append(react)
@@ -142,8 +148,7 @@ class Configuration:
         self._features.update(enabled)
 
     async def _read(self) -> Config:
-        files = (self.file, self._sources.requirements, self.profile_file)
-        stamps = [stamp_of(file) for file in files if file is not None]
+        stamps = [stamp_of(file) for file in self.files]
         if self._stamps is None or stamps != self._stamps:
             self._stamps = None
             now_ns = time.time_ns() + self._ahead_ns

@@ -3,7 +3,7 @@
 Source: docs/config.md, "Settings of projects".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -89,7 +89,7 @@ def read_project_layers(config: Config, folder: str) -> list[ProjectLayer]:
         ConfigError: a file of a trusted project cannot be read, is no TOML, or has an unknown key
             where that is an error.
     """
-    found = list(_files(Path(folder)))
+    found = list(filter(_is_file, project_files(Path(folder))))
     if not found:
         return []
     trust = project_trust(config, folder)
@@ -98,15 +98,17 @@ def read_project_layers(config: Config, folder: str) -> list[ProjectLayer]:
     return [layer for layer in layers if layer is not None]
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for ancestor in reversed(folders_of_project(folder)):
-        file = ancestor / FOLDER / FILE
-        try:
-            if file.is_file():
-                yield file
-        except OSError:
-            # What may not be looked at says nothing.
-            continue
+def project_files(folder: Path) -> list[Path]:
+    """Return the files that the project of a folder has or may get, from its root down. Blocks."""
+    return [ancestor / FOLDER / FILE for ancestor in reversed(folders_of_project(folder))]
+
+
+def _is_file(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:
+        # What may not be looked at says nothing.
+        return False
 
 
 def _read(file: Path, disabled_reason: str | None, *, is_strict: bool) -> ProjectLayer | None:

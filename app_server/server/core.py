@@ -32,6 +32,7 @@ from app_server.server.listeners import Listener
 from app_server.server.running_servers import ServerEntry, announced
 from app_server.server.services import Built, build_services
 from app_server.server.settings import Settings, Substitutes
+from app_server.server.settings_watch import SettingsWatch
 from app_server.server.start import (
     build_first_types,
     collect_when_idle,
@@ -67,7 +68,7 @@ class Core:
         built: Built,
         conversations: Conversations,
         work: anyio.abc.TaskGroup,
-        drain_s: float,
+        settings: Settings,
         opened: AsyncExitStack,
     ) -> None:
         """Join what `open` has made; `work` is entered by `serve`, `opened` left by `aclose`."""
@@ -75,7 +76,7 @@ class Core:
         self._built = built
         self._conversations = conversations
         self._work = work
-        self._drain_s = drain_s
+        self._settings = settings
         self._opened = opened
         self._requests = Dispatcher(find_handler, built.services, built.services.metrics)
 
@@ -128,7 +129,7 @@ class Core:
         except BaseException:
             await _close(opened)
             raise
-        return cls(built, conversations, work, settings.drain_s, opened)
+        return cls(built, conversations, work, settings, opened)
 
     async def converse(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
@@ -143,6 +144,8 @@ class Core:
         services.tasks.start_soon(services.sessions.unloading.run)
         services.tasks.start_soon(services.memory.run)
         services.tasks.start_soon(collect_when_idle)
+        if self._settings.watches_files:
+            services.tasks.start_soon(SettingsWatch(services).run)
         async with self._work:
             try:
                 services.tasks.start_soon(warm_up, self._parts_at_start())
@@ -173,7 +176,7 @@ class Core:
     async def _drain(self, sessions: Sessions, hurrying: anyio.Event) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_when, hurrying, tasks.cancel_scope)
-            with anyio.move_on_after(self._drain_s):
+            with anyio.move_on_after(self._settings.drain_s):
                 await sessions.drain()
             tasks.cancel_scope.cancel()
 

@@ -38,6 +38,8 @@ class Settings:
     cwd: Path = field(default_factory=Path.cwd)
     user_home: Path = field(default_factory=partial(expand_user, "~"))
     """The home folder of the user; only tests have another one."""
+    watches_files: bool = True
+    """Whether idle threads and clients are notified of edits; tests of reloads go without."""
     drain_s: float = DRAIN_S
     """Seconds for which running turns may go on after the first signal to stop."""
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -56,6 +56,8 @@ class LoadedThreads:
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self.base: Config | None = None
         """The configuration of the last reload."""
+        self.loaded = anyio.Event()
+        """Set when a thread was loaded; who waits for that puts another one in its place."""
         self.log_followers: list[LogFollower] = []
         """Objects that follow the logs of all loaded threads."""
         self.draining = False
@@ -100,6 +102,7 @@ class LoadedThreads:
         self._sessions[session.log.id] = session
         session.log.followers = self.log_followers
         self._server.clients.open_stream(session.log.id)
+        self.loaded.set()
 
     async def unload(self, thread_id: str) -> bool:
         """Stop a thread's turn and servers and release it; False if somebody else did, or had."""

@@ -242,6 +242,17 @@ class Sessions(LoadedThreads):
             session.servers.catch_up()
             await anyio.lowlevel.checkpoint()
 
+    async def follow_files(self) -> None:
+        """Reconcile threads with what has changed in files: idle ones now, others in their turns.
+
+        Whoever runs a turn looks before each model request, and takes over what was found at the
+        end.
+        """
+        for session in self:
+            await session.servers.look()
+            if session.slot.turn is None:
+                session.servers.take_over(with_extensions=True)
+
     async def drain(self) -> None:
         """Accept no more threads and turns, and wait for the running turns to end."""
         self._accept_no_more()

@@ -583,6 +583,7 @@ class Turn(RunningTurn):
             if entry.message is not None:
                 self.recorder.announce_user_message(entry.message)
         context.slot.clear()
+        context.servers.take_over()
         state = context.log.state
         state.turn_settings = None
         context.goals.publish(self.id, marks)

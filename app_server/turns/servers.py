@@ -35,6 +35,7 @@ from app_server.runtime.loop_share import free_in_pieces
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.elicitations import Elicitations
 from app_server.turns.clients import ThreadClients
+from app_server.turns.live_settings import LiveSettings
 from app_server.turns.server_context import ServerContext
 from protocol.model import JsonObject
 
@@ -72,6 +73,11 @@ class ThreadServers:
         """Whether there was a model request: changes since then wait for the next one."""
         self._reload_base: Config | None = None
         """The configuration of a reload that has not been done yet."""
+        self._live = LiveSettings(server.configuration, cwd)
+        self._news: Config | None = None
+        """Settings that `look` found, and that are not in force yet."""
+        self._refused: str | None = None
+        """What is wrong with the settings that `look` found last."""
         self._set = ServerSet(self._resolved(), cwd, server.processes, self._step, self)
 
     def live(self) -> ServerSet:
@@ -165,14 +171,55 @@ class ThreadServers:
         What the thread was loaded with lies on top of `base` as it lay on the one before. If both
         together make no sense, the servers stay as they are and the subscribers get a warning.
         """
-        config = base.with_projects(self._config.projects).with_layers(self._config.layers)
+        self._news = None
         try:
-            mcp = read_mcp_settings(config)
+            settings = self._adopt(base.with_projects(self._config.projects))
         except ConfigError as exc:
             self._clients.warning(f"failed to refresh MCP servers: {exc}")
         else:
-            self._config, self._mcp = config, mcp
-            self._set.reconcile(self._resolved())
+            self._set.reconcile(settings)
+
+    async def look(self) -> None:
+        """Look whether the files have changed; `take_over` takes over what was found.
+
+        The subscribers are warned once of what cannot be used, and nothing changes.
+        """
+        refused = self._refused
+        try:
+            if (news := await self._live.changed()) is None:
+                return
+            read_mcp_settings(news.with_layers(self._config.layers))
+        except ConfigError as exc:
+            self._refused = str(exc)
+            if self._refused != refused:
+                self._clients.warning(f"failed to refresh MCP servers: {exc}")
+        else:
+            self._news, self._refused = news, None
+
+    def take_over(self, *, with_extensions: bool = False) -> None:
+        """Reconcile the servers with what `look` found; never waits.
+
+        To be called between two model requests: a response goes with the servers of its request.
+        Servers with equal settings stay as they are. `with_extensions`: also with what extensions
+        register now, which a turn asks for itself.
+        """
+        self.catch_up()
+        news, self._news = self._news, None
+        if news is not None:
+            self._set.update(self._adopt(news))
+        elif with_extensions and self._discovered.is_set() and not self._catalog.is_current:
+            self._set.update(self._resolved())
+
+    def _adopt(self, below: Config) -> McpSettings:
+        """Have the settings in force, with what the thread was loaded with on top.
+
+        Raises:
+            ConfigError: both together make no sense; what was in force stays.
+        """
+        config = below.with_layers(self._config.layers)
+        mcp = read_mcp_settings(config)
+        self._config, self._mcp = config, mcp
+        return self._resolved()
 
     async def before_request(self, is_wanted: Callable[[ServerConfig], bool]) -> None:
         """Bring the servers up to date before a model request.
@@ -182,6 +229,8 @@ class ThreadServers:
         together, and for servers that are wanted until they have started or failed. Without a limit
         of the grace a look is waited for until it has taken DISCOVERY_S.
         """
+        await self.look()
+        self.take_over()
         ends_at = grace_ends_at(self.live())
         with anyio.CancelScope(deadline=self._look_ends_at()):
             if not self._has_asked:

@@ -254,7 +254,8 @@ async def serve(
 ) -> AsyncIterator[Served]:
     """Run a server on `home` while the context lasts; `config` is added to its config.toml.
 
-    It has no extensions but the given ones; the apps of ChatGPT only `with_apps`.
+    It has no extensions but the given ones; the apps of ChatGPT only `with_apps`. With
+    `watches_files` idle threads follow edits of files, too.
     """
     async with (model or ScriptedModel()).serve() as scripted:
         write_config(home, scripted.url, config)
@@ -265,7 +266,7 @@ async def serve(
             listen=listen,
             cwd=home,
             user_home=home,
-            **settings,
+            **{"watches_files": False, **settings},
         )
         if extensions is None and not with_apps:
             extensions = ExtensionRegistry()

@@ -9,12 +9,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from app_server.extensions.plugins.file_members import read_object, relative_path, text_of, texts_of
+from app_server.extensions.plugins.store import MANIFEST_FOLDERS
 from app_server.extensions.skills.skill_file import Skill, read_skill
 from app_server.runtime.files.opening import BrokenFiles, inside
 from protocol.integrations.plugins import PluginInterface
 from protocol.model import Json
 
-MANIFESTS = (".codex-plugin/plugin.json", ".claude-plugin/plugin.json")
+MANIFESTS = tuple(f"{folder}/plugin.json" for folder in MANIFEST_FOLDERS)
 """The first that is there counts."""
 
 MAX_SERVERS = 64

@@ -106,6 +106,9 @@ MAX_FILES = 4096
 MAX_BYTES = 256 * 1024 * 1024
 """Of one plugin that is installed."""
 
+MANIFEST_FOLDERS = (".codex-plugin", ".claude-plugin")
+"""Of a plugin, with its manifest."""
+
 UNVERSIONED = "local"
 """In the place of a version, for a plugin that names none; before all versions."""
 
@@ -154,6 +157,19 @@ class PluginStore:
                     newest = max(versions, key=lambda folder: _order(folder.name))
                     found[PluginId(marketplace.name, plugin.name)] = newest
         return found
+
+    def folders(self) -> list[Path]:
+        """Return the folders in which a change may be one of the installed plugins."""
+        found = [self._cache]
+        for plugin, root in self.installed().items():
+            market = self._cache / plugin.marketplace
+            found += [
+                market,
+                market / plugin.name,
+                root,
+                *(root / name for name in MANIFEST_FOLDERS),
+            ]
+        return list(dict.fromkeys(found))
 
     def install(self, source: Path, plugin: PluginId, version: str | None) -> Path:
         """Copy a plugin; readers see the old folder or the new one, whole.

@@ -10,6 +10,7 @@ Source: docs/tools.md, "Host methods"; https://watchfiles.helpmanuals.io/api/rus
 import errno
 import logging
 import os
+import threading
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,20 @@ MERGE_MS = 200
 STEP_MS = 50
 """Without a further change for this long, changes are reported."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Times of a native watcher, which wakes up after each step."""
+
+    step_ms: int = STEP_MS
+    merge_ms: int = MERGE_MS
+    wait_ms: int = MERGE_MS
+    """Without a change for this long, the event loop has its turn."""
+
+
+AT_ONCE = Pace()
+"""For clients that show what a folder holds."""
+
 MAX_PATHS = 1000
 """Reported at once; of more than these, the watched path alone is reported."""
 
@@ -120,9 +135,12 @@ class _Watch:
 class FileWatches:
     """All watches of one server. Used from its event loop alone."""
 
-    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, tasks: anyio.abc.TaskGroup, pace: Pace = AT_ONCE) -> None:
         """`tasks` owns the reading of changes, which lasts as long as there are watches."""
         self._tasks = tasks
+        self._pace = pace
+        self._stop_waiting = threading.Event()
+        """Set when the native watcher that is waited for is no longer the one to wait for."""
         self._watches: dict[Owner, dict[str, _Watch]] = {}
         self._native: list[RustNotify] = []
         """The newest watches `_folders`; older ones are to be read once more."""
@@ -146,10 +164,30 @@ class FileWatches:
             raise PathRefused(f"a connection has at most {MAX_WATCHES} watches")
         watch = of_owner[watch_id] = _Watch(place, on_change)
         try:
-            await self._begin(watch)
+            await self._begin([watch])
         except BaseException:
             self.remove(owner, watch_id)
             raise
+        self._read_soon()
+
+    async def follow(self, owner: Owner, paths: Sequence[Path], on_change: OnChange) -> None:
+        """Call `on_change` with what changes at these paths, and at no others of the owner.
+
+        The caller bounds the number of paths.
+
+        Raises:
+            OSError: the system has no more watches to give; the owner has none now.
+        """
+        places = await anyio.to_thread.run_sync(_look_at_all, paths)
+        self._watches[owner] = {str(place.path): _Watch(place, on_change) for place in places}
+        try:
+            await self._begin(list(self._watches[owner].values()))
+        except BaseException:
+            self.remove_all(owner)
+            raise
+        self._read_soon()
+
+    def _read_soon(self) -> None:
         if not self._is_reading:
             self._is_reading = True
             start_apart(self._tasks, self._read)
@@ -173,18 +211,17 @@ class FileWatches:
     def _all(self) -> list[_Watch]:
         return [watch for of_owner in self._watches.values() for watch in of_owner.values()]
 
-    async def _begin(self, watch: _Watch) -> None:
-        """Watch what a new watch needs; what is there may change until it is watched."""
+    async def _begin(self, watches: Sequence[_Watch]) -> None:
+        """Watch what new watches need; what is there may change until it is watched."""
         for attempt in range(1, BEGIN_TRIES + 1):
             try:
                 await self._follow()
             except FileNotFoundError:
                 if attempt == BEGIN_TRIES:
                     raise
-            place = await anyio.to_thread.run_sync(look_at, watch.place.path)
-            if place == watch.place and place.folders <= self._folders:
+            moved = await self._move(watches)
+            if not moved and all(watch.place.folders <= self._folders for watch in watches):
                 return
-            watch.place = place
 
     async def _follow(self) -> None:
         """Have the folders of all watches watched, and no others."""
@@ -203,12 +240,15 @@ class FileWatches:
 
             self._native.append(await anyio.to_thread.run_sync(begin))
             self._folders = folders
+            self._stop_waiting.set()
 
     async def _read(self) -> None:
         try:
             while self._watches:
                 try:
-                    changes = await anyio.to_thread.run_sync(self._wait, limiter=self._thread)
+                    changes = await anyio.to_thread.run_sync(
+                        self._wait, limiter=self._thread, abandon_on_cancel=True
+                    )
                 except RuntimeError as exc:
                     # The system's notifications failed: what changed meanwhile is not known.
                     logger.warning("changes of files may have been missed: %s", exc)
@@ -217,6 +257,7 @@ class FileWatches:
                 changed = self._notify(changes)
                 await self._look_again(changes, changed)
         finally:
+            self._stop_waiting.set()
             self._is_reading = False
             self._native, self._folders = [], frozenset()
 
@@ -231,14 +272,15 @@ class FileWatches:
 
     def _wait(self) -> frozenset[str]:
         """Wait for changes, for a bounded time; runs in a thread."""
+        self._stop_waiting.clear()
         native = self._native
         while len(native) > 1:
             oldest = native.pop(0)
-            changes = _read_native(oldest, step_ms=1, wait_ms=1)
+            changes = _read_native(oldest, Pace(step_ms=1, wait_ms=1), None)
             oldest.close()
             if changes:
                 return changes
-        return _read_native(native[0], step_ms=STEP_MS, wait_ms=MERGE_MS)
+        return _read_native(native[0], self._pace, self._stop_waiting)
 
     def _notify(self, changes: frozenset[str]) -> Set[_Watch]:
         by_folder: dict[str, list[str]] = {}
@@ -280,9 +322,8 @@ class FileWatches:
         """Look at paths again; says whether that makes a difference."""
         if not watches:
             return False
-        places = await anyio.to_thread.run_sync(
-            lambda: [look_at(watch.place.path) for watch in watches], limiter=self._thread
-        )
+        paths = [watch.place.path for watch in watches]
+        places = await anyio.to_thread.run_sync(_look_at_all, paths)
         moved = any(w.place != place for w, place in zip(watches, places, strict=True))
         for watch, place in zip(watches, places, strict=True):
             watch.place = place
@@ -295,8 +336,12 @@ def _rust_notify() -> "type[RustNotify]":
     return RustNotify
 
 
-def _read_native(watcher: "RustNotify", *, step_ms: int, wait_ms: int) -> frozenset[str]:
-    found = watcher.watch(MERGE_MS, step_ms, wait_ms, None)
+def _look_at_all(paths: Sequence[Path]) -> list[WatchedPlace]:
+    return [look_at(path) for path in paths]
+
+
+def _read_native(watcher: "RustNotify", pace: Pace, stop: threading.Event | None) -> frozenset[str]:
+    found = watcher.watch(pace.merge_ms, pace.step_ms, pace.wait_ms, stop)
     return frozenset(path for _, path in found) if isinstance(found, set) else frozenset()
 
 

@@ -200,13 +200,11 @@ async def test_an_approval_that_lasts_is_written_where_the_server_is(tmp_path: P
         assert file.read_text() == (
             before + '\n[mcp_servers.raw.tools.wipe]\napproval_mode = "approve"\n'
         )
-        # This thread remembers, new ones read it, and others ask until they are reloaded.
+        # This thread remembers, new ones read it, and others have it with their next request.
         assert await runs_unasked(served, client, thread_id)
         new = await client.start_thread()
         await steps_until_settled(client, "raw")
         assert await runs_unasked(served, client, new)
-        assert not await runs_unasked(served, client, other)
-        await client.call("config/mcpServer/reload")
         assert await runs_unasked(served, client, other)
 
 

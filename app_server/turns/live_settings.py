@@ -1,0 +1,88 @@
+"""The files behind the settings of a loaded thread, looked at for changes between model requests.
+
+A look takes a stat of each file on the event loop; only what has changed is read, in a worker.
+Source: docs/config.md, "An edited file".
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from app_server.config.effective import Configuration
+from app_server.config.unchanged import Stamp, is_settled, stamp_of
+from app_server.config.values import Config, ConfigError
+from app_server.mcp.catalog.tables import read_mcp_settings
+from app_server.permissions.project_config import (
+    ProjectLayer,
+    project_files,
+    read_project_layers,
+    with_projects,
+)
+
+
+QUIET_S = 0.05
+"""A file that was written a shorter time ago may not be whole yet: it is waited for."""
+
+MAX_QUIET_S = 0.5
+"""Of such waits together; what is there then is read."""
+
+
+class LiveSettings:
+    """The files of the user, the administrator and the project, for one thread."""
+
+    def __init__(self, configuration: Configuration, folder: str) -> None:
+        """Read nothing yet; the first look finds a change. `folder` is where the thread works."""
+        self._configuration = configuration
+        self._folder = folder
+        self._changes = -1
+        """Changes of the files of all threads that were seen here."""
+        self._files: Sequence[Path] = ()
+        """The files that the project has or may get."""
+        self._stamps: Sequence[Stamp | None] | None = None
+        """Of these files when they were read; None: they have to be read again."""
+
+    async def changed(self) -> Config | None:
+        """Return the settings without those of requests; None: there is nothing new to use.
+
+        All clients are warned of a file of the user or the administrator that cannot be used
+        (app_server/handlers/server/lifecycle.py).
+
+        Raises:
+            ConfigError: a file of the project cannot be used.
+        """
+        await self._wait_for_writers()
+        try:
+            base = await self._configuration.read()
+        except ConfigError:
+            return None
+        changes = self._configuration.changes
+        if changes == self._changes and self._stamps == [stamp_of(file) for file in self._files]:
+            return None
+        self._changes = changes
+        try:
+            read_mcp_settings(base)
+        except ConfigError:
+            return None
+        layers = await anyio.to_thread.run_sync(self._read_project, base)
+        return with_projects(base, layers)
+
+    async def _wait_for_writers(self) -> None:
+        with anyio.move_on_after(MAX_QUIET_S):
+            while (left_s := self._unquiet_s()) > 0:
+                await anyio.sleep(left_s)
+
+    def _unquiet_s(self) -> float:
+        """Return for how long the file that was written last is to be left alone."""
+        stamps = [stamp_of(file) for file in (*self._configuration.files, *self._files)]
+        age_s = time.time() - max(stamp.modified_ns if stamp else 0 for stamp in stamps) / 1e9
+        return QUIET_S - age_s if 0 <= age_s < QUIET_S else 0
+
+    def _read_project(self, base: Config) -> Sequence[ProjectLayer]:
+        self._files, now_ns = project_files(Path(self._folder)), time.time_ns()
+        stamps = [stamp_of(file) for file in self._files]
+        # What changes while it is read has another stamp by the next look.
+        self._stamps = stamps if all(is_settled(stamp, now_ns) for stamp in stamps) else None
+        return read_project_layers(base, self._folder)

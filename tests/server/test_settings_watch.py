@@ -1,0 +1,198 @@
+"""server: idle threads and clients follow edits of settings and plugins (docs/config.md)."""
+
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.plugins.store import PluginStore
+from tests.support.harness import WAIT_S, Served, WireClient, claim, methods_of, serve, stdio_server
+from tests.support.mcp_peers.reloads import Thread
+
+UNUSABLE = "The configuration cannot be used; requests that need it are refused."
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have edits noticed sooner than users need it."""
+    for name in ("STEP_MS", "MERGE_MS", "WAIT_MS"):
+        monkeypatch.setattr(f"app_server.server.settings_watch.{name}", 20)
+
+
+@asynccontextmanager
+async def idle_thread(home: Path, config: str = "", **more: Any) -> AsyncIterator[Thread]:
+    """Give a thread of which nothing is asked, in a server that watches its files."""
+    async with serve(home, config=config, watches_files=True, **more) as served:
+        async with served.client() as client:
+            yield Thread(served, client, await client.start_thread())
+
+
+async def steps(client: WireClient, *expected: tuple[str, str]) -> None:
+    """Wait for these notifications of servers, and no others."""
+    for name, status in expected:
+        params = (await client.wait_for("mcpServer/startupStatus/updated"))["params"]
+        assert (params["name"], params["status"]) == (name, status)
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    with anyio.fail_after(WAIT_S):
+        while not await holds():
+            await anyio.lowlevel.checkpoint()
+
+
+def config_of(served: Served, tables: str) -> str:
+    text = (served.home / "config.toml").read_text()
+    return text.split("[mcp_servers.", 1)[0] + tables
+
+
+def overwrite(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
+def replace(file: Path, text: str) -> None:
+    beside = file.with_name(".config.toml.swp")
+    beside.write_text(text)
+    beside.replace(file)
+
+
+def delete_and_make(file: Path, text: str) -> None:
+    file.unlink()
+    file.write_text(text)
+
+
+def backup_and_make(file: Path, text: str) -> None:
+    file.rename(file.with_name("config.toml~"))
+    file.write_text(text)
+
+
+def in_pieces(file: Path, text: str) -> None:
+    with file.open("w") as out:
+        for line in text.splitlines(keepends=True):
+            out.write(line)
+            out.flush()
+
+
+SAVES = (overwrite, replace, delete_and_make, backup_and_make, in_pieces)
+
+
+@claim("config:watched")
+@pytest.mark.parametrize("save", SAVES)
+async def test_an_idle_thread_has_the_servers_of_a_file_that_was_saved(
+    tmp_path: Path, save: Callable[[Path, str], None]
+) -> None:
+    async with idle_thread(tmp_path) as thread:
+        file = tmp_path / "config.toml"
+        save(file, config_of(thread.served, stdio_server("new")))
+        await steps(thread.client, ("new", "starting"), ("new", "ready"))
+        pid, _ = await thread.direct("whoami", "new")
+        save(file, config_of(thread.served, stdio_server("other")))
+        await steps(thread.client, ("other", "starting"), ("other", "ready"))
+        assert await thread.runtime() == {"other": "connected"}
+        await until_dead(pid)
+
+
+async def until_dead(pid: int) -> None:
+    async def is_dead() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    await until(is_dead)
+
+
+@claim("config:watched")
+async def test_a_link_is_followed_to_what_it_leads_to_now(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with idle_thread(home) as thread:
+        file = home / "config.toml"
+        first, second = elsewhere / "first.toml", elsewhere / "second.toml"
+        first.write_text(config_of(thread.served, stdio_server("one")))
+        second.write_text(config_of(thread.served, stdio_server("two")))
+        file.unlink()
+        file.symlink_to(first)
+        await steps(thread.client, ("one", "starting"), ("one", "ready"))
+        replace(first, config_of(thread.served, stdio_server("three")))
+        await steps(thread.client, ("three", "starting"), ("three", "ready"))
+        beside = home / "link"
+        beside.symlink_to(second)
+        beside.replace(file)
+        await steps(thread.client, ("two", "starting"), ("two", "ready"))
+        assert await thread.runtime() == {"two": "connected"}
+
+
+@claim("config:watched")
+async def test_servers_with_equal_settings_go_on_without_a_notification(tmp_path: Path) -> None:
+    config = stdio_server("kept") + stdio_server("changed")
+    async with idle_thread(tmp_path, config) as thread:
+        await thread.statuses("kept", "changed")
+        kept, _ = await thread.direct("whoami", "kept")
+        changed, _ = await thread.direct("whoami", "changed")
+        tables = "# a comment\n" + stdio_server("kept", tool_timeout_sec="7")
+        tables += stdio_server("changed", env='{ WHO = "b" }')
+        replace(tmp_path / "config.toml", config_of(thread.served, tables))
+        await steps(thread.client, ("changed", "starting"), ("changed", "ready"))
+        assert (await thread.direct("whoami", "kept"))[0] == kept
+        assert (await thread.direct("whoami", "changed"))[0] != changed
+
+
+BROKEN = {
+    "no TOML": "[mcp_servers.raw\n",
+    "cut off": '[mcp_servers.raw]\ncommand = "',
+    "no transport": "[mcp_servers.raw]\nargs = []\n",
+    "two transports": '[mcp_servers.raw]\ncommand = "a"\nurl = "http://127.0.0.1:1"\n',
+    "wrong type": "[mcp_servers.raw]\ncommand = 5\n",
+    "no table": "mcp_servers = 5\n",
+    "unknown word": '[mcp_servers.raw]\ncommand = "a"\ndefault_tools_approval_mode = "x"\n',
+    "not UTF-8": b"\xff\n",
+    "too large": b"#" * (1024 * 1024 + 1),
+}
+
+
+@claim("config:watched-broken")
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+async def test_a_broken_file_changes_nothing_and_is_named_once_to_every_client(
+    tmp_path: Path, broken: str | bytes
+) -> None:
+    async with (
+        idle_thread(tmp_path, stdio_server("raw")) as thread,
+        thread.served.client() as other,
+    ):
+        await thread.statuses("raw")
+        pid, _ = await thread.direct("whoami")
+        file = tmp_path / "config.toml"
+        good = file.read_text()
+        above = good.split("[mcp_servers")[0].encode()
+        for _ in range(2):
+            file.write_bytes(broken_text(above, broken))
+            for client in (thread.client, other):
+                assert str(file) in json.dumps(await client.wait_for("configWarning"))
+            assert (await thread.direct("whoami"))[0] == pid
+            file.write_text(good + stdio_server("next"))
+            await steps(thread.client, ("next", "starting"), ("next", "ready"))
+            assert (await thread.direct("whoami"))[0] == pid
+            file.write_text(good)
+            await until(lambda: _is(thread, {"raw": "connected"}))
+        for client in (thread.client, other):
+            assert "configWarning" not in methods_of(client.take_kept())
+
+
+def broken_text(above: bytes, broken: str | bytes) -> bytes:
+    """Return the file with what is broken in the place of its tables of servers."""
+    if broken == BROKEN["no table"]:
+        return b"mcp_servers = 5\n" + above
+    return above + (broken if isinstance(broken, bytes) else broken.encode())
+
+
+async def _is(thread: Thread, servers: dict[str, str]) -> bool:
+    return await thread.runtime() == servers
