@@ -23,11 +23,14 @@ from app_server.permissions.project_config import (
 )
 
 
+UNSEEN = -1
+"""No number of changes: whatever there is has not been seen."""
+
 QUIET_S = 0.05
 """A file that was written a shorter time ago may not be whole yet: it is waited for."""
 
-MAX_QUIET_S = 0.5
-"""Of such waits together; what is there then is read."""
+MAX_READS = 10
+"""Of files that somebody writes all the time; then what was in force stays until the next look."""
 
 
 class LiveSettings:
@@ -37,7 +40,7 @@ class LiveSettings:
         """Read nothing yet; the first look finds a change. `folder` is where the thread works."""
         self._configuration = configuration
         self._folder = folder
-        self._changes = -1
+        self._changes = UNSEEN
         """Changes of the files of all threads that were seen here."""
         self._files: Sequence[Path] = ()
         """The files that the project has or may get."""
@@ -53,7 +56,22 @@ class LiveSettings:
         Raises:
             ConfigError: a file of the project cannot be used.
         """
-        await self._wait_for_writers()
+        for _ in range(MAX_READS):
+            if (left_s := self._unquiet_s()) > 0:
+                await anyio.sleep(left_s)
+            try:
+                found = await self._read()
+            except ConfigError:
+                if not self._unquiet_s():
+                    raise
+            else:
+                if not self._unquiet_s():
+                    return found
+            # It was written meanwhile: an editor may have begun with an empty file.
+            self._changes = UNSEEN
+        return None
+
+    async def _read(self) -> Config | None:
         try:
             base = await self._configuration.read()
         except ConfigError:
@@ -68,11 +86,6 @@ class LiveSettings:
             return None
         layers = await anyio.to_thread.run_sync(self._read_project, base)
         return with_projects(base, layers)
-
-    async def _wait_for_writers(self) -> None:
-        with anyio.move_on_after(MAX_QUIET_S):
-            while (left_s := self._unquiet_s()) > 0:
-                await anyio.sleep(left_s)
 
     def _unquiet_s(self) -> float:
         """Return for how long the file that was written last is to be left alone."""
