@@ -38,6 +38,9 @@ WAIT_MS = 60_000
 MAX_PATHS = 2048
 """Files and folders that are watched: those of the server, then of plugins, then of projects."""
 
+MAX_TRIES = 10
+"""Of watching folders that come and go meanwhile."""
+
 MakeWatches: TypeAlias = "Callable[[anyio.abc.TaskGroup], FileWatches]"
 
 
@@ -82,8 +85,10 @@ class SettingsWatch:
             sessions.loaded = anyio.Event()
             folders = self._folders_of_threads()
             if not folders <= self._folders:
+                is_first = not self._folders
                 await self._watch(folders)
-                # What was edited before is looked for once more.
+                # What was changed before is looked for once more.
+                self._plugins_changed |= is_first
                 self._stir()
 
     async def _follow(self) -> None:
@@ -103,13 +108,21 @@ class SettingsWatch:
 
     async def _watch(self, folders: frozenset[str]) -> None:
         """Have watched what the server and the projects in folders have files in."""
-        own, plugins = await anyio.to_thread.run_sync(self._wanted, sorted(folders))
         async with self._watching:
             try:
                 if self._watches is None:
                     self._watches = (await load(_make_watches))(self._services.tasks)
-                await self._watches.follow("settings", own, self._settings_stirred)
-                await self._watches.follow("plugins", plugins, self._plugins_stirred)
+                before, found = None, None
+                for _ in range(MAX_TRIES):
+                    # What came before its folder was watched is found by another look.
+                    before, found = (
+                        found,
+                        await anyio.to_thread.run_sync(self._wanted, sorted(folders)),
+                    )
+                    if found == before:
+                        break
+                    await self._watches.follow("settings", found[0], self._settings_stirred)
+                    await self._watches.follow("plugins", found[1], self._plugins_stirred)
                 self._folders = folders
             except (LoadFailed, OSError) as exc:
                 if not self._has_failed:

@@ -22,7 +22,6 @@ from app_server.permissions.project_config import (
     with_projects,
 )
 
-
 UNSEEN = -1
 """No number of changes: whatever there is has not been seen."""
 

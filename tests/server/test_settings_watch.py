@@ -11,13 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.extensions.contract.registry import ExtensionRegistry
-from app_server.extensions.plugins.contributor import Plugins
-from app_server.extensions.plugins.store import PluginStore
+from tests.support.files.plugins import server, write_plugin
 from tests.support.harness import WAIT_S, Served, WireClient, claim, methods_of, serve, stdio_server
 from tests.support.mcp_peers.reloads import Thread
-
-UNUSABLE = "The configuration cannot be used; requests that need it are refused."
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +26,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def idle_thread(home: Path, config: str = "", **more: Any) -> AsyncIterator[Thread]:
     """Give a thread of which nothing is asked, in a server that watches its files."""
-    async with serve(home, config=config, watches_files=True, **more) as served:
-        async with served.client() as client:
-            yield Thread(served, client, await client.start_thread())
+    async with (
+        serve(home, config=config, watches_files=True, **more) as served,
+        served.client() as client,
+    ):
+        yield Thread(served, client, await client.start_thread())
 
 
 async def steps(client: WireClient, *expected: tuple[str, str]) -> None:
@@ -196,3 +194,28 @@ def broken_text(above: bytes, broken: str | bytes) -> bytes:
 
 async def _is(thread: Thread, servers: dict[str, str]) -> bool:
     return await thread.runtime() == servers
+
+
+@claim("config:watched-plugins")
+async def test_plugins_that_come_change_and_go_are_followed(tmp_path: Path) -> None:
+    home, made = tmp_path / "home", tmp_path / "made"
+    folder = home / "plugins/cache/shop/kit/local"
+    config = '[plugins."kit@shop"]\nenabled = true\n'
+    async with idle_thread(home, config, with_apps=True) as thread:
+        write_plugin(made, "kit", servers={"kit": server()})
+        folder.parent.mkdir(parents=True)
+        made.rename(folder)
+        await steps(thread.client, ("kit", "starting"), ("kit", "ready"))
+        pid, _ = await thread.direct("whoami", "kit")
+        replace(folder / ".mcp.json", json.dumps({"mcpServers": {"tool": server()}}))
+        await steps(thread.client, ("tool", "starting"), ("tool", "ready"))
+        await until_dead(pid)
+        pid, _ = await thread.direct("whoami", "tool")
+        shutil.rmtree(folder)
+        await until_dead(pid)
+        await until(lambda: _is(thread, {}))
+        broken = write_plugin(made, "kit", servers={"kit": server()})
+        (broken / ".codex-plugin/plugin.json").write_text("{")
+        made.rename(folder)
+        write_plugin(folder, "kit", servers={"kit": server()})
+        await steps(thread.client, ("kit", "starting"), ("kit", "ready"))

@@ -160,16 +160,11 @@ class PluginStore:
 
     def folders(self) -> list[Path]:
         """Return the folders in which a change may be one of the installed plugins."""
-        found = [self._cache]
-        for plugin, root in self.installed().items():
-            market = self._cache / plugin.marketplace
-            found += [
-                market,
-                market / plugin.name,
-                root,
-                *(root / name for name in MANIFEST_FOLDERS),
-            ]
-        return list(dict.fromkeys(found))
+        markets = _folders(self._cache)
+        names = [name for market in markets for name in _folders(market)]
+        roots = list(self.installed().values())
+        manifests = [root / folder for root in roots for folder in MANIFEST_FOLDERS]
+        return [self._cache, *markets, *names, *roots, *manifests]
 
     def install(self, source: Path, plugin: PluginId, version: str | None) -> Path:
         """Copy a plugin; readers see the old folder or the new one, whole.

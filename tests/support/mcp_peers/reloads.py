@@ -2,10 +2,11 @@
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -67,11 +68,16 @@ class Thread:
 
 @asynccontextmanager
 async def thread_with(
-    home: Path, config: str, *names: str, overrides: Any = None
+    home: Path,
+    config: str,
+    *names: str,
+    overrides: Any = None,
+    params: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[Thread]:
-    """Give a thread whose named servers have settled."""
+    """Give a thread whose named servers have settled; `params` are those of its start."""
     async with serve(home, config=config) as served, served.client() as client:
-        thread = Thread(served, client, await client.start_thread(config=overrides))
+        thread_id = await client.start_thread(config=overrides, **params)
+        thread = Thread(served, client, thread_id)
         await steps_until_settled(client, *names)
         yield thread
 
