@@ -380,7 +380,7 @@ class ThreadLoading:
         self._threads.add(session)
         if self._threads.base is not None and self._threads.base is not base:
             # There was a reload after the thread's configuration had been read.
-            session.servers.reload(self._threads.base)
+            session.servers.reload_later(self._threads.base)
         try:
             await session.instructions.read(session.log.state.settings)
             await session.servers.start(self._tasks)

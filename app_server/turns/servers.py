@@ -31,11 +31,12 @@ from app_server.mcp.servers.waits import (
 )
 from app_server.mcp.tools.table import SMALL_TABLE, declare, declared_functions, is_declared
 from app_server.observability.log_context import start_apart
+from app_server.permissions.live_settings import LiveSettings
+from app_server.permissions.project_config import with_projects
 from app_server.runtime.loop_share import free_in_pieces
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.elicitations import Elicitations
 from app_server.turns.clients import ThreadClients
-from app_server.turns.live_settings import LiveSettings
 from app_server.turns.server_context import ServerContext
 from protocol.model import JsonObject
 
@@ -160,17 +161,15 @@ class ThreadServers:
         self._reload_base = base
 
     def catch_up(self) -> None:
-        """Do the reload that has not been done yet, if there is one; never waits."""
-        base, self._reload_base = self._reload_base, None
-        if base is not None:
-            self.reload(base)
+        """Do the reload that has not been done yet, if there is one; never waits.
 
-    def reload(self, base: Config) -> None:
-        """Make the servers what the configuration asks for now; never waits.
-
-        What the thread was loaded with lies on top of `base` as it lay on the one before. If both
-        together make no sense, the servers stay as they are and the subscribers get a warning.
+        What the thread was loaded with lies on top of the new configuration as it lay on the one
+        before. If both together make no sense, the servers stay as they are and the subscribers get
+        a warning.
         """
+        base, self._reload_base = self._reload_base, None
+        if base is None:
+            return
         self._news = None
         try:
             settings = self._adopt(base.with_projects(self._config.projects))
@@ -186,8 +185,9 @@ class ThreadServers:
         """
         refused = self._refused
         try:
-            if (news := await self._live.changed()) is None:
+            if (found := await self._live.changed()) is None or not _has_servers(found.base):
                 return
+            news = with_projects(found.base, found.projects)
             read_mcp_settings(news.with_layers(self._config.layers))
         except ConfigError as exc:
             self._refused = str(exc)
@@ -287,3 +287,12 @@ class ThreadServers:
         server = self._set.servers.get(name)
         again = step == "failed" and server is not None and server.reauthentication_required
         self._clients.server_step(name, step, error, sign_in_again=again)
+
+
+def _has_servers(base: Config) -> bool:
+    """Whether its servers can be read; all clients are warned where they cannot."""
+    try:
+        read_mcp_settings(base)
+    except ConfigError:
+        return False
+    return True

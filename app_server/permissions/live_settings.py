@@ -7,6 +7,7 @@ Source: docs/config.md, "An edited file".
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -14,12 +15,10 @@ import anyio.to_thread
 from app_server.config.effective import Configuration
 from app_server.config.unchanged import Stamp, is_settled, stamp_of
 from app_server.config.values import Config, ConfigError
-from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.permissions.project_config import (
     ProjectLayer,
     project_files,
     read_project_layers,
-    with_projects,
 )
 
 UNSEEN = -1
@@ -30,6 +29,14 @@ QUIET_S = 0.05
 
 MAX_READS = 10
 """Of files that somebody writes all the time; then what was in force stays until the next look."""
+
+
+class NewSettings(NamedTuple):
+    """Settings of files, without those of requests."""
+
+    base: Config
+    """Of the user and the administrator, with the command line on top."""
+    projects: Sequence[ProjectLayer]
 
 
 class LiveSettings:
@@ -46,8 +53,8 @@ class LiveSettings:
         self._stamps: Sequence[Stamp | None] | None = None
         """Of these files when they were read; None: they have to be read again."""
 
-    async def changed(self) -> Config | None:
-        """Return the settings without those of requests; None: there is nothing new to use.
+    async def changed(self) -> NewSettings | None:
+        """Return what there is now if it is new; None: it is not, or cannot be used.
 
         All clients are warned of a file of the user or the administrator that cannot be used
         (app_server/handlers/server/lifecycle.py).
@@ -70,7 +77,7 @@ class LiveSettings:
             self._changes = UNSEEN
         return None
 
-    async def _read(self) -> Config | None:
+    async def _read(self) -> NewSettings | None:
         try:
             base = await self._configuration.read()
         except ConfigError:
@@ -79,12 +86,7 @@ class LiveSettings:
         if changes == self._changes and self._stamps == [stamp_of(file) for file in self._files]:
             return None
         self._changes = changes
-        try:
-            read_mcp_settings(base)
-        except ConfigError:
-            return None
-        layers = await anyio.to_thread.run_sync(self._read_project, base)
-        return with_projects(base, layers)
+        return NewSettings(base, await anyio.to_thread.run_sync(self._read_project, base))
 
     def _unquiet_s(self) -> float:
         """Return for how long the file that was written last is to be left alone."""
