@@ -1,14 +1,18 @@
-"""One connection to one MCP server, from the handshake to the last answer.
+"""One connection to one MCP server, from the choice of a revision to the last answer.
 
 app_server/mcp/loading.py imports it, beside the event loop. Requests travel as plain
 dictionaries: the SDK's typed session would refuse tools and results that a host must pass on as
 they are.
-Source: MCP 2025-06-18; docs/mcp.md, "Connections", "Headers from a command".
+Source: MCP 2025-06-18; MCP 2026-07-28; docs/mcp.md, "Revisions of the protocol", "Connections",
+"Headers from a command".
 """
 
+import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from uuid import uuid4
 
 import anyio
 import anyio.to_thread
@@ -36,24 +40,50 @@ from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tunnel import open_dial
 from app_server.mcp_wire.errors import (
+    EndedByQuestion,
+    McpError,
     PeerError,
     ProgressCallback,
     RequestRefused,
     RequestTimedOut,
     TransportClosed,
 )
-from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
+from app_server.mcp_wire.handshake import OPENAI_FORM, UNSUPPORTED_VERSION, Handshake
 from app_server.mcp_wire.http.authorized import CredentialSource
+from app_server.mcp_wire.http.mirrored import Mirrored, mirrored_headers, usable_tools
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
-from app_server.mcp_wire.json_rpc_client import Asker, JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import STRAY, Asker, JsonRpcClient
+from app_server.mcp_wire.revisions import WrongRevision, asks_for_input, inputs_of
 from app_server.observability.telemetry.spans import trace_context
-from protocol.jsonrpc.errors import METHOD_NOT_FOUND
+from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 
+logger = logging.getLogger(__name__)
+
 MAX_REASON_BYTES = 2000
 """Of what a server says when it refuses the handshake; the middle of a longer text is cut out."""
+
+STDIO_PROBE_S, HTTP_PROBE_S = 1.0, 10.0
+"""For a server to say which revisions it has, before it is sent `initialize` as well."""
+
+PROBE_PART = 4
+"""At most this part of the time for the start goes into that."""
+
+MAX_ROUNDS = 10
+"""Times that one call is made again with answers to what the server wants to know."""
+
+STATE_ONLY_S, MAX_STATE_ONLY_S = 0.05, 0.25
+"""Before a call is made again whose server asked nothing; twice as long each time."""
+
+LISTEN_S = 1.0
+"""Before changes of tools are asked for again, when the stream with them has ended."""
+
+MAX_LISTENS = 2
+"""Such requests in a row that the server does not take up."""
+
+HEADER_MISMATCH = -32020
 
 CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version": PROTOCOL_VERSION}
 
@@ -61,31 +91,54 @@ CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version"
 class McpClient:
     """An McpConnection over a conversation.
 
-    When the server has ended the session, the request that met this begins a new one, and is made
-    again, once: the server has not accepted it.
+    When the server has ended the session, or has another revision now, the request that met this
+    begins anew, and is made again, once: the server has not accepted it.
     """
 
-    def __init__(self, streams: Streams, owner: ConnectionOwner, introduction_s: float) -> None:
-        """Make a client that has not been introduced; that may take `introduction_s`."""
+    def __init__(
+        self,
+        streams: Streams,
+        owner: ConnectionOwner,
+        config: ServerConfig,
+        process: ServerProcess | None,
+        protocol: str | None = None,
+    ) -> None:
+        """Make a client that has not been introduced; `protocol` wins over that of `config`."""
         self._rpc = rpc = JsonRpcClient(*streams)
         self._outgoing = streams[1]
-        self.pid: int | None = None
+        self.pid = None if process is None else process.pid
         self._owner = owner
-        self._introduction_s = introduction_s
+        self._introduction_s = config.startup_timeout_s
         self._introducing = anyio.Lock()
         self._sessions = 0
+        self._over_http = process is None
         asked: JsonObject = {
             "elicitation": {"form": {}, "url": {}},
             "extensions": {OPENAI_FORM: {}},
         }
-        self._handshake = Handshake(rpc, CLIENT_INFO, asked if owner.can_elicit else {})
+        self._handshake = Handshake(
+            rpc,
+            CLIENT_INFO,
+            asked if owner.can_elicit else {},
+            protocol or config.protocol,
+            owner.protocol_version,
+            min(
+                HTTP_PROBE_S if process is None else STDIO_PROBE_S,
+                config.startup_timeout_s / PROBE_PART,
+            ),
+        )
+        self._mirrored: dict[str, Mirrored] = {}
+        """What of the arguments of a tool goes into headers, by its raw name."""
+        self._listens = anyio.Event()
+        """Set once it is known whether the server is to be asked for changes of its tools."""
+        self._tells_changes = False
+        self._is_heard = False
         self.closed = anyio.Event()
 
     @property
     def keeps_session(self) -> bool:
         """Whether the server may remember what was said, once it has been introduced."""
-        keeps: bool = self._outgoing.has_session
-        return keeps
+        return not self._handshake.revision.is_stateless and bool(self._outgoing.has_session)
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Read from the server until it ends; requests can be made once this has started."""
@@ -103,15 +156,91 @@ class McpClient:
         on_progress: ProgressCallback | None = None,
         asker: Asker | None = None,
     ) -> JsonObject:
-        """Call a method of the server; see McpConnection."""
-        session = self._sessions
+        """Call a method of the server; see McpConnection.
+
+        What the server wants to know before it answers is asked here, in the caller's task.
+        """
+        session, agreed = self._sessions, self._handshake.revision
         try:
-            return await self._call(method, params, timeout_s, on_progress, asker)
+            return await self._ask(method, params, timeout_s, on_progress, asker)
         except PeerError as exc:
-            if not _has_ended_session(exc):
+            if _has_other_revision(exc, is_stateless=agreed.is_stateless):
+                self._handshake.forget()
+                await self._begin_anew(session)
+                if self._handshake.revision == agreed:
+                    raise
+            elif exc.code == HEADER_MISMATCH and method == "tools/call" and self._over_http:
+                # Which arguments go into headers has changed.
+                await list_all(self, "tools/list", "tools")
+            elif _has_ended_session(exc):
+                await self._begin_anew(session)
+            else:
                 raise
-        await self._begin_anew(session)
-        return await self._call(method, params, timeout_s, on_progress, asker)
+        return await self._ask(method, params, timeout_s, on_progress, asker)
+
+    async def _ask(
+        self,
+        method: str,
+        params: JsonObject,
+        timeout_s: float | None,
+        on_progress: ProgressCallback | None,
+        asker: Asker | None,
+    ) -> JsonObject:
+        pause_s = STATE_ONLY_S
+        asked = params
+        for _ in range(MAX_ROUNDS + 1):
+            result = await self._call(method, asked, timeout_s, on_progress, asker)
+            if not asks_for_input(result) or not self._handshake.revision.is_stateless:
+                return await self._usable(result) if method == "tools/list" else result
+            inputs = inputs_of(result)
+            asked = dict(params)
+            if inputs:
+                asked["inputResponses"] = await self._inputs(inputs, asker)
+                pause_s = STATE_ONLY_S
+            else:
+                await anyio.sleep(pause_s)
+                pause_s = min(pause_s * 2, MAX_STATE_ONLY_S)
+            if "requestState" in result:
+                asked["requestState"] = result["requestState"]
+        raise PeerError(INTERNAL_ERROR, f"the server asked for input more than {MAX_ROUNDS} times")
+
+    async def _inputs(
+        self, inputs: Mapping[str, tuple[str, JsonObject]], asker: Asker | None
+    ) -> JsonObject:
+        """Answer the questions of one result, side by side, as if each were a request.
+
+        Raises:
+            PeerError: one of them is refused; there is no place for that in what is sent.
+        """
+        answers: dict[str, JsonObject] = {}
+        refused: list[RequestRefused] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def answer(key: str, method: str, params: JsonObject) -> None:
+                try:
+                    answers[key] = await self._answered(method, params, asker)
+                except RequestRefused as exc:
+                    refused.append(exc)
+                    tasks.cancel_scope.cancel()
+
+            for key, (method, params) in inputs.items():
+                tasks.start_soon(answer, key, method, params)
+        if refused:
+            raise PeerError(refused[0].code, str(refused[0]))
+        return answers
+
+    async def _usable(self, result: JsonObject) -> JsonObject:
+        """Take note of what goes into headers, and leave tools out that break the rules of that."""
+        tools = result.get("tools")
+        if not self._over_http or not self._handshake.revision.is_stateless:
+            return result
+        if not isinstance(tools, list):
+            return result
+        kept, mirrored, faults = await anyio.to_thread.run_sync(usable_tools, tools)
+        self._mirrored |= mirrored
+        for fault in faults:
+            self._owner.misbehaved(fault)
+        return {**result, "tools": kept}
 
     async def _call(
         self,
@@ -120,50 +249,120 @@ class McpClient:
         timeout_s: float | None,
         on_progress: ProgressCallback | None,
         asker: Asker | None,
+        *,
+        may_cancel: bool = True,
     ) -> JsonObject:
         context = trace_context()
+        revision = self._handshake.revision
+        headers = {**revision.headers(method, params), **context}
+        if method == "tools/call" and (mirrored := self._mirrored.get(str(params.get("name")))):
+            headers |= mirrored_headers(mirrored, params.get("arguments"))
         try:
-            return await self._rpc.call(
+            result = await self._rpc.call(
                 method,
-                _in_trace(params, context),
-                headers={**self._handshake.headers, **context},
+                revision.dressed(_in_trace(params, context)),
+                headers=headers,
                 timeout_s=timeout_s,
                 on_progress=on_progress,
                 asker=asker,
+                may_cancel=may_cancel,
             )
+            return revision.result(method, result)
         except TransportClosed:
             self.closed.set()
             raise
+        except WrongRevision as exc:
+            self._owner.misbehaved(exc.what)
+            raise
 
     async def introduce(self) -> JsonObject:
-        """Shake hands, in a new session; returns the server's introduction.
+        """Agree on a revision, in a new session if it has them; returns the introduction.
 
         Raises:
             PeerError, TransportClosed, RequestTimedOut
         """
         hello = await self._handshake.run(self._introduction_s)
         self._sessions += 1
+        revision = self._handshake.revision
+        self._owner.protocol_version = revision.version
+        self._tells_changes = revision.is_stateless and _tells_changes(hello)
+        self._listens.set()
         return hello
+
+    async def listen(self) -> None:
+        """Ask for changes of the tools where they are told only then; returns when there are none.
+
+        Source: MCP 2026-07-28, "Subscriptions".
+        """
+        await self._listens.wait()
+        in_vain = 0
+        wanted: JsonObject = {"notifications": {"toolsListChanged": True}}
+        while self._tells_changes and in_vain < MAX_LISTENS:
+            self._is_heard = False
+            try:
+                await self._call("subscriptions/listen", wanted, None, None, None, may_cancel=False)
+            except TransportClosed:
+                return
+            except McpError:
+                logger.debug("changes of tools are not told")
+            in_vain = 0 if self._is_heard else in_vain + 1
+            await anyio.sleep(LISTEN_S)
+            # What has changed meanwhile was told to nobody.
+            self._owner.tools_changed()
 
     async def _begin_anew(self, ended: int) -> None:
         async with self._introducing:
             if self._sessions == ended:
                 await self.introduce()
 
-    async def _answer(self, method: str, params: JsonObject, asker: Asker | None) -> JsonObject:
-        """Answer a request of the server; `asker` made the call that it belongs to, if known."""
+    async def _answer(
+        self, method: str, params: JsonObject, asker: Asker | None
+    ) -> JsonObject | None:
+        """Answer a request of the server; `asker` made the call that it belongs to, if known.
+
+        There is no answer in a revision in which servers make no requests.
+        """
+        if self._handshake.revision.is_stateless:
+            self._owner.misbehaved(f"sent a request, {method[:100]!r}, which its revision has not")
+            return None
+        return await self._answered(method, params, asker)
+
+    async def _answered(self, method: str, params: JsonObject, asker: Asker | None) -> JsonObject:
         if method == "ping":
             return {}
         if method in ("elicitation/create", OPENAI_FORM) and self._owner.can_elicit:
             if method == OPENAI_FORM:
                 params = {**params, "mode": OPENAI_FORM}
+            if params.get("mode") == "url" and "elicitationId" not in params:
+                # Clients know the question by it; revisions without sessions have none.
+                params = {**params, "elicitationId": uuid4().hex}
             return await (asker or self._owner).elicit(params)
         raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _on_notification(self, method: str) -> None:
-        """Take a notification of the server; all but one are nothing to us."""
+        """Take a notification of the server; most are nothing to us."""
         if method == "notifications/tools/list_changed":
             self._owner.tools_changed()
+        elif method == "notifications/subscriptions/acknowledged":
+            self._is_heard = True
+        elif method == STRAY:
+            self._owner.misbehaved("answered a request that was not made")
+
+
+def _tells_changes(hello: JsonObject) -> bool:
+    capabilities = hello.get("capabilities")
+    tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
+    return isinstance(tools, dict) and tools.get("listChanged") is True
+
+
+def _has_other_revision(error: PeerError, *, is_stateless: bool) -> bool:
+    """Whether an error can mean that the server does not have the agreed revision any more."""
+    if error.code == UNSUPPORTED_VERSION:
+        return True
+    if not is_stateless:
+        return False
+    status = error.data.get("status") if isinstance(error.data, dict) else None
+    return error.code == INVALID_REQUEST or (error.code == UNREACHABLE and status in (400, 405))
 
 
 def _in_trace(params: JsonObject, context: Mapping[str, str]) -> JsonObject:
@@ -249,13 +448,11 @@ async def serve_connection(
     tokens = tokens_of(config, processes)
     elsewhere = config.environment_id != LOCAL
     try:
-        async with open_streams(config, cwd, tokens, processes) as (streams, process):
-            client = McpClient(streams, owner, config.startup_timeout_s)
-            client.pid = None if process is None else process.pid
-            async with anyio.create_task_group() as tasks:
-                await tasks.start(client.run)
-                await _start(config, client, process, tokens, owner)
-                tasks.cancel_scope.cancel()
+        try:
+            await _serve_once(config, cwd, owner, processes, tokens)
+        except EndedByQuestion:
+            # Servers of an older revision may end at what they do not know: once more, without it.
+            await _serve_once(config, cwd, owner, processes, tokens, protocol="2025")
     except OSError as exc:
         reason = str(exc) if exc.errno is None else f"{exc.strerror} (os error {exc.errno})"
         if exc.filename is not None:
@@ -272,6 +469,30 @@ async def serve_connection(
         owner.failed(StartupFailed(str(exc)))
 
 
+async def _serve_once(
+    config: ServerConfig,
+    cwd: str,
+    owner: ConnectionOwner,
+    processes: Processes,
+    tokens: TokenSource | None,
+    *,
+    protocol: str | None = None,
+) -> None:
+    async with open_streams(config, cwd, tokens, processes) as (streams, process):
+        client = McpClient(streams, owner, config, process, protocol)
+        ended_by_question: EndedByQuestion | None = None
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(client.run)
+            tasks.start_soon(client.listen)
+            try:
+                await _start(config, client, process, tokens, owner)
+            except EndedByQuestion as exc:
+                ended_by_question = exc
+            tasks.cancel_scope.cancel()
+    if ended_by_question is not None:
+        raise ended_by_question
+
+
 async def _start(
     config: ServerConfig,
     client: McpClient,
@@ -281,9 +502,11 @@ async def _start(
 ) -> None:
     try:
         with anyio.fail_after(config.startup_timeout_s):
-            listing = await _shake_hands(client, config)
+            listing = await _shake_hands(client, config, owner)
     except (TimeoutError, RequestTimedOut):
         owner.failed(StartupTimedOut(config.startup_timeout_s))
+    except EndedByQuestion:
+        raise
     except TransportClosed:
         words = await process.last_words() if process is not None else ""
         reason = ": ".join(filter(None, ("the server ended too early", words)))
@@ -308,7 +531,11 @@ def _startup_failure(error: PeerError, *, signed_in_before: bool) -> StartupFail
         return NotLoggedIn(again=signed_in_before)
     # The text is the server's, and goes to clients.
     reason = cut_middle(error.message, MAX_REASON_BYTES)
-    return StartupFailed(reason, transient=isinstance(status, int) and status >= 500)
+    return StartupFailed(
+        reason,
+        transient=isinstance(status, int) and status >= 500,
+        is_refusal=status not in (403, 503),
+    )
 
 
 async def _until_over(client: McpClient, owner: ConnectionOwner) -> None:
@@ -322,10 +549,13 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _shake_hands(client: McpClient, config: ServerConfig) -> Listing:
+async def _shake_hands(client: McpClient, config: ServerConfig, owner: ConnectionOwner) -> Listing:
     hello = await client.introduce()
     if config.known is not None:
         return config.known
     with measured_list(config):
         tools, meta = await list_all(client, "tools/list", "tools")
+    counted = Counter(name for tool in tools if isinstance(name := tool.get("name"), str))
+    if counted and (most := counted.most_common(1)[0])[1] > 1:
+        owner.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")
     return await anyio.to_thread.run_sync(Listing.of, hello, tools, meta)

@@ -71,6 +71,11 @@ class ConnectionOwner(Protocol):
     """Set to end the connection."""
     can_elicit: bool
     """Whether there is anybody who could be asked."""
+    protocol_version: str | None
+    """Of MCP, as a connection agreed on it last; None before the first."""
+
+    def misbehaved(self, what: str) -> None:
+        """Note what the server did against MCP; the text begins with a verb."""
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection: the server can be called."""
@@ -282,6 +287,19 @@ class _UsedConnection:
             if waited.cancelled_caught and not self._users:
                 self.stop.set()
                 return
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The owner's; see ConnectionOwner."""
+        return self._owner.protocol_version
+
+    @protocol_version.setter
+    def protocol_version(self, version: str | None) -> None:
+        self._owner.protocol_version = version
+
+    def misbehaved(self, what: str) -> None:
+        """Pass it on."""
+        self._owner.misbehaved(what)
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection into service; what it lists is known."""

@@ -14,12 +14,21 @@ class UnknownServer(McpError):
 class StartupFailed(McpError):
     """A server did not start; the text says why.
 
-    A transient failure may pass by itself. With `is_away` its environment was out of reach.
+    A transient failure may pass by itself. With `is_away` its environment was out of reach. With
+    `is_refusal` the server answered, and wants no sign-in.
     """
 
-    def __init__(self, reason: str, *, transient: bool = False, is_away: bool = False) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        transient: bool = False,
+        is_away: bool = False,
+        is_refusal: bool = False,
+    ) -> None:
         super().__init__(f"MCP startup failed: {reason}")
         self.transient = transient
+        self.is_refusal = is_refusal
         self.is_away = is_away
 
 

@@ -21,6 +21,10 @@ class TransportClosed(McpError):
         super().__init__("Transport closed")
 
 
+class EndedByQuestion(TransportClosed):
+    """The server ended when it was asked for its revisions, before it said anything."""
+
+
 class ServerNotReading(McpError):
     """The server runs, but does not read what it is sent."""
 

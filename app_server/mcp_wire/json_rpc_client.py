@@ -61,12 +61,15 @@ class Asker(Protocol):
         """Ask the user what the server wants to know; see ElicitationPort."""
 
 
-Answer: TypeAlias = Callable[[str, JsonObject, Asker | None], Awaitable[JsonObject]]
+Answer: TypeAlias = Callable[[str, JsonObject, Asker | None], Awaitable[JsonObject | None]]
 """Answers a request of the server, or raises RequestRefused; with the asker of the call that it
-belongs to, if the transport says which."""
+belongs to, if the transport says which. None is not sent."""
 
 OnNotification: TypeAlias = Callable[[str], None]
 """Called with the method of each notification."""
+
+STRAY = "answer without a request"
+"""Called in place of a method for an answer to a request that was never made."""
 
 
 class MessageSink(Protocol):
@@ -105,8 +108,6 @@ class JsonRpcClient:
         answer waits for a server that does not read."""
         self._reporting: Counter[Asker | None] = Counter()
         """Pieces of progress whose callers have not taken them yet."""
-        self.stray_answers = 0
-        """Answers to requests that were never made here."""
         self._is_over = False
 
     async def run(
@@ -231,13 +232,12 @@ class JsonRpcClient:
             case JSONRPCNotification():
                 self._notified(message, on_notification, tasks)
             case _:
-                request_id = _our_id(message.id)
-                waiter = self._waiting.get(request_id)
-                if waiter is None:
-                    was_ours = isinstance(request_id, int) and 0 < request_id <= self._last_id
-                    self.stray_answers += not was_ours
-                elif not waiter.answered.done():
+                our_id = _our_id(message.id)
+                waiter = self._waiting.get(our_id)
+                if waiter is not None and not waiter.answered.done():
                     waiter.answered.set_result(message)
+                elif not isinstance(our_id, int) or not 0 < our_id <= self._last_id:
+                    on_notification(STRAY)
 
     def _notified(
         self, message: JSONRPCNotification, on_notification: OnNotification, tasks: TaskGroup
@@ -300,7 +300,8 @@ class JsonRpcClient:
         try:
             with scope:
                 result = await answer(request.method, request.params or {}, asker)
-                reply = JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
+                if result is not None:
+                    reply = JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
         except RequestRefused as exc:
             reply = _refusal(request.id, exc.code, str(exc))
         except Exception:

@@ -85,6 +85,8 @@ class ServerRecord:
     """Starts after the first one, whatever ended the server."""
     last_error: str | None = None
     """Why it did not start, or ended, last."""
+    last_fault: str | None = None
+    """What it did last against MCP, as a text that begins with a verb; it went on."""
     shared_by: int = 1
     """Threads that use the process or the session, this one included."""
 
@@ -112,6 +114,8 @@ class McpServer:
         self.stop = anyio.Event()
         self.calls = RunningCalls()
         self.can_elicit = asks is not None
+        self.protocol_version = None if config.known is None else config.known.protocol_version
+        """Of MCP, as its connection agreed on it last; None before the first."""
         self._asks = asks
         self.record = ServerRecord()
         self.returns = 0
@@ -223,6 +227,12 @@ class McpServer:
         transport = self.config.transport
         command = transport.command if isinstance(transport, StdioTransport) else None
         self.record.last_error = reason if command is None else f"{command}: {reason}"
+
+    def misbehaved(self, what: str) -> None:
+        """Note what the server did against MCP; it goes on."""
+        if what != self.record.last_fault:
+            self.record.last_fault = what
+            logger.warning("MCP server %s %s", self.config.name, what)
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date."""

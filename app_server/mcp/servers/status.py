@@ -66,6 +66,9 @@ class AuthProbe:
             target = SignInTarget.of(config, transport, self._processes)
             if await _is_signed_in(target):
                 return "oAuth"
+            if server.failure is not None and server.failure.is_refusal:
+                # It answered, so there is nothing to look for.
+                return "unsupported"
             if transport.header_command is not None:
                 # Its headers may be all that the server wants; asking would be asking without them.
                 return "unknown"

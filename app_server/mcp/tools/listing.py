@@ -17,6 +17,8 @@ class Listing:
     server_info: JsonObject | None = None
     capabilities: Json = None
     instructions: str | None = None
+    protocol_version: str | None = None
+    """Of MCP, in which it was given."""
     tools: Mapping[str, JsonObject] = field(default_factory=dict)
     """Raw name to tool, in the server's order; of tools with one name the first."""
     tools_meta: JsonObject | None = None
@@ -34,10 +36,12 @@ class Listing:
         Measuring thousands of tools takes a while: for worker threads.
         """
         info, instructions = hello.get("serverInfo"), hello.get("instructions")
+        version = hello.get("protocolVersion")
         return cls(
             server_info=info if isinstance(info, dict) else None,
             capabilities=hello.get("capabilities"),
             instructions=instructions if isinstance(instructions, str) else None,
+            protocol_version=version if isinstance(version, str) else None,
         ).with_tools(tools, tools_meta)
 
     def with_tools(self, tools: list[JsonObject], meta: JsonObject | None) -> "Listing":

@@ -195,7 +195,7 @@ class Listener:
             while following is not None:
                 if await _relay(stream, following):
                     return
-                if not stream.last_id:
+                if not stream.last_id or self._session.is_stateless:
                     reason = "SSE stream ended without a response"
                     break
                 following = await self._take_up(stream)

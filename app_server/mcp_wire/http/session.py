@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import httpx2
 
 from app_server.mcp_wire.http.exchange import HttpRequest
+from app_server.mcp_wire.revisions import STATELESS, VERSION_HEADER
 from protocol.server.lifecycle import PROTOCOL_VERSION
 
 SESSION_HEADER = "mcp-session-id"
-VERSION_HEADER = "mcp-protocol-version"
 
 ACCEPTED = "application/json, text/event-stream"
 
@@ -48,6 +48,11 @@ class Session:
             "accept-encoding": "identity",
             "user-agent": f"app-server-mcp-client/{PROTOCOL_VERSION}",
         }
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the revision is one where a closed response cancels, and is not taken up."""
+        return self.version == STATELESS
 
     def post(
         self, message: bytes, more: Mapping[str, str] | None = None, *, in_session: bool = True

@@ -21,13 +21,14 @@ from app_server.mcp_wire.http.loopback import Dial, is_loopback, open_loopback
 from app_server.mcp_wire.http.redirects import follow, origin_of, shown
 from app_server.mcp_wire.http.refusals import stand_in
 from app_server.mcp_wire.http.remote import open_remote, trusted_certificates
-from app_server.mcp_wire.http.session import SESSION_HEADER, VERSION_HEADER, Session
+from app_server.mcp_wire.http.session import SESSION_HEADER, Session
 from app_server.mcp_wire.messages import (
     JSONRPCNotification,
     JSONRPCRequest,
     RequestId,
     SessionMessage,
 )
+from app_server.mcp_wire.revisions import VERSION_HEADER
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,9 @@ class HttpMessageSink:
             if message.method == "notifications/initialized":
                 await self._notify(body)
                 self._listen()
-            elif (cancelled := _cancelled_by(message)) in self._waiting:
+            elif (
+                cancelled := _cancelled_by(message)
+            ) in self._waiting or self._session.is_stateless:
                 self._give_up(cancelled)
             else:
                 self._begin_notifying(body, cancelled)
@@ -145,8 +148,8 @@ class HttpMessageSink:
             self._give_up(gives_up)
 
     def _give_up(self, request_id: RequestId | None) -> None:
-        # To MCP a closed connection does not cancel a request: a server that knows of it is
-        # notified first.
+        # In a session a closed connection does not cancel a request: a server that knows of it is
+        # notified first. Without sessions it is all that cancels.
         if request_id is not None and (task := self._asking.pop(request_id, None)) is not None:
             self._waiting.discard(request_id)
             task.cancel()

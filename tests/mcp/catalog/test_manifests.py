@@ -184,6 +184,7 @@ class Owner:
     def __init__(self) -> None:
         self.stop = anyio.Event()
         self.can_elicit = False
+        self.protocol_version: str | None = None
         self.changes = 0
         self.asked: list[JsonObject] = []
 
@@ -195,6 +196,9 @@ class Owner:
 
     def lost(self, reason: str) -> None:
         raise AssertionError(reason)
+
+    def misbehaved(self, what: str) -> None:
+        raise AssertionError(what)
 
     def tools_changed(self) -> None:
         self.changes += 1

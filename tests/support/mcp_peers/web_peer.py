@@ -49,8 +49,10 @@ class WebPeer:
     lost: Answer = field(default_factory=lambda: Answer(404, b"no such session"))
     answers: dict[str, list[Answer | None]] = field(default_factory=dict)
     """MCP method to what is answered before it is served again; None answers never."""
+    probes: int = 0
+    """Times that it was asked for its revisions. It knows of none but that of its handshake."""
     seen: list[tuple[str, str | None]] = field(default_factory=list)
-    """MCP method (`answer` for answers to us) or HTTP method, and the session.
+    """MCP method (`answer` for answers to us) or HTTP method, and the session; no probe.
 
     A GET that takes a stream up again is `GET after EVENT`.
     """
@@ -111,6 +113,10 @@ class WebPeer:
             event = headers.get("last-event-id")
             message = {"method": request.method + (f" after {event}" if event else "")}
         session = headers.get("mcp-session-id")
+        if message["method"] == "server/discover":
+            self.probes += 1
+            writer.write(b"HTTP/1.1 400 Scripted\r\ncontent-length: 0\r\n\r\n")
+            return True
         self.seen.append((message["method"], session))
         self.changes.note()
         if message["method"] == "answer":
