@@ -188,10 +188,12 @@ class McpClient:
     ) -> JsonObject:
         pause_s = STATE_ONLY_S
         asked = params
-        for _ in range(MAX_ROUNDS + 1):
+        for rounds in range(MAX_ROUNDS + 1):
             result = await self._call(method, asked, timeout_s, on_progress, asker)
             if not asks_for_input(result) or not self._handshake.revision.is_stateless:
                 return await self._usable(result) if method == "tools/list" else result
+            if rounds == MAX_ROUNDS:
+                break
             inputs = inputs_of(result)
             asked = dict(params)
             if inputs:

@@ -10,7 +10,7 @@ import pytest
 
 from app_server.mcp_wire import json_rpc_client as client_module
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
-from app_server.mcp_wire.json_rpc_client import JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import STRAY, JsonRpcClient
 from app_server.mcp_wire.messages import JSONRPCRequest, SessionMessage
 from protocol.jsonrpc.errors import INVALID_PARAMS
 from tests.support.event_loop.clock import LoopClock
