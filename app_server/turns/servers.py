@@ -20,6 +20,7 @@ from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_variables
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.elicitation import ServerQuestion
+from app_server.mcp.errors import NotLoggedIn
 from app_server.mcp.servers.server import StartupStep, Status
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.waits import (
@@ -285,7 +286,8 @@ class ThreadServers:
 
     def _step(self, name: str, step: StartupStep, error: str | None) -> None:
         server = self._set.servers.get(name)
-        again = step == "failed" and server is not None and server.reauthentication_required
+        failure = None if server is None or step != "failed" else server.failure
+        again = isinstance(failure, NotLoggedIn) and failure.again
         self._clients.server_step(name, step, error, sign_in_again=again)
 
 

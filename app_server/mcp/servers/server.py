@@ -264,11 +264,6 @@ class McpServer:
             self._notify(config.name, "ready", None)
 
     @property
-    def reauthentication_required(self) -> bool:
-        """Whether it failed because a sign-in that there was does not hold any more."""
-        return isinstance(self.failure, NotLoggedIn) and self.failure.again
-
-    @property
     def status(self) -> Status:
         """The current status of the server."""
         return "failed" if self._status == "connected" and self.has_died else self._status

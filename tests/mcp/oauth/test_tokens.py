@@ -16,7 +16,7 @@ from app_server.mcp.catalog.config import (
     HttpTransport,
     OAuthSettings,
 )
-from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
+from app_server.mcp.errors import NotLoggedIn, OAuthFailed, OAuthUnavailable
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
@@ -104,7 +104,8 @@ async def test_a_server_knows_whether_there_has_been_a_sign_in(tmp_path: Path) -
                 with anyio.fail_after(WAIT_S):
                     await server.settled.wait()
                 assert server.status == "authenticationRequired"
-                assert server.reauthentication_required is before
+                assert isinstance(server.failure, NotLoggedIn)
+                assert server.failure.again is before
                 server.stop.set()
 
 
