@@ -184,11 +184,12 @@ class LogHandler(QueueHandler):
         super().close()
         if self._listener is None or self._listener.has_ended.is_set():
             return
+        ends_at_s = time.monotonic() + FLUSH_S
         try:
             self._records.put(None, timeout=FLUSH_S)
         except queue.Full:
             return
-        self._listener.has_ended.wait(FLUSH_S)
+        self._listener.has_ended.wait(max(ends_at_s - time.monotonic(), 0.0))
 
 
 class _Listener(QueueListener):

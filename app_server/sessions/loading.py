@@ -4,6 +4,7 @@
 Source: docs/wire.md, "Threads".
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from app_server.models.prompt.request import INTERRUPTED, message, outputs_for_o
 from app_server.permissions.confinement.confinement import confinement_of
 from app_server.runtime.loader import Lazy, load
 from app_server.sessions.agents_files import read_agents_settings
-from app_server.threads.failures import ThreadArchived, ThreadExists
+from app_server.threads.failures import ThreadArchived, ThreadBusy, ThreadExists
 from app_server.threads.log.forking import ForkPoint
 from app_server.threads.log.live import LiveThread, LogFollower
 from app_server.threads.log.state import ThreadState
@@ -45,6 +46,8 @@ from protocol.turns.items import CommandExecutionThreadItem, FileChangeThreadIte
 
 if TYPE_CHECKING:
     from app_server.sessions.session import ThreadSession
+
+logger = logging.getLogger(__name__)
 
 
 class LoadedThreads:
@@ -250,7 +253,8 @@ class ThreadLoading:
         """Create a thread from what another one's turns have written, and load it under a name.
 
         With `anew` its client has named places of it; see PinnedPlaces.pin.
-        A turn that is copied while it runs is closed as interrupted.
+        A turn that is copied while it runs is closed as interrupted. Where it cannot be loaded,
+        nothing is left of it.
 
         Raises:
             InvalidThreadId, ThreadNotFound, TurnNotFound, TurnInProgress: see ThreadStore.fork.
@@ -263,14 +267,27 @@ class ThreadLoading:
         async with self._threads.lock(created.thread_id):
             thread = await self._server.store.fork(source_id, point, created)
             try:
-                records = self._repairs(thread.state, thread.state.settings)
-                if name is not None:
-                    records.append(NameChanged(at_ms=created.at_ms, name=name))
-                await thread.append(*records)
+                try:
+                    records = self._repairs(thread.state, thread.state.settings)
+                    if name is not None:
+                        records.append(NameChanged(at_ms=created.at_ms, name=name))
+                    await thread.append(*records)
+                except BaseException:
+                    await self._server.store.unload(thread)
+                    raise
+                return await self._open(thread, config, mcp, settings, base, anew=anew)
             except BaseException:
-                await self._server.store.unload(thread)
+                # Its client is answered that there is no fork.
+                if not thread.ephemeral:
+                    await self._delete(thread.id)
                 raise
-            return await self._open(thread, config, mcp, settings, base, anew=anew)
+
+    async def _delete(self, thread_id: str) -> None:
+        try:
+            await self._server.store.delete(thread_id)
+        except (OSError, ThreadBusy) as exc:
+            # Another server with this home may have loaded it meanwhile.
+            logger.warning("the fork %s cannot be removed: %s", thread_id, type(exc).__name__)
 
     @asynccontextmanager
     async def locked(self, thread_id: str) -> "AsyncIterator[LockedThread]":

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -177,6 +178,29 @@ def test_the_end_of_a_process_waits_for_a_stuck_stream_for_a_bounded_time(
     handler.close()
     handler.close()
     stream.reads.set()
+
+
+def test_the_end_of_a_process_waits_once_for_room_and_for_the_stream_together(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, waits = iter([100.0, 101.5]), list[float | None]()
+    wait = threading.Event.wait
+
+    def waited(event: threading.Event, timeout: float | None = None) -> bool:
+        waits.append(timeout)
+        return wait(event, 0.0 if timeout == 0.5 else timeout)
+
+    monkeypatch.setattr(log, "FLUSH_S", 2.0)
+    stream = Stuck()
+    handler = LogHandler("text", {}, stream)
+    logger.addHandler(handler)
+    logger.info("stuck")
+    assert stream.reached.wait(30)
+    monkeypatch.setattr(threading.Event, "wait", waited)
+    monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    handler.close()
+    stream.reads.set()
+    assert waits == [0.5]
 
 
 def test_lines_wait_until_what_makes_them_can_be_loaded(

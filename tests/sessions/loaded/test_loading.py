@@ -67,3 +67,20 @@ async def test_nothing_is_loaded_by_a_start_that_waited_while_the_server_stopped
                 await starting
         assert list(sessions) == []
     await store.aclose()
+
+
+@pytest.mark.parametrize("ephemeral", [False, True])
+async def test_a_fork_that_cannot_be_loaded_leaves_no_thread(
+    tmp_path: Path, *, ephemeral: bool
+) -> None:
+    required = {"mcp_servers.must.command": "/no/such", "mcp_servers.must.required": True}
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread(ephemeral=False)
+        await client.turn(thread_id, "one")
+        fork = {"threadId": thread_id, "config": required, "ephemeral": ephemeral}
+        refused = await client.refusal("thread/fork", fork)
+        assert (refused.code, refused.data["code"]) == (-32603, "requiredMcpServersFailed")
+        listed = (await client.call("thread/list", {}))["data"]
+        assert [thread["id"] for thread in listed] == [thread_id]
+        assert (await client.call("thread/loaded/list", {}))["data"] == [thread_id]
+        assert [path.stem for path in (tmp_path / "threads").rglob("*.jsonl")] == [thread_id]
