@@ -10,7 +10,7 @@ from app_server.accounts.account_errors import (
 from app_server.accounts.credentials import RefreshReason
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.store import AuthRecord, Tokens
-from app_server.accounts.web import Web, WebAnswer, open_issuer_web
+from app_server.accounts.web import AccountWeb, WebAnswer, open_issuer_web
 from protocol.model import JsonObject
 
 MAX_DETAIL = 300
@@ -18,13 +18,13 @@ MAX_DETAIL = 300
 
 
 async def exchange_code(
-    web: Web, issuer: Issuer, code: str, redirect_uri: str, verifier: str
+    web: AccountWeb, issuer: Issuer, code: str, redirect_uri: str, verifier: str
 ) -> Tokens:
     """Turn an authorization code into tokens.
 
     Raises:
         LoginFailed: the issuer refuses; the text is what it says about that.
-        AccountError: see `Web.ask`.
+        AccountError: see `AccountWeb.ask`.
     """
     answer = await web.post_form(
         issuer.token_url,
@@ -56,7 +56,7 @@ class Grants:
         Raises:
             RefreshFailed: there will be none for this refresh token.
             IssuerUnavailable: the issuer does not answer, or is not well.
-            AccountError: see `Web.ask`.
+            AccountError: see `AccountWeb.ask`.
         """
         issuer, refresh_token = record.given_by, record.refresh_token
         assert refresh_token is not None

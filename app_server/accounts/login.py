@@ -25,7 +25,7 @@ from app_server.accounts.account_errors import AccountError, DeviceCodeNotOffere
 from app_server.accounts.grants import exchange_code
 from app_server.accounts.issuer import Issuer
 from app_server.accounts.store import Tokens
-from app_server.accounts.web import Web, open_issuer_web
+from app_server.accounts.web import AccountWeb, open_issuer_web
 from app_server.config.values import ConfigError
 from app_server.observability.log_context import start_apart
 from app_server.runtime.http.callback_port import LoopbackListener, Page, Visit
@@ -371,13 +371,13 @@ class DeviceCode:
     interval_s: float
 
 
-async def request_device_code(web: Web, issuer: Issuer) -> DeviceCode:
+async def request_device_code(web: AccountWeb, issuer: Issuer) -> DeviceCode:
     """Ask for a code.
 
     Raises:
         DeviceCodeNotOffered: the issuer has none.
         LoginFailed: it gives none.
-        AccountError: see `Web.ask`.
+        AccountError: see `AccountWeb.ask`.
     """
     answer = await web.ask(f"{issuer.device_api}/usercode", {"client_id": issuer.client_id})
     if answer.status == 404:
@@ -396,7 +396,7 @@ async def request_device_code(web: Web, issuer: Issuer) -> DeviceCode:
 
 
 async def await_tokens(
-    web: Web,
+    web: AccountWeb,
     issuer: Issuer,
     code: DeviceCode,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -405,7 +405,7 @@ async def await_tokens(
 
     Raises:
         LoginFailed: the issuer refuses, or the user took longer than MAX_DEVICE_WAIT_S.
-        AccountError: see `Web.ask`.
+        AccountError: see `AccountWeb.ask`.
     """
     question = {"device_auth_id": code.device_auth_id, "user_code": code.user_code}
     url = f"{issuer.device_api}/token"
@@ -445,7 +445,7 @@ class DeviceLogin:
     """A Flow with a browser on any machine."""
 
     issuer: Issuer
-    web: Web
+    web: AccountWeb
     code: DeviceCode
     stack: AsyncExitStack
     """Closes the connections."""

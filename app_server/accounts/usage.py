@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, Strict, Valida
 from app_server.accounts.account_errors import AccountError, BackendRefused, RefreshFailed
 from app_server.accounts.accounts import Accounts
 from app_server.accounts.credentials import Credentials
-from app_server.accounts.web import Web, WebAnswer, open_hosted_web
+from app_server.accounts.web import AccountWeb, WebAnswer, open_hosted_web
 from protocol.model import JsonObject
 
 MAX_LIMITS = 64
@@ -285,7 +285,7 @@ class AccountUsage:
 
     async def _ask(
         self,
-        web: Web,
+        web: AccountWeb,
         who: Credentials,
         path: str,
         body: JsonObject | None = None,

@@ -68,7 +68,7 @@ class WebAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Web:
+class AccountWeb:
     """The network, as far as the issuer or the hosted backend goes."""
 
     client: httpx.AsyncClient
@@ -115,17 +115,17 @@ class Web:
 
 
 @asynccontextmanager
-async def open_issuer_web() -> AsyncIterator[Web]:
+async def open_issuer_web() -> AsyncIterator[AccountWeb]:
     """Open the network; leaving closes all connections."""
     async with await _client() as client:
-        yield Web(client, "the issuer", IssuerUnavailable)
+        yield AccountWeb(client, "the issuer", IssuerUnavailable)
 
 
 @asynccontextmanager
-async def open_hosted_web() -> AsyncIterator[Web]:
+async def open_hosted_web() -> AsyncIterator[AccountWeb]:
     """Open the network; leaving closes all connections."""
     async with await _client() as client:
-        yield Web(client, "the hosted backend", BackendUnavailable)
+        yield AccountWeb(client, "the hosted backend", BackendUnavailable)
 
 
 async def _client() -> httpx.AsyncClient:

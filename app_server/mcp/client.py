@@ -36,7 +36,6 @@ from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.processes import Processes
 from app_server.mcp.stdio import LAST_LINES, ServerProcess, run_server
-from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tunnel import open_dial
 from app_server.mcp_wire.errors import (
@@ -56,6 +55,7 @@ from app_server.mcp_wire.http.transport import Streams, open_http
 from app_server.mcp_wire.json_rpc_client import STRAY, Asker, JsonRpcClient
 from app_server.mcp_wire.revisions import WrongRevision, asks_for_input, inputs_of
 from app_server.observability.telemetry.spans import trace_context
+from app_server.runtime.cut_text import cut_middle
 from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION

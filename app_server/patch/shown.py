@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from app_server.patch.parse import ADD, BEGIN, CONTEXT, DELETE, END, MAX_FILES, MOVE, UPDATE
 from app_server.patch.plan import FileState, Plan, PlannedChange
-from app_server.patch.unified import Snapshot, Touched, hunks
+from app_server.patch.unified import FileSnapshot, Touched, hunks
 from protocol.turns.items import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
@@ -71,7 +71,7 @@ def touched(changes: Sequence[PlannedChange]) -> Iterator[Touched]:
     """Return what changes did to each place, in their order."""
     for change in changes:
         before = _snapshot(change.before)
-        after = None if change.after is None else Snapshot(change.after, _mode(change.before))
+        after = None if change.after is None else FileSnapshot(change.after, _mode(change.before))
         if change.move_place is None:
             yield Touched(change.place, before, after)
         else:
@@ -107,8 +107,8 @@ def _bounded(diff: str, room: int) -> str:
     return f"{kept}\n… {len(diff) - len(kept)} more characters are not shown"
 
 
-def _snapshot(file: FileState | None) -> Snapshot | None:
-    return None if file is None else Snapshot(file.text, _mode(file))
+def _snapshot(file: FileState | None) -> FileSnapshot | None:
+    return None if file is None else FileSnapshot(file.text, _mode(file))
 
 
 def _mode(file: FileState | None) -> str:

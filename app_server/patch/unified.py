@@ -279,7 +279,7 @@ MAX_KEPT_CHARS = 64 * 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class FileSnapshot:
     """A file at one time."""
 
     text: str
@@ -292,16 +292,16 @@ class Touched:
     """Effect of one change on one path; None means no file."""
 
     path: str
-    before: Snapshot | None
-    after: Snapshot | None
+    before: FileSnapshot | None
+    after: FileSnapshot | None
     moved_from: str | None = None
     """The path whose file it was."""
 
 
 @dataclass(slots=True)
 class _File:
-    first: Snapshot | None
-    now: Snapshot | None
+    first: FileSnapshot | None
+    now: FileSnapshot | None
     origin: str | None = None
     """The path from which it was moved here; None: it was not."""
     part: tuple[str, int] | None = None
@@ -407,9 +407,9 @@ class TurnDiff:
         return "".join(head) + body
 
 
-def _chars(file: Snapshot | None) -> int:
+def _chars(file: FileSnapshot | None) -> int:
     return len(file.text) if file else 0
 
 
-def _blob(file: Snapshot | None) -> str:
+def _blob(file: FileSnapshot | None) -> str:
     return blob_name(file.text.encode()) if file else NO_BLOB

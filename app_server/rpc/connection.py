@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import anyio
 
 from app_server.observability.log_context import bind_request
-from app_server.rpc.context import ClientSession, ConnectionId, RequestContext
+from app_server.rpc.context import ConnectionId, InitializedClient, RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import ClientGone, ConnectionLimits, MessageStream
@@ -255,7 +255,7 @@ class RpcConnection:
         clients: Clients,
         limits: ConnectionLimits,
     ) -> None:
-        self.session: ClientSession | None = None
+        self.initialized: InitializedClient | None = None
         self._stream = stream
         self._requests = requests
         self._clients = clients
@@ -293,7 +293,7 @@ class RpcConnection:
             chars=self._outbox.chars,
             in_flight_chars=self._in_flight_chars,
             id=self._id,
-            client=None if self.session is None else self.session.info,
+            client=None if self.initialized is None else self.initialized.info,
             limits=self._limits,
         )
 
@@ -437,7 +437,7 @@ class RpcConnection:
             self._id,
             request.method,
             jsonrpc,
-            self.session,
+            self.initialized,
             self._requests.services,
         )
         spec = METHODS.get(request.method)
@@ -485,9 +485,9 @@ class RpcConnection:
         finally:
             self._in_flight -= 1
             self._in_flight_chars -= chars
-        if self.session is None:
+        if self.initialized is None:
             # `initialize` has settled it.
-            self.session = context.session
+            self.initialized = context.initialized
         if batch is not None:
             self._add_to_batch(batch, request.id, text, context)
             return
@@ -536,7 +536,7 @@ class RpcConnection:
 
     @property
     def _jsonrpc(self) -> bool:
-        return self.session is not None and self.session.jsonrpc
+        return self.initialized is not None and self.initialized.jsonrpc
 
 
 async def _parse_long(text: str) -> Message | Batch:

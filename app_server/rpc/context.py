@@ -17,7 +17,7 @@ Services = TypeVar("Services")
 
 
 @dataclass(frozen=True, slots=True)
-class ClientSession:
+class InitializedClient:
     """Session of a connection, as settled by `initialize`."""
 
     info: ClientInfo
@@ -46,7 +46,7 @@ class RequestContext(Generic[Services]):
     connection_id: ConnectionId
     method: str
     jsonrpc: bool
-    session: ClientSession | None
+    initialized: InitializedClient | None
     """None until `initialize` sets it."""
     services: Services
     """Services of the server for its handlers."""
@@ -57,10 +57,10 @@ class RequestContext(Generic[Services]):
     _after: tuple[Callable[[], object], ...] = ()
 
     @property
-    def client(self) -> ClientSession:
-        """The session; every handler but `initialize` has one."""
-        assert self.session is not None, f"{self.method} ran before initialize"
-        return self.session
+    def client(self) -> InitializedClient:
+        """The client as it has introduced itself; every handler but `initialize` has one."""
+        assert self.initialized is not None, f"{self.method} ran before initialize"
+        return self.initialized
 
     def after_answer(self, action: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
         """Call `action(*arguments)` right after the answer was handed to the connection.

@@ -26,8 +26,8 @@ from app_server.observability.log_context import THREAD
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.observability.telemetry.spans import is_on, span
 from app_server.rpc.context import (
-    ClientSession,
     Handler,
+    InitializedClient,
     PreparedResult,
     RequestContext,
 )
@@ -123,7 +123,7 @@ class Dispatcher:
         return _render(context, request, getattr(outcome, "_error", None) or outcome._value)
 
     def _refusal(self, context: RequestContext[Any], method: str) -> RpcError | None:
-        if context.session is None and method != "initialize":
+        if context.initialized is None and method != "initialize":
             return invalid_request("Not initialized", "notInitialized")
         spec = METHODS.get(method)
         if spec is None:
@@ -146,7 +146,7 @@ class Dispatcher:
                 raise _missing_params() from exc
             except ValidationError as exc:
                 raise first_problem(exc, params) from exc
-            _require_allowed(name, context.session, request)
+            _require_allowed(name, context.initialized, request)
             return Success(await method.handler(context, request))
         except RpcError as exc:
             error = exc
@@ -229,7 +229,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def _require_allowed(method: str, session: ClientSession | None, request: WireModel) -> None:
+def _require_allowed(method: str, session: InitializedClient | None, request: WireModel) -> None:
     """Refuse members that need the opt-in, and ids that cannot be those of threads."""
     if session is not None and not session.experimental:
         used = used_experimental(method, request)
@@ -317,7 +317,7 @@ def _render(
         text = render_error(request.id, error, jsonrpc=context.jsonrpc)
     else:
         result: WireModel | PreparedResult = outcome.result
-        session = context.session
+        session = context.initialized
         if isinstance(result, PreparedResult):
             text = render_prepared(request.id, result.text, jsonrpc=context.jsonrpc)
         else:

@@ -20,7 +20,7 @@ import anyio
 import anyio.lowlevel
 from pydantic import ValidationError
 
-from app_server.rpc.context import ClientSession, ConnectionId
+from app_server.rpc.context import ConnectionId, InitializedClient
 from app_server.rpc.outbox import Delta, Message, Outgoing
 from app_server.rpc.replay import Position, ReplayBuffers, ReplayLimits
 from protocol.contract.gate import is_experimental_variant
@@ -44,7 +44,7 @@ class PeerLoad(Protocol):
 class Peer(Protocol):
     """One connection."""
 
-    session: ClientSession | None
+    initialized: InitializedClient | None
     """None before its client has initialized."""
 
     @property
@@ -67,7 +67,7 @@ def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
 
     `as_subscriber`: they are about a thread of its subscriptions, and carry their numbers.
     """
-    session = peer.session
+    session = peer.initialized
     if session is None or messages[0].method in session.opted_out:
         return
     spec = NOTIFICATIONS[messages[0].method]
@@ -242,9 +242,9 @@ class ServerRequests:
 
     def send(self, request: ServerRequest, connection_id: ConnectionId, peer: Peer) -> None:
         """Send a request to one client, once, if it may be asked; never waits."""
-        if peer.session is None or connection_id in request.asked:
+        if peer.initialized is None or connection_id in request.asked:
             return
-        if not may_be_asked(peer.session, request.method, request.params):
+        if not may_be_asked(peer.initialized, request.method, request.params):
             return
         request.asked.add(connection_id)
         peer.post(
@@ -252,8 +252,8 @@ class ServerRequests:
                 request.id,
                 request.method,
                 request.params,
-                jsonrpc=peer.session.jsonrpc,
-                experimental=peer.session.experimental,
+                jsonrpc=peer.initialized.jsonrpc,
+                experimental=peer.initialized.experimental,
             )
         )
 
@@ -271,7 +271,7 @@ class ServerRequests:
         request = self._open.get(answer.id)
         if request is None or connection_id not in request.asked or request.answered.is_set():
             return
-        name = None if peer.session is None else peer.session.info.name
+        name = None if peer.initialized is None else peer.initialized.info.name
         if isinstance(answer.error, dict) and answer.error.get("code") == METHOD_NOT_FOUND:
             request.passed[connection_id] = name
             if not self._is_left_to_nobody(request):
@@ -304,7 +304,7 @@ class ServerRequests:
             request.answered.set()
 
 
-def may_be_asked(session: ClientSession, method: str, params: WireModel) -> bool:
+def may_be_asked(session: InitializedClient, method: str, params: WireModel) -> bool:
     """Whether a client can understand a request, by what it opted into."""
     if SERVER_REQUESTS[method].experimental or is_experimental_variant(params):
         return session.experimental
@@ -414,7 +414,7 @@ class Hub:
         """Whether any subscriber of the thread could be asked this."""
         peers = (self._peers[subscriber] for subscriber in self.subscribers.of(thread_id))
         return any(
-            peer.session is not None and may_be_asked(peer.session, method, params)
+            peer.initialized is not None and may_be_asked(peer.initialized, method, params)
             for peer in peers
         )
 
@@ -549,7 +549,9 @@ class Hub:
         if request.thread_id is None:
             return not left
         subscribers = self.subscribers.of(request.thread_id)
-        others = (self._peers[one].session for one in subscribers - request.passed.keys() - left)
+        others = (
+            self._peers[one].initialized for one in subscribers - request.passed.keys() - left
+        )
         return (
             not subscribers.isdisjoint(request.passed)
             and subscribers.isdisjoint(left)

@@ -191,7 +191,7 @@ async def build_services(
     sessions = Sessions(
         ServerContext(
             store=store,
-            model=lazy_model,
+            model_client=lazy_model,
             model_lists=model_lists,
             clients=hub,
             clock=clock,

@@ -291,7 +291,7 @@ def without_own_turn(messages: Sequence[InboxMessage]) -> list[InboxMessage]:
 
 
 @dataclass(frozen=True, slots=True)
-class Inbox:
+class SignalInbox:
     """The signals that enter one loaded thread."""
 
     context: ThreadContext

@@ -15,7 +15,7 @@ from app_server.sessions.environment_context import (
     ThreadInstructions,
     ThreadSkills,
 )
-from app_server.sessions.input import ClientInput, Inbox, ThreadQueue
+from app_server.sessions.input import ClientInput, SignalInbox, ThreadQueue
 from app_server.sessions.mentions import InputMentions
 from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.settings import Overrides, with_overrides
@@ -61,7 +61,7 @@ class ThreadSession:
             skill_servers=SkillServers(context),
         )
         self.input = ClientInput(context, self.turns)
-        self.inbox = Inbox(context, self.turns)
+        self.inbox = SignalInbox(context, self.turns)
         self.queue = ThreadQueue(context, self.turns)
         self.user_commands = UserCommands(context, self.turns, self.input)
         self.out_of_band = OutOfBandElicitations(context)

@@ -74,22 +74,22 @@ class CommandBeside:
         command gets a turn of its own then, unless the user interrupted.
         """
         context, turn = self.commands.context, self.turn
-        shell, run = UserShell(context), None
+        shell, thread_command = UserShell(context), None
         try:
             # Not the turn's own recorder, which may have a history of its own meanwhile.
             recorder = context.recorder(turn.id)
             prepared = await shell.prepare(self.command, recorder)
-            run = await self._announce(shell, prepared, recorder)
-            if run is None:
+            thread_command = await self._announce(shell, prepared, recorder)
+            if thread_command is None:
                 if turn.is_interrupted:
                     shell.refuse(turn, NOT_RUN)
                 else:
                     (await self.commands.start(self.command)).run_soon()
                 return
-            await shell.start(prepared, run, turn)
+            await shell.start(prepared, thread_command, turn)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._end_if_interrupted, run)
-                output = await self._finished(shell, run)
+                tasks.start_soon(self._end_if_interrupted, thread_command)
+                output = await self._finished(shell, thread_command)
                 tasks.cancel_scope.cancel()
             if output is not None:
                 await self.commands.given.inject([output])
@@ -97,7 +97,7 @@ class CommandBeside:
             shell.refuse(turn, str(exc))
         except (OSError, SessionClosed, SessionUnloading) as exc:
             logger.warning("a command of the user in thread %s failed: %s", context.log.id, exc)
-            if run is None:
+            if thread_command is None:
                 shell.refuse(turn, CANNOT_RUN)
 
     async def _announce(
@@ -112,28 +112,30 @@ class CommandBeside:
         async with slot.exclusive():
             if slot.turn is not self.turn:
                 return None
-            run = shell.announce(prepared, recorder)
+            thread_command = shell.announce(prepared, recorder)
             try:
-                await run.leave_running()
+                await thread_command.leave_running()
             except BaseException:
-                recorder.abandoned(run.item.id)
-                shell.forget(run)
+                recorder.abandoned(thread_command.item.id)
+                shell.forget(thread_command)
                 raise
-            return run
+            return thread_command
 
-    async def _finished(self, shell: UserShell, run: ThreadCommand) -> JsonObject | None:
+    async def _finished(self, shell: UserShell, thread_command: ThreadCommand) -> JsonObject | None:
         """Wait for the command; None if its end cannot be written."""
         try:
-            return await shell.finish(self.command, run, self.turn)
+            return await shell.finish(self.command, thread_command, self.turn)
         except OSError as exc:
-            logger.warning("the end of command %s cannot be written: %s", run.item.id, exc)
+            logger.warning(
+                "the end of command %s cannot be written: %s", thread_command.item.id, exc
+            )
             return None
 
-    async def _end_if_interrupted(self, run: ThreadCommand) -> None:
+    async def _end_if_interrupted(self, thread_command: ThreadCommand) -> None:
         slot = self.commands.context.slot
         if slot.turn is self.turn:
             await slot.idle.wait()
         if self.turn.scope.cancel_called:
             # Whoever waits for it gets the error if its end cannot be written.
             with suppress(OSError):
-                await end_command(run, self.turn)
+                await end_command(thread_command, self.turn)

@@ -82,14 +82,14 @@ class UserShell:
         except NoEnvironment as exc:
             self.refuse(turn, str(exc))
             raise ModelFailure(str(exc), None) from exc
-        run = self.announce(prepared, turn.recorder)
+        thread_command = self.announce(prepared, turn.recorder)
         try:
-            await self.start(prepared, run, turn)
-            await self.finish(command, run, turn)
+            await self.start(prepared, thread_command, turn)
+            await self.finish(command, thread_command, turn)
         finally:
             # No model answers meanwhile, so it needs no queue; one that was cut off is shown too.
             with anyio.CancelScope(shield=True):
-                await turn.recorder.remember(self.message(command, run))
+                await turn.recorder.remember(self.message(command, thread_command))
 
     def refuse(self, turn: RunningTurn, reason: str) -> None:
         """Notify clients that a command was not run in a turn."""
@@ -122,11 +122,13 @@ class UserShell:
 
     def announce(self, prepared: PreparedCommand, recorder: TurnRecorder) -> ThreadCommand:
         """Give a command its place among the thread's, and announce its item."""
-        run = self._commands.add(prepared.item, prepared.line, recorder)
-        recorder.started(run.item)
-        return run
+        thread_command = self._commands.add(prepared.item, prepared.line, recorder)
+        recorder.started(thread_command.item)
+        return thread_command
 
-    async def start(self, prepared: PreparedCommand, run: ThreadCommand, turn: RunningTurn) -> None:
+    async def start(
+        self, prepared: PreparedCommand, thread_command: ThreadCommand, turn: RunningTurn
+    ) -> None:
         """Start an announced command; what cannot be started is complete then.
 
         Cancelling completes its item too: it may have printed before its start was known.
@@ -145,21 +147,21 @@ class UserShell:
                 login=prepared.login,
                 policy=UNCONFINED_WORK,
             )
-            await self._commands.start(run, line)
+            await self._commands.start(thread_command, line)
         except OSError as exc:
             place_or_program = f"{exc.filename}: " if exc.filename else ""
-            await run.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
+            await thread_command.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
         except BaseException:
-            await end_command(run, turn)
-            self._commands.forget(run)
+            await end_command(thread_command, turn)
+            self._commands.forget(thread_command)
             raise
 
-    def forget(self, run: ThreadCommand) -> None:
+    def forget(self, thread_command: ThreadCommand) -> None:
         """Drop a command that was announced and will not run."""
-        self._commands.forget(run)
+        self._commands.forget(thread_command)
 
     async def finish(
-        self, command: UserCommand, run: ThreadCommand, turn: RunningTurn
+        self, command: UserCommand, thread_command: ThreadCommand, turn: RunningTurn
     ) -> JsonObject:
         """Wait for the end of a command, and give what the model is to know of it.
 
@@ -171,21 +173,22 @@ class UserShell:
         code: int | None = None
         try:
             with anyio.move_on_after(command.timeout_s) as limit:
-                await _ended(run)
+                await _ended(thread_command)
             code = TIMED_OUT if limit.cancelled_caught else None
         finally:
-            await end_command(run, turn, code)
-            self._commands.forget(run)
-        return self.message(command, run)
+            await end_command(thread_command, turn, code)
+            self._commands.forget(thread_command)
+        return self.message(command, thread_command)
 
     @staticmethod
-    def message(command: UserCommand, run: ThreadCommand) -> JsonObject:
+    def message(command: UserCommand, thread_command: ThreadCommand) -> JsonObject:
         """Return what the model is to know of a command whose item is complete."""
-        output = cut_to(run.read(), command.output_limit_bytes) or run.item.aggregated_output or ""
+        item, kept = thread_command.item, thread_command.read()
+        output = cut_to(kept, command.output_limit_bytes) or item.aggregated_output or ""
         text = (
             f"<user_shell_command>\n<command>\n{command.line}\n</command>\n<result>\n"
-            f"Exit code: {run.item.exit_code}\n"
-            f"Duration: {(run.item.duration_ms or 0) / 1000:.4f} seconds\nOutput:\n{output}\n"
+            f"Exit code: {item.exit_code}\n"
+            f"Duration: {(item.duration_ms or 0) / 1000:.4f} seconds\nOutput:\n{output}\n"
             "</result>\n</user_shell_command>"
         )
         return {
@@ -206,13 +209,15 @@ async def _shell_of(machine: ThreadMachine, folder: WorkingFolder) -> str | None
     return shell.path
 
 
-async def end_command(run: ThreadCommand, turn: RunningTurn, exit_code: int | None = None) -> None:
+async def end_command(
+    thread_command: ThreadCommand, turn: RunningTurn, exit_code: int | None = None
+) -> None:
     """End a command, and complete its item; it says so if the user interrupted its turn."""
-    await (run.abort() if turn.is_interrupted else run.stop(exit_code))
+    await (thread_command.abort() if turn.is_interrupted else thread_command.stop(exit_code))
 
 
-async def _ended(run: ThreadCommand) -> None:
-    if run.process is None:
-        await run.completed.wait()
+async def _ended(thread_command: ThreadCommand) -> None:
+    if thread_command.process is None:
+        await thread_command.completed.wait()
     else:
-        await run.process.finished.wait()
+        await thread_command.process.finished.wait()

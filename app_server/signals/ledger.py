@@ -32,7 +32,7 @@ from app_server.runtime.files.sqlite import (
 )
 from app_server.threads.log.file.locks import short_lock
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
-from protocol.signals.delivery import SignalError, SignalReceipt, SignalStage
+from protocol.signals.delivery import OPEN_STAGES, SignalError, SignalReceipt, SignalStage
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +51,6 @@ MAX_OVER = 200_000
 
 NO_FILE = (-1, -1)
 """The identity of none."""
-
-OPEN_STAGES: Sequence[SignalStage] = ("accepted", "inHistory", "seen")
 
 LOGGED_STAGES: Sequence[SignalStage] = ("inHistory", "seen", "answered")
 """Stages for which the log of the thread decides."""

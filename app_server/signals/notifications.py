@@ -14,9 +14,7 @@ from app_server.sessions.registry import Sessions
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import Settings
-from protocol.signals.delivery import SignalReceipt, SignalUpdatedNotification
-
-OPEN_STAGES = ("accepted", "inHistory", "seen")
+from protocol.signals.delivery import OPEN_STAGES, SignalReceipt, SignalUpdatedNotification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,26 +220,26 @@ class ApplyPatch(TurnTool):
     ) -> str:
         shown = await anyio.to_thread.run_sync(shown_changes, planned.plan)
         item = FileChangeThreadItem(id=item_id, changes=shown, status="inProgress")
-        refusal = await self._announce(item, planned.plan, text, found, cwd)
-        if refusal is not None:
-            return refusal
+        request = self._request(item, planned.plan, text, found, cwd)
+        verdict = self._approvals.files.check(request)
+        if isinstance(verdict, Refuse):
+            return verdict.text
+        self._turn.recorder.started(item)
+        if isinstance(verdict, NeedsApproval):
+            refusal = await self._ask(item, request)
+            if refusal is not None:
+                return refusal
         # What was begun is done, and written down: an interrupt comes after it.
         with anyio.CancelScope(shield=True):
             written = await self._write(item, planned, found)
         return written.output()
 
-    async def _announce(
+    def _request(
         self, item: FileChangeThreadItem, plan: Plan, text: str, found: FoundEnvironment, cwd: str
-    ) -> str | None:
-        """Announce the item of a patch that policy lets through, and ask if need be.
-
-        Returns why files must not be changed; the item is declined then, if it was announced. None
-        if they may be.
-        """
-        turn = self._turn
+    ) -> FileRequest:
         writable = self._environments.confinement(found.folder).writable
-        request = FileRequest(
-            turn_id=turn.id,
+        return FileRequest(
+            turn_id=self._turn.id,
             item_id=item.id,
             environment_id=found.id,
             cwd=cwd,
@@ -249,27 +249,28 @@ class ApplyPatch(TurnTool):
             reason=reason_to_ask(plan),
             patch=text,
         )
-        approvals = self._approvals.files
-        verdict = approvals.check(request)
-        if isinstance(verdict, Refuse):
-            return verdict.text
-        turn.recorder.started(item)
-        if isinstance(verdict, NeedsApproval):
-            try:
-                with self._approvals.questions.open(approvals.question(request)) as open_question:
-                    decision = await open_question.decide()
-            except BaseException:
-                # Interrupted, or refused by the disk: it is not done.
-                item.status = "declined"
-                await turn.recorder.completed(item)
-                raise
-            if not decision.is_allowed:
-                item.status = "declined"
-                await turn.recorder.completed(item)
-                if decision.ends_turn:
-                    await turn.interrupt_here()
-                return decision.text
-            approvals.keep(request, decision)
+
+    async def _ask(self, item: FileChangeThreadItem, request: FileRequest) -> str | None:
+        """Ask about a patch whose item is announced, and decline the item where it is refused.
+
+        Returns why files must not be changed; None if they may be.
+        """
+        turn, approvals = self._turn, self._approvals.files
+        try:
+            with self._approvals.questions.open(approvals.question(request)) as open_question:
+                decision = await open_question.decide()
+        except BaseException:
+            # Interrupted, or refused by the disk: it is not done.
+            item.status = "declined"
+            await turn.recorder.completed(item)
+            raise
+        if not decision.is_allowed:
+            item.status = "declined"
+            await turn.recorder.completed(item)
+            if decision.ends_turn:
+                await turn.interrupt_here()
+            return decision.text
+        approvals.keep(request, decision)
         return None
 
     async def _write(

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp.tools.search import spaced
 from app_server.models.catalogue.models import ModelFeatures
+from app_server.runtime.cut_text import cut_middle
 from app_server.tools.mcp.resources import RESOURCE_FUNCTION_NAMES
 from app_server.turns.calls import BadCall, RequestedCall
 from app_server.turns.context import ThreadContext

@@ -146,7 +146,7 @@ class Compactor:
             history=[*shown, message("user", self.prompt or PROMPT)],
         )
         summary = _Summary()
-        async with self.requests.port.stream(ModelRequest(provider, body)) as batches:
+        async with self.requests.client.stream(ModelRequest(provider, body)) as batches:
             async for batch in batches:
                 for event in batch:
                     summary.take(event)

@@ -93,7 +93,7 @@ def thread_context(
     clients = ThreadClients(server.clients, log.id)
     status = SessionStatus(slot, clients)
     hooks = ThreadHooks(log, clients, server)
-    assessments = AssessmentRequests(log, server.model, settings.model.providers)
+    assessments = AssessmentRequests(log, server.model_client, settings.model.providers)
     questions = ThreadQuestions(
         log=log,
         clients=clients,

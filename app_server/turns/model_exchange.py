@@ -43,7 +43,7 @@ class ModelExchange:
         self._tools = tools
         self._options = options
         self._model = context.model
-        self.requests = ModelRequests(recorder, context.server.model, context.model)
+        self.requests = ModelRequests(recorder, context.server.model_client, context.model)
         prompt = context.settings.compact_prompt
         self._compactor = Compactor(recorder, self.requests, tools, prompt)
         self._plans = TurnPlans(recorder)
@@ -178,7 +178,7 @@ class ModelExchange:
         ) as work:
             try:
                 with anyio.CancelScope() as self._request:
-                    async with self.requests.port.stream(ModelRequest(provider, body)) as batches:
+                    async with self.requests.client.stream(ModelRequest(provider, body)) as batches:
                         await self._read(batches, reader)
             except ModelFailure as failure:
                 work.fail(failure.kind)

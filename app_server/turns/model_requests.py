@@ -25,7 +25,7 @@ class ModelRequests:
     """Context that all model requests of a turn share."""
 
     recorder: TurnRecorder
-    port: Model
+    client: Model
     model: ThreadModel
 
     def attempts(self) -> "Attempts":

@@ -38,7 +38,7 @@ class ServerContext:
     """The store, the model, the clients and the rest of the server, as a thread sees them."""
 
     store: ThreadStore
-    model: Model
+    model_client: Model
     model_lists: ModelLists
     """Lists of models from the providers."""
     clients: ClientPort

@@ -4,6 +4,7 @@ An extension of ours: the reference has none of it.
 Source: docs/wire.md, "Extensions".
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from typing_extensions import TypeAliasType
@@ -77,6 +78,9 @@ SignalStage = TypeAliasType(
 The first four follow each other: it is in the ledger, in the thread's log, in a model request, and
 in a turn that has ended. The last three are ends that can come before `seen`.
 """
+
+OPEN_STAGES: Sequence[SignalStage] = ("accepted", "inHistory", "seen")
+"""Those that others follow."""
 
 RecipientState = TypeAliasType(
     "RecipientState", OpenEnum[Literal["idle", "active", "notLoaded", "archived", "unknown"]]

@@ -126,7 +126,7 @@ class AiohttpSender:
 @asynccontextmanager
 async def open_aiohttp(url: httpx2.URL) -> AsyncIterator[HttpSender]:
     """Open a sender over aiohttp, with the limits of our own."""
-    async with aiohttp.ClientSession(
+    async with aiohttp.InitializedClient(
         connector=aiohttp.TCPConnector(limit=100),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,

@@ -15,7 +15,7 @@ from app_server.patch.in_command import CommandPatch, find_patch
 from app_server.patch.parse import BadPatch, Hunk, NotApplicable, NotWritten, parse_patch
 from app_server.patch.plan import apply_hunks
 from app_server.patch.shown import StreamedPatch, bounded_changes
-from app_server.patch.unified import Snapshot, Touched, TurnDiff
+from app_server.patch.unified import FileSnapshot, Touched, TurnDiff
 from app_server.patch.write import new_token, temporary_name, write_plan
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.shell.parse import ShellGrammar
@@ -122,7 +122,7 @@ def test_diffs_are_shown_whole_up_to_the_bound_of_all_and_cut_behind_it() -> Non
 
 
 def made(path: str, text: str) -> Touched:
-    return Touched(path, None, Snapshot(text))
+    return Touched(path, None, FileSnapshot(text))
 
 
 def test_the_diff_of_a_turn_has_a_million_bytes_as_json() -> None:
@@ -154,9 +154,9 @@ def test_the_files_of_a_turn_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPa
         return re.findall("^(?:diff --git a/.|# .*)", diff.render(), re.MULTILINE)
 
     too_large = "# 1 more changed file is not shown: too large"
-    before, after = Snapshot("12345"), Snapshot("67890")
+    before, after = FileSnapshot("12345"), FileSnapshot("67890")
     assert rendered(Touched("a", before, after)) == ["diff --git a/a"]
-    assert rendered(Touched("a", before, Snapshot("678901"))) == [too_large]
+    assert rendered(Touched("a", before, FileSnapshot("678901"))) == [too_large]
     # What went is kept as it was; what it was in between is not.
     assert rendered(made("a", "1234567890"), made("a", "0987654321")) == ["diff --git a/a"]
     assert rendered(made("a", "12345"), made("b", "67890"), made("c", "x")) == [

@@ -16,7 +16,7 @@ from app_server.patch.shown import StreamedPatch
 from app_server.patch.unified import (
     NO_NEWLINE,
     Edit,
-    Snapshot,
+    FileSnapshot,
     Touched,
     TurnDiff,
     hunks,
@@ -86,12 +86,12 @@ def test_hunks_are_joined_where_their_context_touches(context: int, apart: int) 
 def test_the_diff_of_a_turn_has_three_lines_of_context() -> None:
     diff = TurnDiff()
     old = "".join(f"{number}\n" for number in range(1, 12))
-    diff.touch([Touched("a", Snapshot(old), Snapshot(old.replace("6\n", "x\n")))])
+    diff.touch([Touched("a", FileSnapshot(old), FileSnapshot(old.replace("6\n", "x\n")))])
     assert diff.render().endswith("@@ -3,7 +3,7 @@\n 3\n 4\n 5\n-6\n+x\n 7\n 8\n 9\n")
 
 
 def test_a_move_is_shown_as_what_it_is_after_each_change() -> None:
-    old, new = Snapshot("old\n"), Snapshot("new\n")
+    old, new = FileSnapshot("old\n"), FileSnapshot("new\n")
     diff = TurnDiff()
     diff.touch([Touched("a", old, None), Touched("b", None, old, moved_from="a")])
     assert diff.render() == (

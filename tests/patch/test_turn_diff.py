@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app_server.patch.unified import Snapshot, Touched, TurnDiff, blob_name, hunks
+from app_server.patch.unified import FileSnapshot, Touched, TurnDiff, blob_name, hunks
 
-HELLO, BYE = Snapshot("hello\n"), Snapshot("bye\n")
+HELLO, BYE = FileSnapshot("hello\n"), FileSnapshot("bye\n")
 NOTHING = "0" * 40
 
 
@@ -60,13 +60,13 @@ def test_content_is_named_as_git_names_it() -> None:
             "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hello\n",
         ),
         (
-            [Touched("run.sh", Snapshot("hello\n", "100755"), None)],
+            [Touched("run.sh", FileSnapshot("hello\n", "100755"), None)],
             "diff --git a/run.sh b/run.sh\ndeleted file mode 100755\n"
             f"index {blob_name(b'hello' + bytes([10]))}..{NOTHING}\n"
             "--- a/run.sh\n+++ /dev/null\n@@ -1 +0,0 @@\n-hello\n",
         ),
         (
-            [Touched("empty", None, Snapshot(""))],
+            [Touched("empty", None, FileSnapshot(""))],
             "diff --git a/empty b/empty\nnew file mode 100644\n"
             f"index {NOTHING}..{blob_name(b'')}\n",
         ),
@@ -86,7 +86,7 @@ def test_a_file_is_shown(changes: list[Touched], shown: str) -> None:
     assert diff_of(*changes) == shown
 
 
-def move(old: str, new: str, before: Snapshot, after: Snapshot) -> list[Touched]:
+def move(old: str, new: str, before: FileSnapshot, after: FileSnapshot) -> list[Touched]:
     return [Touched(old, before, None), Touched(new, None, after, moved_from=old)]
 
 
@@ -110,14 +110,14 @@ def test_a_move_of_a_move_is_one_file() -> None:
 
 
 def test_a_move_ends_to_be_one_when_its_old_place_is_filled() -> None:
-    diff = diff_of(*move("a", "b", HELLO, BYE), Touched("a", None, Snapshot("third\n")))
+    diff = diff_of(*move("a", "b", HELLO, BYE), Touched("a", None, FileSnapshot("third\n")))
     assert heads(diff) == ["diff --git a/a b/a", "diff --git a/b b/b", "new file mode 100644"]
 
 
 def test_a_move_over_another_file_is_a_deletion_and_a_change() -> None:
     diff = diff_of(
         Touched("a", HELLO, None),
-        Touched("b", Snapshot("other\n"), BYE, moved_from="a"),
+        Touched("b", FileSnapshot("other\n"), BYE, moved_from="a"),
     )
     assert heads(diff) == ["diff --git a/a b/a", "deleted file mode 100644", "diff --git a/b b/b"]
 
@@ -130,11 +130,11 @@ def test_git_applies_the_diff(tmp_path: Path) -> None:
     diff = TurnDiff()
     diff.touch(
         [
-            Touched("a", Snapshot(before["a"]), Snapshot("1\ntwo\n3\n")),
-            Touched("gone", Snapshot(before["gone"]), None),
-            Touched("new/file", None, Snapshot("n\n")),
-            Touched("end", Snapshot(before["end"]), Snapshot("a\nB")),
-            *move("from", "to", Snapshot("same\n"), Snapshot("same\n")),
+            Touched("a", FileSnapshot(before["a"]), FileSnapshot("1\ntwo\n3\n")),
+            Touched("gone", FileSnapshot(before["gone"]), None),
+            Touched("new/file", None, FileSnapshot("n\n")),
+            Touched("end", FileSnapshot(before["end"]), FileSnapshot("a\nB")),
+            *move("from", "to", FileSnapshot("same\n"), FileSnapshot("same\n")),
         ]
     )
     applied = subprocess.run(
@@ -147,6 +147,6 @@ def test_git_applies_the_diff(tmp_path: Path) -> None:
 
 def test_a_turn_that_touched_too_much_says_so() -> None:
     diff = TurnDiff()
-    huge = Snapshot("x" * 40_000_000)
+    huge = FileSnapshot("x" * 40_000_000)
     diff.touch([Touched("1", huge, None), Touched("2", huge, None)])
     assert diff.render() == "# 2 more changed files are not shown: too large\n"

@@ -169,7 +169,7 @@ class Said:
 @claim("bounds:batch-answer")
 async def test_answers_that_do_not_fit_into_the_array_give_way_to_errors() -> None:
     async with conversation(Said("x" * 300_000)) as (stream, connection, _):
-        connection.session = session(jsonrpc=True)
+        connection.initialized = session(jsonrpc=True)
         stream.client_send([request(number, thread=None) for number in range(200)])
         text = await stream.client_receive_text()
     answers = json.loads(text)

@@ -1,7 +1,7 @@
 """rpc: connections that are open, and what is done when they end."""
 
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.context import ClientSession
+from app_server.rpc.context import InitializedClient
 from app_server.rpc.hub import Connections, Hub
 from app_server.rpc.outbox import Delta
 
@@ -9,7 +9,7 @@ from app_server.rpc.outbox import Delta
 class Connected:
     """A peer that has 7 characters to send."""
 
-    session: ClientSession | None = None
+    initialized: InitializedClient | None = None
     is_behind = False
     load = ConnectionLoad(in_flight=0, messages=1, chars=7)
 

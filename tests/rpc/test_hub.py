@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.context import ClientSession
+from app_server.rpc.context import InitializedClient
 from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Delta, Outgoing
 from protocol.jsonrpc.envelope import Answer
@@ -31,8 +31,8 @@ from tests.support.wire.conversations import session
 class Listener:
     """A peer of the hub."""
 
-    def __init__(self, settled: ClientSession | None) -> None:
-        self.session = settled
+    def __init__(self, settled: InitializedClient | None) -> None:
+        self.initialized = settled
         self.is_behind = True
         self.heard: list[Any] = []
         self.deltas: list[Delta | None] = []

@@ -242,7 +242,7 @@ async def test_a_request_that_fails_takes_no_other_with_it(waits: bool) -> None:
         connection,
         _,
     ):
-        connection.session = session()
+        connection.initialized = session()
         lists = [{**request(n, "thread/list"), "params": {"limit": n}} for n in range(3)]
         stream.client_send(lists)
         (answers,) = await stream.client_receive()

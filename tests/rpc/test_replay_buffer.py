@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app_server.handlers.views.settings import thread_settings
 from app_server.rpc.connection import ConnectionLoad
-from app_server.rpc.context import ClientSession
+from app_server.rpc.context import InitializedClient
 from app_server.rpc.hub import MAX_AT_ONCE, Hub
 from app_server.rpc.outbox import Delta, Outgoing
 from app_server.rpc.replay import Position, ReplayBuffer, ReplayLimits
@@ -58,7 +58,7 @@ class Client:
     def __init__(self, *, experimental: bool = True, jsonrpc: bool = False) -> None:
         capabilities = InitializeCapabilities(experimental_api=experimental)
         info = ClientInfo(name="c", version="1")
-        self.session: ClientSession | None = ClientSession(info, capabilities, jsonrpc)
+        self.initialized: InitializedClient | None = InitializedClient(info, capabilities, jsonrpc)
         self.is_behind = True
         self.heard: list[Any] = []
         self.given_up = False

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.sessions.input import Inbox
+from app_server.sessions.input import SignalInbox
 from app_server.signals.ledger import Ledger, LedgerFailed
 from tests.support.harness import (
     claim,
@@ -136,14 +136,14 @@ async def test_signals_need_the_opt_in(tmp_path: Path) -> None:
 async def test_an_unexpected_failure_keeps_the_signal_and_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receive, failures = Inbox.receive, [RuntimeError("a bug")]
+    receive, failures = SignalInbox.receive, [RuntimeError("a bug")]
 
-    async def fail_once(self: Inbox, messages: Any) -> Any:
+    async def fail_once(self: SignalInbox, messages: Any) -> Any:
         if failures:
             raise failures.pop()
         return await receive(self, messages)
 
-    monkeypatch.setattr(Inbox, "receive", fail_once)
+    monkeypatch.setattr(SignalInbox, "receive", fail_once)
     monkeypatch.setattr("app_server.signals.schedule.RETRY_S", (0.0,))
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()

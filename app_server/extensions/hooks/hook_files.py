@@ -36,7 +36,7 @@ DEFAULT_TIMEOUT_S = 600
 MAX_TIMEOUT_S = 3600
 
 
-class Place(NamedTuple):
+class HookFile(NamedTuple):
     """A file that may declare hooks."""
 
     file: Path
@@ -54,16 +54,16 @@ class HookList:
     errors: list[tuple[Path, str]] = field(default_factory=list)
 
 
-def places_of(home: Path, trusted_folders: Sequence[Path]) -> list[Place]:
+def places_of(home: Path, trusted_folders: Sequence[Path]) -> list[HookFile]:
     """Return the files to read; `trusted_folders` are those of the project, from its root down."""
     layers: list[tuple[Path, Source]] = [(home, "user")]
     layers += [(folder / PROJECT_FOLDER, "project") for folder in trusted_folders]
     names = (FILE, SETTINGS_FILE)
-    return [Place(folder / name, source) for folder, source in layers for name in names]
+    return [HookFile(folder / name, source) for folder, source in layers for name in names]
 
 
 def read_hooks(
-    places: Sequence[Place],
+    places: Sequence[HookFile],
     settings: Mapping[str, Any],
     settings_file: Path,
     plugins: Sequence[HookedPlugin] = (),
@@ -103,7 +103,7 @@ def read_hooks(
     return found
 
 
-def _read_file(place: Place, found: HookList) -> Mapping[str, Any] | None:
+def _read_file(place: HookFile, found: HookList) -> Mapping[str, Any] | None:
     try:
         with place.file.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -127,7 +127,7 @@ def _read_file(place: Place, found: HookList) -> Mapping[str, Any] | None:
     return hooks
 
 
-def _read_settings(place: Place, found: HookList) -> Mapping[str, Any] | None:
+def _read_settings(place: HookFile, found: HookList) -> Mapping[str, Any] | None:
     """Read `[hooks]` of a project; what the user trusts, in `state`, is not for it to say."""
     try:
         hooks = read_config(place.file).document.get("hooks")
@@ -137,7 +137,7 @@ def _read_settings(place: Place, found: HookList) -> Mapping[str, Any] | None:
     return hooks if isinstance(hooks, dict) else None
 
 
-def add_hooks(found: HookList, declared: Mapping[str, Any], place: Place) -> None:
+def add_hooks(found: HookList, declared: Mapping[str, Any], place: HookFile) -> None:
     """Add what a place declares, by event; what cannot run becomes a warning."""
     for event, groups in declared.items():
         if event == "state" and place.file.suffix == ".toml":
@@ -167,14 +167,14 @@ def _add_plugin(found: HookList, plugin: HookedPlugin) -> None:
         return
     for name, file, hooks in declared:
         origin = Origin(plugin.id, name, plugin.root, plugin.data, digest)
-        add_hooks(found, hooks, Place(file, "plugin", origin))
+        add_hooks(found, hooks, HookFile(file, "plugin", origin))
 
 
 class _Unusable(Exception):
     """A hook that cannot run; the text says why."""
 
 
-def _hook(event: Event, group: Any, handler: Any, place: Place) -> Hook:
+def _hook(event: Event, group: Any, handler: Any, place: HookFile) -> Hook:
     matcher, command = _member(group, "matcher"), _member(handler, "command")
     kind, timeout = _member(handler, "type"), _member(handler, "timeout")
     message = _member(handler, "statusMessage")

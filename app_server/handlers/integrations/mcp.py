@@ -49,12 +49,12 @@ from app_server.mcp.tools.call_contents import (
     blocks_of,
     bounded_result,
     client_part,
-    cut_middle,
     without_effective_input,
 )
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
 from app_server.observability.log_context import bind_request
+from app_server.runtime.cut_text import cut_middle
 from app_server.turns.approval.reviewer import without_account
 from protocol.contract.specs import NoParams
 from protocol.integrations.mcp import (

@@ -11,7 +11,7 @@ from typing import Any
 from app_server.apps.errors import AppsUnavailable
 from app_server.apps.inventory.names import install_url
 from app_server.extensions.hooks.definition import WIRE, Origin
-from app_server.extensions.hooks.hook_files import HookList, Place, add_hooks
+from app_server.extensions.hooks.hook_files import HookFile, HookList, add_hooks
 from app_server.extensions.plugins.hooks import read_declarations
 from app_server.extensions.plugins.manifest import Plugin, read_plugin
 from app_server.extensions.plugins.marketplace import Marketplace, MarketplaceEntry
@@ -138,7 +138,7 @@ def _hooks(id_: PluginId, plugin: Plugin) -> list[PluginHookSummary]:
     for name, file, hooks in read_declarations(plugin.root)[0]:
         # It may not be installed yet, so there is nothing to trust.
         origin = Origin(str(id_), name, plugin.root, data=plugin.root, fingerprint="")
-        add_hooks(found, hooks, Place(file, "plugin", origin))
+        add_hooks(found, hooks, HookFile(file, "plugin", origin))
     return [PluginHookSummary(key=hook.key, event_name=WIRE[hook.event]) for hook in found.hooks]
 
 

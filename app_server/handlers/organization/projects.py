@@ -271,7 +271,7 @@ MAX_CHARS = 65_536
 MAX_IMPORTED = 1000
 """Threads of one import."""
 
-Place = tuple[int, str]
+ProjectPosition = tuple[int, str]
 
 
 def project_page(
@@ -288,7 +288,7 @@ def project_page(
     ascending = (params.sort_direction or ("desc" if by_recency else "asc")) == "asc"
     order = f"{'recencyAt' if by_recency else 'position'} {'asc' if ascending else 'desc'}"
 
-    def place(project: Project) -> Place:
+    def place(project: Project) -> ProjectPosition:
         if not by_recency:
             return project.position, project.id
         # Those that no thread is in come last, whichever way the others go.
@@ -307,7 +307,7 @@ def project_page(
     )
 
 
-def _start(places: Sequence[Place], after: Place, *, ascending: bool) -> int:
+def _start(places: Sequence[ProjectPosition], after: ProjectPosition, *, ascending: bool) -> int:
     ids = [project_id for _, project_id in places]
     if after[1] in ids:
         return ids.index(after[1]) + 1
@@ -316,7 +316,7 @@ def _start(places: Sequence[Place], after: Place, *, ascending: bool) -> int:
     return next(behind, len(places))
 
 
-def _parse(cursor: str, order: str) -> Place:
+def _parse(cursor: str, order: str) -> ProjectPosition:
     with contextlib.suppress(InvalidCursor):
         match parse_cursor(cursor):
             case [str(found), int(number), str(project_id)] if found == order:

@@ -19,7 +19,7 @@ import anyio.to_thread
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.rules import rules_warning
-from app_server.rpc.context import ClientSession, ConnectionId
+from app_server.rpc.context import ConnectionId, InitializedClient
 from app_server.runtime.loader import LoadFailed
 from protocol.jsonrpc.errors import internal_error, invalid_params, invalid_request
 from protocol.server.lifecycle import (
@@ -84,7 +84,7 @@ class Warnings:
 @serves("initialize")
 async def initialize(context: RequestContext, params: InitializeParams) -> InitializeResponse:
     """Negotiate client info and capabilities; everything else comes after this."""
-    if context.session is not None:
+    if context.initialized is not None:
         raise invalid_request("Already initialized", "alreadyInitialized")
     info = params.client_info
     if not info.name.strip() or not info.name.isprintable():
@@ -93,7 +93,7 @@ async def initialize(context: RequestContext, params: InitializeParams) -> Initi
             f"Invalid params: `clientInfo.name` {rule}", field="clientInfo.name", rule=rule
         )
     capabilities = params.capabilities or InitializeCapabilities()
-    context.session = ClientSession(
+    context.initialized = InitializedClient(
         info=info,
         capabilities=capabilities,
         jsonrpc=context.jsonrpc,

@@ -94,10 +94,10 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
     if session.log.state.settings != before:
         announce_settings(context.services.hub, context, session, replaced)
     context.after_answer(accepted.run_soon)
-    return TurnStartResponse(turn=_taken(session, params, accepted.turn_id))
+    return TurnStartResponse(turn=_accepted_turn(session, params, accepted.turn_id))
 
 
-def _taken(session: ThreadSession, params: TurnStartParams, turn_id: str) -> Turn:
+def _accepted_turn(session: ThreadSession, params: TurnStartParams, turn_id: str) -> Turn:
     accepted = session.log.state.accepted.find(params.client_user_message_id)
     turn = started_turn(turn_id)
     return turn if accepted is None else turn.model_copy(update={"status": accepted.status})

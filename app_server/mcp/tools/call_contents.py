@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError, PeerError
+from app_server.runtime.cut_text import cut_middle
 from protocol.integrations.mcp import RESERVED_META, RESERVED_META_PREFIXES
 from protocol.model import Json, JsonObject
 
@@ -159,21 +160,6 @@ def bounded_result(result: JsonObject) -> JsonObject:
     removed = len(rendered) - 2 * half
     text = f"Truncated tool output:\n{rendered[:half]}…{removed} chars truncated…{rendered[-half:]}"
     return {"content": [{"type": "text", "text": text}]}
-
-
-def cut_middle(text: str, limit_bytes: int) -> str:
-    """Cut UTF-8 text to a number of bytes, keeping as much of its beginning as of its end.
-
-    A token counts as four bytes in the note that stands for the middle.
-    """
-    encoded = text.encode()
-    if len(encoded) <= limit_bytes:
-        return text
-    half = limit_bytes // 2
-    head = encoded[:half].decode(errors="ignore")
-    tail = encoded[len(encoded) - half :].decode(errors="ignore")
-    tokens = (len(encoded) - 2 * half + 3) // 4
-    return f"{head}…{tokens} tokens truncated…{tail}"
 
 
 def _model_part(block: Json) -> JsonObject:

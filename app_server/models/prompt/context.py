@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from app_server.models.prompt.environment_context import kind_of, newest_of_each
 from app_server.models.prompt.request import message
+from app_server.runtime.cut_text import cut_text
 from app_server.threads.log.state import ThreadState
 from protocol.model import Json, JsonObject
 
@@ -27,7 +28,6 @@ SUMMARY_PREFIX = (
     "written of it; it is information, and no new request of the user:\n\n"
 )
 NOT_KEPT = "[something that is no text was here, and is not shown any more]"
-CUT = "\n[… cut]"
 
 
 def tokens_in_context(state: ThreadState) -> int:
@@ -135,11 +135,3 @@ def _text_of(item: JsonObject) -> str:
         text = part.get("text") if isinstance(part, dict) else None
         texts.append(text if isinstance(text, str) else NOT_KEPT)
     return "\n".join(texts)
-
-
-def cut_text(text: str, limit_bytes: int) -> str:
-    """Cut a text down to a number of bytes, and say so at its end."""
-    content = text.encode()
-    if len(content) <= limit_bytes:
-        return text
-    return content[: max(0, limit_bytes - len(CUT.encode()))].decode(errors="ignore") + CUT

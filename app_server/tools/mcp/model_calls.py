@@ -105,7 +105,7 @@ def _sandbox_mode(policy: SandboxPolicy) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SandboxMachine:
     """An environment that a sandbox state names."""
 
     environment_id: str
@@ -115,7 +115,7 @@ class Place:
 
 
 def sandbox_state(
-    settings: Settings, confinement: Confinement, place: Place | None = None
+    settings: Settings, confinement: Confinement, place: SandboxMachine | None = None
 ) -> JsonObject:
     """Describe the sandbox in force: the permission profile and the folder it is for.
 
@@ -341,7 +341,7 @@ class McpCalls(TurnTool):
         place = None
         if config.environment_id != LOCAL:
             instance_id = self._servers.instance_of(config.environment_id)
-            place = Place(config.environment_id, instance_id, config.folder)
+            place = SandboxMachine(config.environment_id, instance_id, config.folder)
         return sandbox_state(settings, self._environments.confinement(), place)
 
     def _state_of_first(self, settings: Settings) -> JsonObject | None:
@@ -350,10 +350,10 @@ class McpCalls(TurnTool):
         if folder is None:
             return None
         if folder.environment_id == LOCAL:
-            place = Place(LOCAL, self._servers.instance_of(LOCAL), settings.cwd)
+            place = SandboxMachine(LOCAL, self._servers.instance_of(LOCAL), settings.cwd)
             return sandbox_state(settings, self._environments.confinement(), place)
         instance_id = self._servers.instance_of(folder.environment_id)
-        place = Place(folder.environment_id, instance_id, folder.cwd)
+        place = SandboxMachine(folder.environment_id, instance_id, folder.cwd)
         there = settings.model_copy(update={"cwd": folder.cwd})
         return sandbox_state(there, self._environments.confinement(folder), place)
 

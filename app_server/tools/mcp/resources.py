@@ -10,9 +10,10 @@ from app_server.mcp.connection import list_all
 from app_server.mcp.errors import BadArguments
 from app_server.mcp.servers.requests import list_or_nothing, read_resource
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.tools.call_contents import bounded_result, compact, cut_middle
+from app_server.mcp.tools.call_contents import bounded_result, compact
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.models import ModelFeatures
+from app_server.runtime.cut_text import cut_middle
 from app_server.turns.calls import RequestedCall
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn

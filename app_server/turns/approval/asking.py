@@ -23,8 +23,8 @@ from typing import ClassVar, Literal, TypeAlias
 
 import anyio
 
-from app_server.mcp.tools.call_contents import cut_middle
 from app_server.runtime.clock import Clock
+from app_server.runtime.cut_text import cut_middle
 from app_server.threads.log.live import LiveThread
 from app_server.turns.approval.reviewer import ApprovalRefused, PlannedAction, Reviewer, is_reviewed
 from app_server.turns.clients import ThreadClients
@@ -35,7 +35,7 @@ from protocol.model import JsonObject, WireModel
 from protocol.server.lifecycle import WarningNotification
 from protocol.turns.policy import ApprovalsReviewer
 
-NO_ANSWER = "approval request failed"
+UNUSABLE_ANSWER = "approval request failed"
 NOT_OFFERED = "an approval was answered with a rule that was not offered: it counts as refused"
 
 MAX_SUBJECT_BYTES = 4_096
@@ -89,7 +89,7 @@ class HookedTool:
 class Question(RecordedAction, ABC):
     """An action that has to be allowed."""
 
-    no_answer: ClassVar[str] = NO_ANSWER
+    unusable_answer: ClassVar[str] = UNUSABLE_ANSWER
     """The text of a decision where the client's answer made no sense, or was not offered."""
     not_offered: ClassVar[str] = NOT_OFFERED
     """The warning about an answer that was not offered."""
@@ -256,7 +256,7 @@ class OpenQuestion:
             if decision is not None:
                 return decision
             questions.warn(question.not_offered)
-        text = question.no_answer
+        text = question.unusable_answer
         return Decision(is_allowed=False, by="user", word="failed", text=text, client=client)
 
     async def _record_withdrawn(self) -> None:

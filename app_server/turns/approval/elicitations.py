@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from app_server.extensions.contract.registration import ApprovalSource, RuntimeMetadata
 from app_server.mcp.elicitation import CANCELLED, DECLINED, ServerQuestion
-from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp_wire.errors import BadQuestion
+from app_server.runtime.cut_text import cut_middle
 from app_server.turns.approval.asking import ThreadQuestions
 from app_server.turns.approval.reviewer import (
     MAX_ARGUMENTS_BYTES,

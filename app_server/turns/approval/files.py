@@ -95,18 +95,17 @@ class FileApprovals:
     def check(self, request: FileRequest) -> Verdict:
         """Return whether changes are made, have to be asked about, or are refused.
 
-        One that runs and is not `sandboxed` is for files outside of where the thread may write,
-        which the user has allowed.
+        Nothing of a patch runs in a sandbox: what a verdict says of one has no meaning here.
         """
         policy = self.questions.log.state.in_force.approval_policy
         if all(file in self._remembered for file in request.files):
-            return Run(sandboxed=request.is_inside)
+            return Run()
         if policy == "untrusted":
-            return NeedsApproval(sandboxed=request.is_inside)
+            return NeedsApproval()
         if request.is_inside:
             return Run()
         if may_leave_sandbox(policy):
-            return NeedsApproval(sandboxed=False)
+            return NeedsApproval()
         if request.reason is not None:
             return Refuse(f"patch rejected: {request.reason}; {BY_SETTINGS}")
         return Refuse(OUTSIDE if request.may_write else READ_ONLY)

@@ -18,12 +18,12 @@ import anyio
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from pydantic_core import to_json
 
-from app_server.mcp.tools.call_contents import cut_middle
 from app_server.mcp.tools.table import Tool
 from app_server.models.interface import ItemDone, Model, ModelFailure, ModelRequest, Provider
 from app_server.models.prompt.environment_context import kind_of
 from app_server.models.prompt.request import message
 from app_server.runtime.clock import Clock
+from app_server.runtime.cut_text import cut_middle
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import ThreadState
 from app_server.turns.clients import ThreadClients

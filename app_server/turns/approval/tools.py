@@ -79,7 +79,7 @@ class ToolRequest:
 class ToolQuestion(Question):
     """A question about a call of a tool of an MCP server, as a form without fields."""
 
-    no_answer: ClassVar[str] = REJECTED
+    unusable_answer: ClassVar[str] = REJECTED
     not_offered: ClassVar[str] = NOT_OFFERED
     is_timed: ClassVar[bool] = False
 

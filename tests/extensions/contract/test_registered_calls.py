@@ -13,7 +13,7 @@ from app_server.extensions.contract.registration import (
     ToolMetadata,
 )
 from app_server.permissions.confinement.confinement import UNCONFINED
-from app_server.tools.mcp.model_calls import Place, sandbox_state
+from app_server.tools.mcp.model_calls import SandboxMachine, sandbox_state
 from protocol.log.rollout import Settings
 from protocol.turns.policy import ReadOnlySandboxPolicy
 from tests.support.harness import claim
@@ -133,7 +133,7 @@ def test_the_sandbox_state_of_an_environment_names_its_folder(
         approval_policy="on-request",
         sandbox_policy=ReadOnlySandboxPolicy(),
     )
-    state = sandbox_state(settings, UNCONFINED, Place("there", "instance", cwd))
+    state = sandbox_state(settings, UNCONFINED, SandboxMachine("there", "instance", cwd))
     assert {
         key: state[key] for key in ("environmentId", "environmentInstanceId", "sandboxCwd")
     } == {

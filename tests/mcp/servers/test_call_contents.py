@@ -9,7 +9,6 @@ from app_server.mcp.tools.call_contents import (
     MAX_RESULT_BYTES,
     CallOrigin,
     bounded_result,
-    cut_middle,
     model_output,
     request_meta,
 )
@@ -49,13 +48,6 @@ def test_metadata_of_a_client_cannot_take_our_place() -> None:
         "itemId": "item",
     }
     assert "itemId" not in request_meta(CallOrigin("t", "u", "c", None, {}), {})
-
-
-def test_text_is_cut_in_the_middle() -> None:
-    assert cut_middle("short", 10) == "short"
-    assert cut_middle("a" * 50 + "b" * 50, 20) == "a" * 10 + "…20 tokens truncated…" + "b" * 10
-    assert cut_middle("ü" * 50, 21).startswith("ü" * 5 + "…")
-    assert cut_middle("x" * 10, 0) == "…3 tokens truncated…"
 
 
 def test_what_the_model_reads_is_bounded_over_all_blocks() -> None:

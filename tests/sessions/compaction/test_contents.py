@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app_server.models.prompt.context import (
-    CUT,
     KEPT_USER_TOKENS,
     MAX_SUMMARY_BYTES,
     MEDIA_TOKENS,
@@ -21,6 +20,7 @@ from app_server.models.prompt.context import (
     worth_compacting,
 )
 from app_server.models.prompt.request import message
+from app_server.runtime.cut_text import CUT
 from tests.support.threads.compaction import (
     items,
 )

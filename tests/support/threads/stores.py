@@ -261,7 +261,7 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
     plugins = Plugins(PluginStore(home), lambda environment_id: False)
     ports = ServerContext(
         store=store,
-        model=NoModel(),
+        model_client=NoModel(),
         model_lists=ModelLists(_unasked),
         clients=Hub(clock.now_ms),
         clock=clock,

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from app_server.rpc.connection import RpcConnection
-from app_server.rpc.context import ClientSession, RequestContext
+from app_server.rpc.context import InitializedClient, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import ConnectionLimits
 from app_server.transport.address import (
@@ -132,9 +132,11 @@ def request(request_id: Any, method: str = "turn/start", thread: str | None = "t
     return {"id": request_id, "method": method, "params": params}
 
 
-def session(*, experimental: bool = True, jsonrpc: bool = False, **kwargs: Any) -> ClientSession:
+def session(
+    *, experimental: bool = True, jsonrpc: bool = False, **kwargs: Any
+) -> InitializedClient:
     capabilities = InitializeCapabilities(experimental_api=experimental)
-    return ClientSession(ClientInfo(name="c", version="1"), capabilities, jsonrpc, **kwargs)
+    return InitializedClient(ClientInfo(name="c", version="1"), capabilities, jsonrpc, **kwargs)
 
 
 @asynccontextmanager
