@@ -47,13 +47,18 @@ from app_server.mcp_wire.errors import (
     RequestTimedOut,
     TransportClosed,
 )
-from app_server.mcp_wire.handshake import OPENAI_FORM, UNSUPPORTED_VERSION, Handshake
+from app_server.mcp_wire.handshake import OPENAI_FORM, Handshake
 from app_server.mcp_wire.http.authorized import CredentialSource
 from app_server.mcp_wire.http.mirrored import Mirrored, mirrored_headers, usable_tools
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
 from app_server.mcp_wire.json_rpc_client import STRAY, Asker, JsonRpcClient
-from app_server.mcp_wire.revisions import WrongRevision, asks_for_input, inputs_of
+from app_server.mcp_wire.revisions import (
+    UNSUPPORTED_VERSION,
+    WrongRevision,
+    asks_for_input,
+    inputs_of,
+)
 from app_server.observability.telemetry.spans import trace_context
 from app_server.runtime.cut_text import cut_middle
 from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND

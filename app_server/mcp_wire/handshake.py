@@ -20,6 +20,7 @@ from app_server.mcp_wire.revisions import (
     OLDER_VERSIONS,
     SERVER_KEY,
     STATELESS,
+    UNSUPPORTED_VERSION,
     VERSION_KEY,
     Revision,
 )
@@ -28,9 +29,6 @@ from protocol.model import Json, JsonObject
 
 OPENAI_FORM = "openai/form"
 """An extension, its method, and the mode of its questions: forms with any schema."""
-
-UNSUPPORTED_VERSION = -32022
-"""Code of a server that has the revisions in `data.supported`, but not the one of the request."""
 
 _MODERN_ERRORS = (-32020, -32021)
 """Codes that only a server of a stateless revision has."""

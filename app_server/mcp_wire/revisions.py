@@ -8,10 +8,11 @@ docs/mcp.md, "Revisions of the protocol".
 
 import base64
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app_server.mcp_wire.errors import PeerError
-from protocol.jsonrpc.errors import INTERNAL_ERROR
+from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS
 from protocol.model import Json, JsonObject
 
 STATELESS = "2026-07-28"
@@ -111,6 +112,42 @@ class Revision:
             if not kept["_meta"]:
                 del kept["_meta"]
         return kept
+
+
+UNSUPPORTED_VERSION = -32022
+"""Code of a server that has the revisions in `data.supported`, but not the one of the request."""
+
+NOT_CACHED: JsonObject = {"ttlMs": 0, "cacheScope": "private"}
+"""Members of results that a client is not to keep."""
+
+
+def client_of(params: JsonObject, supported: Sequence[str]) -> tuple[Json, JsonObject] | None:
+    """Return who makes a request, and what the client can do; None where a handshake says it.
+
+    `supported` are the revisions of the server, whatever begins them.
+
+    Raises:
+        PeerError: -32602, the request does not say all; -32022, its revision is not there.
+    """
+    meta = params.get("_meta")
+    if not isinstance(meta, dict) or VERSION_KEY not in meta:
+        return None
+    version, capabilities = meta[VERSION_KEY], meta.get(CAPABILITIES_KEY)
+    if not isinstance(version, str) or not isinstance(capabilities, dict):
+        raise PeerError(
+            INVALID_PARAMS, f"_meta must have {VERSION_KEY} and {CAPABILITIES_KEY}, an object"
+        )
+    if version != STATELESS:
+        data: JsonObject = {"supported": list(supported), "requested": version}
+        raise PeerError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+    return meta.get(CLIENT_KEY), capabilities
+
+
+def stamped(result: JsonObject, server_info: JsonObject) -> JsonObject:
+    """Return a result with all that a stateless revision wants in it."""
+    meta = result.get("_meta")
+    signed = {SERVER_KEY: server_info, **(meta if isinstance(meta, dict) else {})}
+    return {"resultType": COMPLETE, **result, "_meta": signed}
 
 
 class WrongRevision(PeerError):

@@ -1,7 +1,9 @@
 """The conversation with the MCP client: requests, cancelled calls, questions, events.
 
 Invariant: a request gets exactly one answer, but for calls that were cancelled, which get none.
-Source: MCP 2025-11-25, "Lifecycle", "Tools", "Elicitation", "Cancellation"; docs/mcp_server.md.
+Each request says in which revision of MCP it is: those of 2026-07-28 have it in their `_meta`.
+Source: MCP 2025-11-25, "Lifecycle", "Tools", "Elicitation", "Cancellation"; MCP 2026-07-28,
+"Versioning", "Multi Round-Trip Requests"; docs/mcp_server.md, "Without a handshake".
 """
 
 import asyncio
@@ -22,11 +24,15 @@ from app_server.clients.mcp_front.questions import (
     DECLINED,
     ELICITATION,
     METHODS,
+    Verdict,
     parse_verdict,
     question_params,
 )
 from app_server.clients.mcp_front.run import EVENT, Runs, ToolRun
 from app_server.clients.mcp_front.tools import TOOLS, BadToolCall, ToolResult, parse_call
+from app_server.mcp_wire.errors import PeerError
+from app_server.mcp_wire.held_calls import HeldCall, HeldCalls
+from app_server.mcp_wire.revisions import NOT_CACHED, STATELESS, client_of, stamped
 from app_server.rpc.message_stream import MessageStream
 from protocol.jsonrpc.envelope import (
     Answer,
@@ -97,6 +103,13 @@ class Conversation:
         self._open_older = open_older
         self._client: JsonObject = {"name": "mcp-client", "version": ""}
         """Client info from the handshake."""
+        self._server_info: JsonObject = {
+            "name": "codex-mcp-server",
+            "title": "Codex",
+            "version": version,
+        }
+        self._is_introduced = False
+        """Whether the app-server was told who the client is."""
 
     async def run(self, when_finished: Callable[[], None]) -> None:
         """Converse until the client has finished, or the app-server has gone.
@@ -107,6 +120,7 @@ class Conversation:
             self._older = OlderSide(self._open_older, self._send, self._questions)
             self._questions.start_soon(self._follow_app)
             async with anyio.create_task_group() as self._tool_calls:
+                self._held = HeldCalls(self._tool_calls)
                 with self._reading:
                     await self._read()
                 when_finished()
@@ -173,6 +187,10 @@ class Conversation:
     async def _take_request(self, request: Request) -> None:
         try:
             result = await self._answer(request)
+        except PeerError as exc:
+            error = RpcError(exc.code, exc.message, data=exc.data)
+            await self._send(render_error(request.id, error.to_wire(), jsonrpc=True))
+            return
         except RpcError as exc:
             await self._send(render_error(request.id, exc.to_wire(), jsonrpc=True))
             return
@@ -184,6 +202,10 @@ class Conversation:
         params = {} if request.params is None else request.params
         if not isinstance(params, dict):
             raise invalid_params("`params` must be an object")
+        if request.method != "initialize":
+            found = client_of(params, (STATELESS, *PROTOCOL_VERSIONS))
+            if found is not None:
+                return await self._answer_stateless(request, params, *found)
         match request.method:
             case "initialize":
                 return await self._initialize(params)
@@ -192,13 +214,40 @@ class Conversation:
             case "tools/list":
                 return {"tools": TOOLS}
             case "tools/call":
-                self._start_call(request.id, params)
+                self._start_call(request.id, params, None)
                 return None
             case method:
                 raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}", "methodNotFound")
 
+    async def _answer_stateless(
+        self, request: Request, params: JsonObject, client: Json, capabilities: JsonObject
+    ) -> JsonObject | None:
+        """Do the same for a request that says who makes it."""
+        if not self._is_introduced:
+            await self._introduce(client if isinstance(client, dict) else self._client)
+        found: JsonObject
+        match request.method:
+            case "server/discover":
+                found = {"supportedVersions": [STATELESS], "capabilities": {"tools": {}}}
+            case "tools/list":
+                found = {"tools": TOOLS}
+            case "tools/call":
+                self._start_call(request.id, params, capabilities)
+                return None
+            case method:
+                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}", "methodNotFound")
+        return stamped({**found, **NOT_CACHED}, self._server_info)
+
     async def _initialize(self, params: JsonObject) -> JsonObject:
-        asked, client = params.get("protocolVersion"), params.get("clientInfo")
+        asked = params.get("protocolVersion")
+        await self._introduce(params.get("clientInfo"))
+        return {
+            "protocolVersion": asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": self._server_info,
+        }
+
+    async def _introduce(self, client: Json) -> None:
         if isinstance(client, dict):
             self._client = client
         handshake: JsonObject = {
@@ -207,42 +256,51 @@ class Conversation:
         }
         answer = await self._app.call("initialize", handshake)
         await self._app.notify("initialized")
-        return {
-            "protocolVersion": asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
-            "capabilities": {"tools": {"listChanged": True}},
-            "serverInfo": {
-                "name": "codex-mcp-server",
-                "title": "Codex",
-                "version": self._version,
-                "user_agent": answer["userAgent"],
-            },
-        }
+        self._server_info["user_agent"] = answer["userAgent"]
+        self._is_introduced = True
 
-    def _start_call(self, call_id: RequestId, params: JsonObject) -> None:
+    def _start_call(
+        self, call_id: RequestId, params: JsonObject, capabilities: JsonObject | None
+    ) -> None:
+        """Begin a call; `capabilities` are those of a client without a handshake."""
         if call_id in self._calls:
             raise invalid_request("a call with this id is running", "invalidRequest")
         if len(self._calls) >= self._limits.max_calls:
             raise overloaded()
         # Entered here, so that a call can be cancelled before its task has run.
         self._calls[call_id] = anyio.CancelScope()
-        self._tool_calls.start_soon(self._call, call_id, params)
+        self._tool_calls.start_soon(self._call, call_id, params, capabilities)
 
-    async def _call(self, call_id: RequestId, params: JsonObject) -> None:
+    async def _call(
+        self, call_id: RequestId, params: JsonObject, capabilities: JsonObject | None
+    ) -> None:
         try:
             with self._calls[call_id] as scope:
-                result = await self._carry_out(call_id, params)
+                carry_out = partial(self._carry_out, call_id, params)
+                try:
+                    if capabilities is None:
+                        result = await carry_out(None)
+                    else:
+                        result = await self._held.call(params, capabilities, carry_out)
+                        result = stamped(result, self._server_info)
+                    answer = render_result(call_id, result, jsonrpc=True)
+                except PeerError as exc:
+                    error = RpcError(exc.code, exc.message, data=exc.data)
+                    answer = render_error(call_id, error.to_wire(), jsonrpc=True)
                 if not scope.cancel_called:
-                    await self._send(render_result(call_id, result.to_wire(), jsonrpc=True))
+                    await self._send(answer)
         finally:
             del self._calls[call_id]
 
-    async def _carry_out(self, call_id: RequestId, params: JsonObject) -> ToolResult:
+    async def _carry_out(
+        self, call_id: RequestId, params: JsonObject, held: HeldCall | None
+    ) -> JsonObject:
         try:
             arguments = parse_call(params.get("name"), params.get("arguments"))
         except BadToolCall as exc:
-            return ToolResult(str(exc), is_error=True)
-        run = ToolRun(call_id, self._app, self._runs, partial(self._send_message, EVENT))
-        return await run.carry_out(arguments)
+            return ToolResult(str(exc), is_error=True).to_wire()
+        run = ToolRun(call_id, self._app, self._runs, partial(self._send_message, EVENT), held)
+        return (await run.carry_out(arguments)).to_wire()
 
     async def _answer_question(self, question: Request) -> None:
         # The app-server may go while it is asked, or while it is answered.
@@ -259,14 +317,22 @@ class Conversation:
             try:
                 changes = self._changes.get(question.params.get("itemId"), [])
                 params = question_params(question, runs[0].request_id, changes)
-                answer = await self._ask(params)
+                verdict = await self._verdict(runs[0].held, params)
             finally:
                 del self._asked[question.id]
-            verdict = DECLINED if answer.error is not None else parse_verdict(answer.result)
             if verdict.ends_turn and question.method == ELICITATION:
                 # First, or the model would be asked once more.
                 await runs[0].interrupt()
             await self._app.answer(question.id, verdict.answer_to(question.method))
+
+    async def _verdict(self, held: HeldCall | None, params: JsonObject) -> Verdict:
+        """Ask the client, by the result of its call where that is the way to."""
+        if held is not None:
+            if not held.can_be_asked(params):
+                return DECLINED
+            return parse_verdict(await held.elicit(params))
+        answer = await self._ask(params)
+        return DECLINED if answer.error is not None else parse_verdict(answer.result)
 
     async def _ask(self, params: JsonObject) -> Answer:
         """Put a question to the client; cancelling withdraws it."""

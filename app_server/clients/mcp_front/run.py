@@ -17,6 +17,7 @@ from app_server.clients.mcp_front.tools import (
     ReplyArguments,
     ToolResult,
 )
+from app_server.mcp_wire.held_calls import HeldCall
 from protocol.jsonrpc.envelope import Notification, RequestId
 from protocol.jsonrpc.errors import RpcError
 from protocol.model import Json, JsonObject
@@ -166,9 +167,16 @@ class ToolRun:
     """One call. `request_id` is the caller's."""
 
     def __init__(
-        self, request_id: RequestId, app: AppClient, runs: Runs, send_event: SendEvent
+        self,
+        request_id: RequestId,
+        app: AppClient,
+        runs: Runs,
+        send_event: SendEvent,
+        held: HeldCall | None = None,
     ) -> None:
+        """`held` is the call where its client is asked by its result; see HeldCall."""
         self.request_id = request_id
+        self.held = held
         self._app = app
         self._runs = runs
         self._send_event = send_event

@@ -89,7 +89,7 @@ class Front:
 
 def front(home: Path, answer: dict[str, Any] | None = None) -> AbstractAsyncContextManager[Front]:
     """Offer a server in this process, and shake hands; `answer` is given to every question."""
-    return _shake_hands(_serve(home), answer)
+    return _shake_hands(pipe(home), answer)
 
 
 def front_process(
@@ -135,7 +135,11 @@ async def _shake_hands(
 
 
 @asynccontextmanager
-async def _serve(home: Path) -> AsyncIterator[Streams]:
+async def pipe(home: Path) -> AsyncIterator[Streams]:
+    """Offer a server in this process; gives the streams of its client, as a transport of the SDK.
+
+    Nobody has said anything on them yet.
+    """
     settings = Settings(
         home=home, requirements=home / REQUIREMENTS, listen=[], cwd=home, user_home=home
     )
