@@ -3,11 +3,14 @@
 Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import anyio
 import anyio.abc
 import anyio.to_thread
+from pydantic_core import to_json
 
 from app_server.config.values import Config, ConfigError
 from app_server.extensions.contract.registration import (
@@ -44,6 +47,9 @@ from protocol.model import JsonObject
 MAX_NAMED = 8
 """Servers in one warning."""
 
+MAX_OWN_BYTES = 64 * 1024
+"""Of the settings that clients changed for one thread alone, as JSON."""
+
 DISCOVERY_S = 30.0
 """For extensions to find what a thread has; what is found later counts for a later request."""
 
@@ -78,6 +84,12 @@ class ThreadServers:
         self._live = LiveSettings(server.configuration, cwd)
         self._news: Config | None = None
         """Settings that `look` found, and that are not in force yet."""
+        self._layers = config.layers
+        """What the thread was loaded with, on top of the files."""
+        self._own: dict[str, Any] = {}
+        """What clients changed for this thread alone, on top of all."""
+        self._is_behind = False
+        """Whether the servers do not follow that yet."""
         self._refused: str | None = None
         """What is wrong with the settings that `look` found last."""
         self._set = ServerSet(self._resolved(), cwd, server.processes, self._step, self)
@@ -142,17 +154,6 @@ class ThreadServers:
         bound_s = DISCOVERY_S if grace_s is None else grace_s
         return (anyio.current_time() if began is None else began) + bound_s
 
-    async def _declare(self) -> None:
-        before = self.live().table
-        table = await self.live().prepare_tools()
-        if before is not None and before is not table:
-            parts = [*before.tools, *declared_functions(before)]
-            del before
-            await free_in_pieces(parts)
-        is_small = len(table.tools) <= SMALL_TABLE
-        if self.live().surface == "direct" and not is_small and not is_declared(table):
-            await anyio.to_thread.run_sync(declare, table)
-
     async def prepare_reload(self) -> None:
         """Have `reload` find what extensions register now already read."""
         await self._catalog.prepare(self.config)
@@ -206,10 +207,27 @@ class ThreadServers:
         """
         self.catch_up()
         news, self._news = self._news, None
+        is_behind, self._is_behind = self._is_behind, False
+        has_news = self._discovered.is_set() and not self._catalog.is_current
         if news is not None:
             self._set.update(self._adopt(news))
-        elif with_extensions and self._discovered.is_set() and not self._catalog.is_current:
+        elif is_behind or (with_extensions and has_news):
             self._set.update(self._resolved())
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Put settings on top for this thread alone, until it is unloaded; never waits.
+
+        The servers have them with the next `take_over`. A value of None takes a setting away.
+
+        Raises:
+            ConfigError: they make no sense, alone or with the others; nothing has changed.
+        """
+        own = Config(self._own).override(values).document
+        if len(to_json(own)) > MAX_OWN_BYTES:
+            raise ConfigError(f"a thread takes {MAX_OWN_BYTES} bytes of changes of its own")
+        config = replace(self.config.override(values), layers=(*self._layers, own))
+        self._mcp = read_mcp_settings(config)
+        self._own, self._config, self._is_behind = own, config, True
 
     def _adopt(self, below: Config) -> McpSettings:
         """Have the settings in force, with what the thread was loaded with on top.
@@ -246,7 +264,7 @@ class ThreadServers:
         await wait_for_grace(self.live(), ends_at)
         await wait_for_wanted(self.live(), is_wanted)
         await refresh_lists(self.live())
-        await self._declare()
+        await _declare(self.live())
         self._warn_of_left_out()
 
     async def elicit(self, question: ServerQuestion) -> JsonObject:
@@ -289,6 +307,19 @@ class ThreadServers:
         failure = None if server is None or step != "failed" else server.failure
         again = isinstance(failure, NotLoggedIn) and failure.again
         self._clients.server_step(name, step, error, sign_in_again=again)
+
+
+async def _declare(servers: ServerSet) -> None:
+    """Make what the model is shown of the tools, in a worker thread where they are many."""
+    before = servers.table
+    table = await servers.prepare_tools()
+    if before is not None and before is not table:
+        parts = [*before.tools, *declared_functions(before)]
+        del before
+        await free_in_pieces(parts)
+    is_small = len(table.tools) <= SMALL_TABLE
+    if servers.surface == "direct" and not is_small and not is_declared(table):
+        await anyio.to_thread.run_sync(declare, table)
 
 
 def _has_servers(base: Config) -> bool:

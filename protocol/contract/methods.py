@@ -117,6 +117,8 @@ METHODS: Mapping[str, MethodSpec] = {
     "mcpServer/event/stream/stop": trial("integrations.mcp", "McpServerEventStreamStop", FREE),
     "mcpServer/oauth/login": method("integrations.mcp", "McpServerOauthLogin", MCP_LOGIN),
     "mcpServer/resource/read": method("integrations.mcp", "McpResourceRead", FREE),
+    "mcpServer/restart": ours("integrations.mcp", "McpServerRestart", FREE),
+    "mcpServer/set": ours("integrations.mcp", "McpServerSet", CONFIG),
     "mcpServer/tool/call": method("integrations.mcp", "McpServerToolCall", FREE),
     "mcpServerStatus/list": method("integrations.mcp", "ListMcpServerStatus", FREE),
     "memory/reset": trial("server.absent", "MemoryReset", FREE, takes=NOTHING),

@@ -47,6 +47,41 @@ class McpServerRefreshResponse(WireModel):
     """Nothing: startup notifications tell how the servers fare."""
 
 
+class McpServerSetParams(WireModel):
+    """Switch a server on or off, or change its settings: exactly one of both."""
+
+    name: str
+    thread_id: ThreadIdParam | None = None
+    """Thread that alone has the change, until it is unloaded; null writes the user's file."""
+    enabled: bool | None = None
+    settings: JsonObject | None = None
+    """Keys of `[mcp_servers.NAME]`; null removes one, those that are left out stay."""
+
+
+class McpServerSetResponse(WireModel):
+    """The change is written; loaded threads have it between two model requests."""
+
+    file_path: str | None = None
+    """The file that was written; null for a change of one thread."""
+    overridden: bool
+    """Whether settings above the file keep the change from having an effect."""
+
+
+class McpServerRestartParams(WireModel):
+    """Start a server afresh; calls that run end on the old one."""
+
+    name: str
+    thread_id: ThreadIdParam | None = None
+    """Thread whose server is meant; null means all loaded threads that have it."""
+
+
+class McpServerRestartResponse(WireModel):
+    """Startup notifications tell how the new starts fare."""
+
+    thread_ids: list[str]
+    """Threads in which it was restarted."""
+
+
 class McpServerEventStreamStartParams(WireModel):
     """Subscribe to events of an MCP server; hosted apps only."""
 

@@ -799,6 +799,14 @@ export type ClientRequest = {
   id: RequestId;
   params: McpResourceReadParams;
 } | {
+  method: "mcpServer/restart";
+  id: RequestId;
+  params: McpServerRestartParams;
+} | {
+  method: "mcpServer/set";
+  id: RequestId;
+  params: McpServerSetParams;
+} | {
   method: "mcpServer/tool/call";
   id: RequestId;
   params: McpServerToolCallParams;
@@ -3658,6 +3666,37 @@ export type McpServerOauthLoginResponse = {
 
 /** Nothing: startup notifications tell how the servers fare. */
 export type McpServerRefreshResponse = { [key: string]: JsonValue };
+
+/** Start a server afresh; calls that run end on the old one. */
+export type McpServerRestartParams = {
+  name: string;
+  /** Thread whose server is meant; null means all loaded threads that have it. */
+  threadId?: string | null;
+};
+
+/** Startup notifications tell how the new starts fare. */
+export type McpServerRestartResponse = {
+  /** Threads in which it was restarted. */
+  threadIds: Array<string>;
+};
+
+/** Switch a server on or off, or change its settings: exactly one of both. */
+export type McpServerSetParams = {
+  name: string;
+  /** Thread that alone has the change, until it is unloaded; null writes the user's file. */
+  threadId?: string | null;
+  enabled?: boolean | null;
+  /** Keys of `[mcp_servers.NAME]`; null removes one, those that are left out stay. */
+  settings?: { [key: string]: JsonValue } | null;
+};
+
+/** The change is written; loaded threads have it between two model requests. */
+export type McpServerSetResponse = {
+  /** The file that was written; null for a change of one thread. */
+  filePath: string | null;
+  /** Whether settings above the file keep the change from having an effect. */
+  overridden: boolean;
+};
 
 /** A cause of failure that the client can do something about. */
 export type McpServerStartupFailureReason = "reauthenticationRequired";
@@ -8181,6 +8220,8 @@ export interface ClientRequests {
   "mcpServer/event/stream/stop": { params: McpServerEventStreamStopParams; result: McpServerEventStreamStopResponse };
   "mcpServer/oauth/login": { params: McpServerOauthLoginParams; result: McpServerOauthLoginResponse };
   "mcpServer/resource/read": { params: McpResourceReadParams; result: McpResourceReadResponse };
+  "mcpServer/restart": { params: McpServerRestartParams; result: McpServerRestartResponse };
+  "mcpServer/set": { params: McpServerSetParams; result: McpServerSetResponse };
   "mcpServer/tool/call": { params: McpServerToolCallParams; result: McpServerToolCallResponse };
   "mcpServerStatus/list": { params: ListMcpServerStatusParams; result: ListMcpServerStatusResponse };
   "memory/reset": { params: null; result: MemoryResetResponse };

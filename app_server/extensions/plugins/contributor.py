@@ -36,7 +36,7 @@ MAX_SHOWN_CHARS = 128
 MAX_THREADS = 4096
 """Whose selections are remembered, and what they go without."""
 
-_ADJUSTABLE = (
+ADJUSTABLE = (
     "enabled",
     "enabled_tools",
     "disabled_tools",
@@ -181,7 +181,7 @@ def _registrations(active: Active, config: Mapping[str, Any]) -> Iterator[Regist
         if active.tier is Tier.SELECTED_PLUGIN and "command" in server:
             server.setdefault("cwd", str(plugin.root))
         changes = _table(adjusted, name) if active.tier is Tier.PLUGIN else {}
-        server |= {key: changes[key] for key in _ADJUSTABLE if key in changes}
+        server |= {key: changes[key] for key in ADJUSTABLE if key in changes}
         yield Registration(name, server, metadata=metadata, tier=active.tier)
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from app_server.config.values import Config
+from app_server.extensions.plugins.contributor import ADJUSTABLE
 from app_server.handlers.errors import (
     config_failures,
     loaded_thread,
@@ -25,11 +26,13 @@ from app_server.handlers.errors import (
     settings_failures,
 )
 from app_server.handlers.integrations.app_servers import RESOURCES, AppViews, is_of_apps
+from app_server.handlers.server.config import write_edits
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import offset, page
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (
+    VALID_NAME,
     HttpTransport,
     McpSettings,
     ServerConfig,
@@ -56,6 +59,7 @@ from app_server.mcp_wire.errors import McpError
 from app_server.observability.log_context import bind_request
 from app_server.runtime.cut_text import cut_middle
 from app_server.turns.approval.reviewer import without_account
+from app_server.turns.servers import MAX_OWN_BYTES
 from protocol.contract.specs import NoParams
 from protocol.integrations.mcp import (
     ListMcpServerStatusParams,
@@ -71,6 +75,10 @@ from protocol.integrations.mcp import (
     McpServerOauthLoginParams,
     McpServerOauthLoginResponse,
     McpServerRefreshResponse,
+    McpServerRestartParams,
+    McpServerRestartResponse,
+    McpServerSetParams,
+    McpServerSetResponse,
     McpServerStatus,
     McpServerToolCallParams,
     McpServerToolCallResponse,
@@ -78,8 +86,9 @@ from protocol.integrations.mcp import (
     ResourceTemplate,
     Tool,
 )
-from protocol.jsonrpc.errors import internal_error, invalid_request, overloaded
+from protocol.jsonrpc.errors import internal_error, invalid_params, invalid_request, overloaded
 from protocol.model import Json, JsonObject, WireModel
+from protocol.server.config import ConfigEdit
 
 Answer = TypeVar("Answer")
 
@@ -219,6 +228,129 @@ async def reload_servers(context: RequestContext, params: NoParams) -> McpServer
     await context.services.sessions.refresh_extensions(base)
     context.after_answer(context.services.sessions.reload_servers, base)
     return McpServerRefreshResponse()
+
+
+@serves("mcpServer/set")
+async def set_server(context: RequestContext, params: McpServerSetParams) -> McpServerSetResponse:
+    """Write a change of a server, or give it to one thread alone; idle threads have it at once."""
+    services = context.services
+    change = _change_of(params)
+    if params.thread_id is not None:
+        session = loaded_thread(services.sessions, params.thread_id)
+        servers = session.servers.live().servers
+        found = servers[params.name].config if params.name in servers else None
+        path = _path_of(params, found, session.servers.config)
+        with config_failures():
+            session.servers.change(_nested(path, change))
+        if session.slot.turn is None:
+            session.servers.take_over()
+        return McpServerSetResponse(overridden=False)
+    config, settings = await _resolve(services, prepare=False)
+    path = _path_of(params, settings.servers.get(params.name), config)
+    edits = [
+        ConfigEdit(key_path=_key_path((*path, key)), value=value, merge_strategy="replace")
+        for key, value in change.items()
+    ]
+    written = await write_edits(services, edits)
+    await services.sessions.follow_files()
+    return McpServerSetResponse(
+        file_path=written.file_path, overridden=written.status == "okOverridden"
+    )
+
+
+def _change_of(params: McpServerSetParams) -> JsonObject:
+    """Return the keys of the server's table that are to be set; None takes one away."""
+    if (params.enabled is None) == (params.settings is None):
+        rule = "exactly one of `enabled` and `settings` is given"
+        raise invalid_params(f"Invalid params: `settings`: {rule}", field="settings", rule=rule)
+    if VALID_NAME.fullmatch(params.name) is None:
+        rule = f"a name of a server matches ^{VALID_NAME.pattern}$"
+        raise invalid_params(f"Invalid params: `name`: {rule}", field="name", rule=rule)
+    if params.settings is None:
+        return {"enabled": params.enabled}
+    if not params.settings or len(to_json(params.settings)) > MAX_OWN_BYTES:
+        rule = f"an object with at least one key, and at most {MAX_OWN_BYTES} bytes of JSON"
+        raise invalid_params(f"Invalid params: `settings`: {rule}", field="settings", rule=rule)
+    return params.settings
+
+
+def _path_of(
+    params: McpServerSetParams, found: ServerConfig | None, config: Config
+) -> tuple[str, ...]:
+    """Return where the settings have the server's table.
+
+    Raises:
+        RpcError: there is no such server, or its settings are not the user's.
+    """
+    name, tables = params.name, config.document.get("mcp_servers", {})
+    if found is None and params.settings is None:
+        raise invalid_request(f"No MCP server named '{name}' found.", "unknownMcpServer", name=name)
+    if found is not None and not found.allowed and params.enabled is True:
+        raise internal_error(
+            f"MCP server '{name}' is disabled by managed requirements", "mcpServerNotAllowed",
+            name=name,
+        )  # fmt: skip
+    if found is None or name in tables:
+        return ("mcp_servers", name)
+    plugin_id = found.metadata.plugin_id
+    if (
+        found.is_registered
+        or plugin_id is None
+        or plugin_id not in config.document.get("plugins", {})
+    ):
+        raise invalid_request(
+            f"MCP server '{name}' is in no file: an extension, an app or a thread's plugin brings "
+            "it, and switches it",
+            "mcpServerNotEditable",
+            name=name,
+        )
+    if params.settings is not None and not params.settings.keys() <= set(ADJUSTABLE):
+        rule = f"of a plugin's server these are the user's: {', '.join(ADJUSTABLE)}"
+        raise invalid_params(f"Invalid params: `settings`: {rule}", field="settings", rule=rule)
+    return ("plugins", plugin_id, "mcp_servers", name)
+
+
+def _nested(path: Sequence[str], value: JsonObject) -> JsonObject:
+    for key in reversed(path):
+        value = {key: value}
+    return value
+
+
+def _key_path(path: Sequence[str]) -> str:
+    """Write a key path, each part in quotes."""
+    parts = (part.replace("\\", "\\\\").replace('"', '\\"') for part in path)
+    return ".".join(f'"{part}"' for part in parts)
+
+
+@serves("mcpServer/restart")
+async def restart_server(
+    context: RequestContext, params: McpServerRestartParams
+) -> McpServerRestartResponse:
+    """Start a server afresh in one thread, or in all that have it."""
+    services, name = context.services, params.name
+    if params.thread_id is not None:
+        sessions = [loaded_thread(services.sessions, params.thread_id)]
+    else:
+        sessions = list(services.sessions)
+    having = [session for session in sessions if name in session.servers.live().servers]
+    startable = [one for one in having if one.servers.live().servers[name].startable]
+    if not startable:
+        if not having and params.thread_id is None:
+            _, settings = await _resolve(services, prepare=False)
+            if name in settings.servers:
+                return McpServerRestartResponse(thread_ids=[])
+        if not having:
+            raise invalid_request(
+                f"No MCP server named '{name}' found.", "unknownMcpServer", name=name
+            )
+        raise invalid_request(
+            f"MCP server '{name}' is disabled: mcpServer/set with `enabled` switches it on",
+            "mcpServerDisabled",
+            name=name,
+        )
+    for session in startable:
+        session.servers.live().restart(name)
+    return McpServerRestartResponse(thread_ids=[session.log.id for session in startable])
 
 
 async def _resolve(services: Services, *, prepare: bool) -> tuple[Config, McpSettings]:

@@ -171,7 +171,7 @@ async def write_config_value(
     edit = ConfigEdit(
         key_path=params.key_path, value=params.value, merge_strategy=params.merge_strategy
     )
-    return await _write(context.services, [edit], params.file_path, params.expected_version)
+    return await write_edits(context.services, [edit], params.file_path, params.expected_version)
 
 
 @serves("config/batchWrite")
@@ -179,7 +179,7 @@ async def write_config_values(
     context: RequestContext, params: ConfigBatchWriteParams
 ) -> ConfigWriteResponse:
     """Write settings, and hand them to loaded threads after the answer if that is wanted."""
-    written = await _write(
+    written = await write_edits(
         context.services, params.edits, params.file_path, params.expected_version
     )
     if params.reload_user_config:
@@ -187,9 +187,17 @@ async def write_config_values(
     return written
 
 
-async def _write(
-    services: Services, edits: Sequence[ConfigEdit], file_path: str | None, expected: str | None
+async def write_edits(
+    services: Services,
+    edits: Sequence[ConfigEdit],
+    file_path: str | None = None,
+    expected: str | None = None,
 ) -> ConfigWriteResponse:
+    """Write settings into a file of the user's: all of them, or none.
+
+    Raises:
+        RpcError: they make no sense, or the file cannot be written.
+    """
     file, path = _file(services, file_path)
     try:
         edits = with_parts(edits)

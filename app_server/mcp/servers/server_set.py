@@ -241,6 +241,25 @@ class ServerSet:
             if dead is not None and dead.may_be_revived:
                 self._start_again(dead)
 
+    def restart(self, name: str) -> None:
+        """Start a server afresh; calls that run end on the old one; never waits.
+
+        The tools that were listed before stay until the new list is there.
+
+        Raises:
+            UnknownServer: there is none of this name, or it may not start.
+        """
+        old = self.server(name)
+        if self._launcher.is_stopping or not old.startable:
+            raise UnknownServer(name)
+        server = self.servers[name] = self._make(old.config)
+        if server.listing is None:
+            server.listing, server.stands_in = old.listing, True
+        server.record = old.record
+        server.record.restarts += 1
+        self._launcher.retire(old)
+        self._launcher.launch(server)
+
     def signed_in(self, name: str) -> None:
         """Start a server again that waits for a sign-in; never waits."""
         server = self.servers.get(name)

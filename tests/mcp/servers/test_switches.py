@@ -1,0 +1,225 @@
+"""mcp: servers that clients switch, change and start afresh (docs/mcp.md, "Switches")."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.files.plugins import server, write_plugin
+from tests.support.harness import claim, serve, stdio_server
+from tests.support.mcp_peers.calls import raw_call, steps_until_settled
+from tests.support.mcp_peers.reloads import Thread, thread_with, until_gone
+from tests.support.model import Gate, calls, says
+
+PATIENT = "mcp_optional_startup_grace_ms = 0\n"
+
+
+async def set_server(thread: Thread, **params: Any) -> Any:
+    return await thread.client.call("mcpServer/set", {"name": "raw", **params})
+
+
+def tables(home: Path) -> Any:
+    return tomllib.loads((home / "config.toml").read_text())["mcp_servers"]
+
+
+@claim("mcp:set")
+async def test_a_switch_is_written_and_holds_in_all_threads(tmp_path: Path) -> None:
+    config = PATIENT + "# mine\n" + stdio_server("raw") + stdio_server("other")
+    async with thread_with(tmp_path, config, "raw", "other") as thread:
+        file = tmp_path / "config.toml"
+        before = file.read_text()
+        second = Thread(thread.served, thread.client, await thread.client.start_thread())
+        await steps_until_settled(thread.client, "raw", "other")
+        pids = [(await one.direct("whoami"))[0] for one in (thread, second)]
+        answer = {"filePath": str(file), "overridden": False}
+        assert await set_server(thread, enabled=False) == answer
+        assert tables(tmp_path)["raw"]["enabled"] is False
+        assert "# mine\n" in file.read_text()
+        for one in (thread, second):
+            assert await one.runtime() == {"other": "connected", "raw": "disabled"}
+            assert await one.namespaces() == ["mcp__other"]
+        await until_gone(*pids)
+        assert await set_server(thread, enabled=True) == answer
+        assert file.read_text().replace("enabled = true\n", "") == before
+        assert await second.namespaces() == ["mcp__other", "mcp__raw"]
+
+
+@claim("mcp:set")
+async def test_a_switch_of_one_thread_is_its_own_until_it_is_unloaded(tmp_path: Path) -> None:
+    async with thread_with(tmp_path, PATIENT + stdio_server("raw"), "raw") as thread:
+        other = Thread(thread.served, thread.client, await thread.client.start_thread())
+        await steps_until_settled(thread.client, "raw")
+        before = (tmp_path / "config.toml").read_text()
+        answer = {"filePath": None, "overridden": False}
+        assert await set_server(thread, threadId=thread.id, enabled=False) == answer
+        assert await thread.runtime() == {"raw": "disabled"}
+        assert (await other.runtime(), await other.namespaces()) == (
+            {"raw": "connected"}, ["mcp__raw"],
+        )  # fmt: skip
+        assert (tmp_path / "config.toml").read_text() == before
+        # It stays on top of the file, whatever that says.
+        thread.write(PATIENT + stdio_server("raw", tool_timeout_sec="9"))
+        assert await thread.namespaces() == []
+        await thread.reload()
+        assert await thread.runtime() == {"raw": "disabled"}
+        unload = {"threadId": thread.id, "unload": True}
+        await thread.client.call("thread/unsubscribe", unload)
+        await thread.client.call("thread/resume", {"threadId": thread.id})
+        assert await thread.namespaces() == ["mcp__raw"]
+
+
+@claim("mcp:set")
+async def test_settings_are_set_one_by_one_and_null_takes_one_away(tmp_path: Path) -> None:
+    config = PATIENT + stdio_server("raw", disabled_tools='["meta"]')
+    async with thread_with(tmp_path, config, "raw") as thread:
+        pid, _ = await thread.direct("whoami")
+        before = tables(tmp_path)["raw"]
+        await set_server(thread, settings={"tool_timeout_sec": 7, "disabled_tools": None})
+        assert tables(tmp_path)["raw"] == {
+            "command": before["command"], "args": before["args"], "tool_timeout_sec": 7,
+        }  # fmt: skip
+        assert (await thread.direct("whoami"))[0] == pid
+        await set_server(thread, threadId=thread.id, settings={"env": {"WHO": "mine"}})
+        await steps_until_settled(thread.client, "raw")
+        assert (await thread.direct("whoami"))[1] == "mine"
+        await set_server(thread, threadId=thread.id, settings={"env": None})
+        await steps_until_settled(thread.client, "raw")
+        assert (await thread.direct("whoami"))[1] is None
+        await set_server(thread, name="added", settings=before)
+        assert await thread.namespaces() == ["mcp__added", "mcp__raw"]
+
+
+@claim("mcp:set")
+async def test_a_switch_in_a_turn_holds_from_its_next_request_on(tmp_path: Path) -> None:
+    async with thread_with(tmp_path, PATIENT + stdio_server("raw"), "raw") as thread:
+        gate = Gate()
+        thread.served.model.scripts += [[gate, *calls(raw_call("meta"))], says("Done.")]
+        params = {"threadId": thread.id, "input": [{"type": "text", "text": "go"}]}
+        await thread.client.call("turn/start", params)
+        await gate.wait_until_reached()
+        await set_server(thread, threadId=thread.id, enabled=False)
+        gate.opened.set()
+        ended = await thread.client.wait_for(
+            "item/completed", lambda params: params["item"]["type"] == "mcpToolCall"
+        )
+        assert ended["params"]["item"]["status"] == "completed"
+        await thread.client.wait_for("turn/completed")
+        kinds = [
+            [tool["name"] for tool in request.get("tools", []) if tool["type"] == "namespace"]
+            for request in thread.served.model.requests
+        ]
+        assert kinds == [["mcp__raw"], []]
+
+
+@claim("mcp:set")
+async def test_a_plugins_server_is_switched_in_the_table_of_the_plugin(tmp_path: Path) -> None:
+    write_plugin(tmp_path / "plugins/cache/shop/kit/local", "kit", servers={"kit": server()})
+    config = PATIENT + '[plugins."kit@shop"]\nenabled = true\n'
+    async with serve(tmp_path, config=config, with_apps=True) as served, served.client() as client:
+        thread = Thread(served, client, await client.start_thread())
+        await steps_until_settled(client, "kit")
+        await set_server(thread, name="kit", threadId=thread.id, enabled=False)
+        assert await thread.runtime() == {"kit": "disabled"}
+        await set_server(thread, name="kit", threadId=thread.id, enabled=True)
+        assert await thread.namespaces() == ["mcp__kit"]
+        await set_server(thread, name="kit", enabled=False)
+        document = tomllib.loads((tmp_path / "config.toml").read_text())
+        assert document["plugins"]["kit@shop"]["mcp_servers"] == {"kit": {"enabled": False}}
+        error = await client.refusal("mcpServer/set", {"name": "kit", "settings": {"command": "x"}})
+        assert error.data["field"] == "settings"
+
+
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "invalidParams", "exactly one of `enabled` and `settings` is given"),
+    ({"enabled": True, "settings": {"a": 1}}, "invalidParams", "exactly one of"),
+    ({"settings": {}}, "invalidParams", "an object with at least one key"),
+    ({"settings": {"command": "x" * 70_000}}, "invalidParams", "at most 65536 bytes of JSON"),
+    ({"name": "a b", "enabled": True}, "invalidParams", "a name of a server matches"),
+    ({"name": "nobody", "enabled": True}, "unknownMcpServer", "No MCP server named 'nobody'"),
+    ({"name": "new", "settings": {"args": []}}, "config", "invalid transport"),
+    ({"settings": {"url": "http://127.0.0.1:1"}}, "config", "url is not supported for stdio"),
+    ({"settings": {"command": 5}}, "config", "expected a string"),
+    ({"settings": {"startup_timeout_sec": -1}}, "config", "value is negative"),
+]
+
+
+@claim("mcp:set-refused")
+@pytest.mark.parametrize("of_thread", [False, True])
+@pytest.mark.parametrize(("params", "word", "text"), WRONG)
+async def test_a_change_that_makes_no_sense_is_refused_and_changes_nothing(
+    tmp_path: Path, params: dict[str, Any], word: str, text: str, of_thread: bool
+) -> None:
+    async with thread_with(tmp_path, stdio_server("raw"), "raw") as thread:
+        before = (tmp_path / "config.toml").read_text()
+        pid, _ = await thread.direct("whoami")
+        of = {"threadId": thread.id} if of_thread else {}
+        error = await thread.client.refusal("mcpServer/set", {"name": "raw", **params, **of})
+        expected = {"config": "configInvalid" if of_thread else "configValidationError"}
+        assert error.data["code"] == expected.get(word, word)
+        assert text in error.message
+        assert (tmp_path / "config.toml").read_text() == before
+        assert await thread.runtime() == {"raw": "connected"}
+        assert (await thread.direct("whoami"))[0] == pid
+
+
+@claim("mcp:set-refused")
+async def test_a_server_that_an_administrator_forbids_cannot_be_switched_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "requirements.toml").write_text("[mcp_servers]\n")
+    async with thread_with(tmp_path, stdio_server("raw")) as thread:
+        error = await thread.client.refusal("mcpServer/set", {"name": "raw", "enabled": True})
+        assert (error.code, error.data["code"]) == (-32603, "mcpServerNotAllowed")
+
+
+@claim("mcp:restart")
+async def test_a_restart_is_of_one_thread_or_of_all_and_calls_end_on_the_old(
+    tmp_path: Path,
+) -> None:
+    async with thread_with(tmp_path, PATIENT + stdio_server("raw"), "raw") as thread:
+        other = Thread(thread.served, thread.client, await thread.client.start_thread())
+        await steps_until_settled(thread.client, "raw")
+        first, second = [(await one.direct("whoami"))[0] for one in (thread, other)]
+        call = {"threadId": thread.id, "server": "raw", "tool": "meet", "arguments": {"n": 1}}
+        running = await thread.client.request("mcpServer/tool/call", call)
+        meets = await thread.client.request("mcpServer/tool/call", {**call, "arguments": {"n": 2}})
+        params = {"name": "raw", "threadId": thread.id}
+        restarted = await thread.client.call("mcpServer/restart", params)
+        assert restarted == {"threadIds": [thread.id]}
+        for request in (running, meets):
+            assert "result" in await thread.client.answer(request)
+        await steps_until_settled(thread.client, "raw")
+        await until_gone(first)
+        assert (await thread.direct("whoami"))[0] != first
+        assert (await other.direct("whoami"))[0] == second
+        os.kill(second, 0)
+        restarted = await thread.client.call("mcpServer/restart", {"name": "raw"})
+        assert restarted == {"threadIds": [thread.id, other.id]}
+        await until_gone(second)
+        assert await other.namespaces() == ["mcp__raw"]
+
+
+@claim("mcp:restart")
+async def test_a_server_that_failed_starts_with_a_restart(tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    stop.touch()
+    async with thread_with(tmp_path, stdio_server("raw", "unless", str(stop)), "raw") as thread:
+        assert await thread.runtime() == {"raw": "failed"}
+        stop.unlink()
+        await thread.client.call("mcpServer/restart", {"name": "raw"})
+        assert await thread.runtime() == {"raw": "connected"}
+
+
+@claim("mcp:restart-refused")
+async def test_a_restart_of_what_cannot_run_is_refused(tmp_path: Path) -> None:
+    config = stdio_server("raw", enabled="false")
+    async with thread_with(tmp_path, config) as thread:
+        for params in ({}, {"threadId": thread.id}):
+            error = await thread.client.refusal("mcpServer/restart", {"name": "raw", **params})
+            assert (error.code, error.data["code"]) == (-32600, "mcpServerDisabled")
+            error = await thread.client.refusal("mcpServer/restart", {"name": "no", **params})
+            assert (error.code, error.data["code"]) == (-32600, "unknownMcpServer")
+    async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
+        assert await client.call("mcpServer/restart", {"name": "raw"}) == {"threadIds": []}
