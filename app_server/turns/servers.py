@@ -178,7 +178,7 @@ class ThreadServers:
         except ConfigError as exc:
             self._clients.warning(f"failed to refresh MCP servers: {exc}")
         else:
-            self._set.reconcile(settings)
+            self._set.update(settings, reload=True)
 
     async def look(self) -> None:
         """Look whether the files have changed; `take_over` takes over what was found.

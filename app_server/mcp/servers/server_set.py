@@ -176,20 +176,14 @@ class ServerSet:
         if not self._launcher.is_stopping:
             self._launcher.stop(self.servers.values())
 
-    def reconcile(self, settings: McpSettings) -> None:
-        """Make the set what these settings ask for, after a reload; never waits.
+    def update(self, settings: McpSettings, *, reload: bool = False) -> None:
+        """Make the set what these settings ask for; never waits.
 
-        Servers that run or start with equal values go on, and say so. Others are stopped, once
-        their calls have ended, or started; dead and failed ones are started again. A set that stops
+        Servers with equal settings stay as they are. Of others those that run or start with equal
+        values go on; the rest is stopped, once their calls have ended, or started. With `reload`
+        what goes on says so, and what is dead or has failed is started again. A set that stops
         stays as it is.
         """
-        self._take_over(settings, reload=True)
-
-    def update(self, settings: McpSettings) -> None:
-        """Reconcile between two model requests: servers with equal settings stay as they are."""
-        self._take_over(settings, reload=False)
-
-    def _take_over(self, settings: McpSettings, *, reload: bool) -> None:
         if self._launcher.is_stopping:
             return
         before, self.servers = self.servers, {}

@@ -240,14 +240,14 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
         settings("/no/a"), "/", NoProcesses(), lambda name, step, _: steps.append((name, step))
     )
     old = servers.servers["s"]
-    servers.reconcile(settings("/no/b"))
+    servers.update(settings("/no/b"), reload=True)
     assert old.settled.is_set()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(servers.run)
         server = await servers.decided("s")
         assert server.config == settings("/no/b").servers["s"]
         servers.stop()
-    servers.reconcile(McpSettings({}))
+    servers.update(McpSettings({}), reload=True)
     servers.revive()
     assert steps == [("s", "starting"), ("s", "failed")]
     assert await servers.decided("s") is server
