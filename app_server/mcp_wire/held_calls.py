@@ -32,6 +32,9 @@ MAX_HELD = 64
 STATE_BYTES = 24
 """Random ones, from the system, that name a call."""
 
+AGAIN = ("inputResponses", "requestState")
+"""What only a call that is made again has."""
+
 _CALL_MEMBERS = ("name", "uri", "arguments")
 """What a call that is made again has in common with the first."""
 

@@ -51,7 +51,7 @@ async def serve_routes(*, json_answers: bool) -> AsyncIterator[dict[str, str]]:
         "resources": resource_server(backing),
     }
     apps = {
-        f"/{kind}": RouteApp(server.sdk, streams, json_answers=json_answers)
+        f"/{kind}": RouteApp(server, streams, json_answers=json_answers)
         for kind, server in servers.items()
     }
     guarded = GuardedRoutes(guard)
@@ -64,7 +64,7 @@ async def serve_routes(*, json_answers: bool) -> AsyncIterator[dict[str, str]]:
 
     async with serve_on_loopback(with_bearer) as port, AsyncExitStack() as stack:
         for app in apps.values():
-            await stack.enter_async_context(app.sessions.run())
+            await stack.enter_async_context(app.run())
         guarded.port = port
         yield {kind: f"http://{HOST}:{port}/{kind}" for kind in servers}
 

@@ -25,6 +25,7 @@ from app_server.apps.routes.local_server import (
 from app_server.apps.routes.session import LocalSession
 from app_server.apps.routes.sign_in import ERROR_CODE, AuthFailure, Refresh, offer_sign_in
 from app_server.mcp_wire.errors import PeerError
+from app_server.mcp_wire.held_calls import HeldCall
 from protocol.jsonrpc.errors import INVALID_PARAMS
 from protocol.model import Json, JsonObject
 
@@ -78,20 +79,26 @@ class ConnectorServer:
             },
         )
 
-    async def _list(self, context: Context, params: JsonObject) -> JsonObject:
+    async def _list(
+        self, context: Context, params: JsonObject, held: HeldCall | None
+    ) -> JsonObject:
         if self._tools is None:
             self._tools = listed_tools(self._route, has_files=self._files is not None)
         return {"tools": self._tools}
 
-    async def _read(self, context: Context, params: JsonObject) -> JsonObject:
+    async def _read(
+        self, context: Context, params: JsonObject, held: HeldCall | None
+    ) -> JsonObject:
         uri = text_of(params, "uri")
         if not any(uri in tool.resources for tool in self._route.connector.tools):
             raise PeerError(RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
-        return await self.server.forward(context, params)
+        return await self.server.forward(context, params, held)
 
-    async def _call(self, context: Context, params: JsonObject) -> JsonObject:
+    async def _call(
+        self, context: Context, params: JsonObject, held: HeldCall | None
+    ) -> JsonObject:
         call = self._taken_apart(context, params)
-        session = LocalSession.of(context, self._route.server, self._backing)
+        session = LocalSession.of(context, self._route.server, self._backing, held)
         async with session.call() as upstream:
             arguments = await self._with_files(call)
             # From here on the call may finish, whatever becomes of the credentials.

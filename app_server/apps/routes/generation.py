@@ -152,11 +152,11 @@ class Generation:
         else:
             ports = self._ports
             server = ConnectorServer(route, self._backing, ports.files, ports.refresh).server
-        return RouteApp(server.sdk, self._backing.streams)
+        return RouteApp(server, self._backing.streams)
 
     async def _hold_open(self, app: "RouteApp", *, task_status: TaskStatus[None]) -> None:
         # Each in a task of its own: their sessions end side by side.
-        async with app.sessions.run():
+        async with app.run():
             task_status.started()
             await self._answered.wait()
 

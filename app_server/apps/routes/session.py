@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import anyio
 from mcp.server.connection import Connection
@@ -15,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from app_server.apps.routes.backing import Backing, ElicitationMode, UpstreamSession
 from app_server.mcp_wire.errors import PeerError, ProgressCallback
+from app_server.mcp_wire.held_calls import HeldCall
 from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.model import Json, JsonObject
 
@@ -46,10 +48,19 @@ _STATE = "local_session"
 class LocalSession:
     """A DownstreamPeer, and the one place that its calls go through."""
 
-    def __init__(self, connection: Connection, server: str, backing: Backing) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        server: str,
+        backing: Backing,
+        held: HeldCall | None = None,
+    ) -> None:
+        """Make the session of a client, or that of the one call of a client without sessions."""
         self._connection = connection
         self._backing = backing
-        self._key: Hashable = (backing.generation_id, server, connection.session_id)
+        self._held = held
+        own = connection.session_id if held is None else uuid4().hex
+        self._key: Hashable = (backing.generation_id, server, own)
         self._slot = anyio.Lock()
         self._waiting = 0
         self._has_call = False
@@ -59,12 +70,21 @@ class LocalSession:
 
     @classmethod
     def of(
-        cls, context: ServerRequestContext[Any], server: str, backing: Backing
+        cls,
+        context: ServerRequestContext[Any],
+        server: str,
+        backing: Backing,
+        held: HeldCall | None,
     ) -> "LocalSession":
-        """Return the session of a request; its end closes what it opened upstream."""
+        """Return the session of a request; its end closes what it opened upstream.
+
+        `held` is a call of a client without sessions, which is asked by its result.
+        """
         # The SDK has no public way from a request to its connection, whose state and exit stack
         # are there for exactly this.
         connection: Connection = context.session._connection
+        if held is not None:
+            return cls(connection, server, backing, held)
         session = connection.state.get(_STATE)
         if session is None:
             session = connection.state[_STATE] = cls(connection, server, backing)
@@ -99,6 +119,9 @@ class LocalSession:
                             question.cancel()
         finally:
             self._waiting -= 1
+            if self._held is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._leave()
 
     async def _leave(self) -> None:
         with anyio.move_on_after(CLOSE_S) as limit:
@@ -109,7 +132,8 @@ class LocalSession:
     def _supports(self, mode: ElicitationMode) -> bool:
         """Whether the client said that it can be asked in this mode."""
         capabilities = self._connection.client_capabilities
-        assert capabilities is not None  # A session begins with its client's handshake.
+        if capabilities is None:
+            return False
         if mode == "openai/form":
             return mode in (capabilities.extensions or {})
         elicitation = capabilities.elicitation
@@ -135,6 +159,8 @@ class LocalSession:
         return _CANCEL
 
     async def _ask(self, mode: ElicitationMode, params: JsonObject) -> JsonObject:
+        if self._held is not None:
+            return await self._held.elicit(params)
         with anyio.move_on_after(DELIVERY_S) as delivery:
             await self._backing.streams.wait_for(self._connection.session_id or "")
         if delivery.cancelled_caught:
@@ -156,7 +182,7 @@ class LocalSession:
         """Return what passes progress of a request on to its client; None if it wants none."""
         if isinstance(token, bool) or not isinstance(token, str | int):
             return None
-        if context.session.can_send_request:
+        if self._held is not None or context.session.can_send_request:
             # The answer is a stream, with room for it: on another one it may come after the answer.
             return context.session.report_progress
 

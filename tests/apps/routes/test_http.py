@@ -147,12 +147,6 @@ async def test_nobody_gets_into_a_generation_that_ends() -> None:
         let_go.set()
 
 
-async def test_a_version_without_sessions_is_refused() -> None:
-    async with serve_tools(TOOLS) as served:
-        headers = authorized(served.generation, **{"mcp-protocol-version": "2026-07-28"})
-        assert await status(served.generation.url(CAL), headers) == (400, b"")
-
-
 async def test_sessions_and_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_server, "MAX_SESSIONS", 1)
     monkeypatch.setattr(local_server, "MAX_REQUEST_BYTES", 1000)
