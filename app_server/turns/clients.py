@@ -9,7 +9,10 @@ from typing import Literal, Protocol, TypeAlias
 from app_server.mcp.servers.server import StartupStep
 from app_server.threads.log.state import TurnState
 from protocol.host.environments import EnvironmentConnectionNotification
-from protocol.integrations.mcp import McpServerStatusUpdatedNotification
+from protocol.integrations.mcp import (
+    McpServerStatusUpdatedNotification,
+    McpServerToolsChangedNotification,
+)
 from protocol.model import WireModel
 from protocol.server.lifecycle import WarningNotification
 from protocol.threads.notifications import ThreadStatusChangedNotification
@@ -139,6 +142,12 @@ class ThreadClients:
                 error=error,
                 failure_reason="reauthenticationRequired" if sign_in_again else None,
             )
+        )
+
+    def server_tools_changed(self, name: str) -> None:
+        """Send that an MCP server says that it has other tools."""
+        self._emit_once_announced(
+            McpServerToolsChangedNotification(thread_id=self._thread_id, name=name)
         )
 
     def warning(self, text: str) -> None:

@@ -24,7 +24,7 @@ from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.errors import NotLoggedIn
-from app_server.mcp.servers.server import StartupStep, Status
+from app_server.mcp.servers.server import ServerNews, Status
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.waits import (
     grace_ends_at,
@@ -302,7 +302,11 @@ class ThreadServers:
     def _resolved(self) -> McpSettings:
         return self._catalog.resolve(self._mcp, self._config, "discover")
 
-    def _step(self, name: str, step: StartupStep, error: str | None) -> None:
+    def _step(self, name: str, step: ServerNews, error: str | None) -> None:
+        if step == "toolsChanged":
+            if self._mcp.follows_list_changes:
+                self._clients.server_tools_changed(name)
+            return
         server = self._set.servers.get(name)
         failure = None if server is None or step != "failed" else server.failure
         again = isinstance(failure, NotLoggedIn) and failure.again

@@ -302,6 +302,9 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
     "mcpServer/startupStatus/updated": NotificationSpec(
         "integrations.mcp", "McpServerStatusUpdatedNotification"
     ),
+    "mcpServer/tools/changed": NotificationSpec(
+        "integrations.mcp", "McpServerToolsChangedNotification", experimental=True, extension=True
+    ),
     "model/rerouted": NotificationSpec("turns.notifications", "ModelReroutedNotification"),
     "model/safetyBuffering/updated": NotificationSpec(
         "turns.notifications", "ModelSafetyBufferingUpdatedNotification"

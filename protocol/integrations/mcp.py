@@ -398,3 +398,10 @@ class McpServerStatusUpdatedNotification(WireModel):
     error: str | None = None
     """For people; null unless `status` is `failed`."""
     failure_reason: McpServerStartupFailureReason | None = None
+
+
+class McpServerToolsChangedNotification(WireModel):
+    """A server says that it has other tools: the thread's next model request has them."""
+
+    thread_id: str
+    name: str

@@ -3764,6 +3764,12 @@ export type McpServerToolCallResponse = {
   _meta?: JsonValue;
 };
 
+/** A server says that it has other tools: the thread's next model request has them. */
+export type McpServerToolsChangedNotification = {
+  threadId: string;
+  name: string;
+};
+
 /** The app behind a tool call. */
 export type McpToolCallAppContext = {
   connectorId: string;
@@ -5550,6 +5556,9 @@ export type ServerNotification = {
 } | {
   method: "mcpServer/startupStatus/updated";
   params: McpServerStatusUpdatedNotification;
+} | {
+  method: "mcpServer/tools/changed";
+  params: McpServerToolsChangedNotification;
 } | {
   method: "model/rerouted";
   params: ModelReroutedNotification;
@@ -8366,6 +8375,7 @@ export interface ServerNotifications {
   "mcpServer/event/stream/notification": McpServerEventStreamNotification;
   "mcpServer/oauthLogin/completed": McpServerOauthLoginCompletedNotification;
   "mcpServer/startupStatus/updated": McpServerStatusUpdatedNotification;
+  "mcpServer/tools/changed": McpServerToolsChangedNotification;
   "model/rerouted": ModelReroutedNotification;
   "model/safetyBuffering/updated": ModelSafetyBufferingUpdatedNotification;
   "model/verification": ModelVerificationNotification;

@@ -48,6 +48,7 @@ from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.servers.requests import call_tool, read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.status import AuthProbe, ServerReport, report, without_left_out
+from app_server.mcp.servers.waits import refresh_lists
 from app_server.mcp.tools.call_contents import (
     blocks_of,
     bounded_result,
@@ -102,6 +103,9 @@ async def list_server_status(
     if params.thread_id is not None:
         session = loaded_thread(context.services.sessions, params.thread_id)
         servers = session.servers.live()
+        if session.slot.turn is None:
+            # A response goes with the tools of its request; a turn lists them between two.
+            await refresh_lists(servers)
         views = _views(_configs(servers), session.servers.config)
     else:
         config, settings = await _resolve(

@@ -28,7 +28,7 @@ FEATURES = (
     Feature(["apps", "connectors"], "stable", default=True),
     Feature(["auth_elicitation"], "stable", default=True),
     Feature(["default_mode_request_user_input"], "underDevelopment", default=False),
-    Feature(["mcp_tool_list_changed"], "underDevelopment", default=False),
+    Feature(["mcp_tool_list_changed"], "underDevelopment", default=True),
     Feature(
         [FEATURE],
         "beta",

@@ -54,7 +54,7 @@ def read_mcp_settings(config: Config) -> McpSettings:
             for name, table in sorted(view.at("mcp_servers").tables())
         },
         grace_ms / 1000 if grace_ms else None,
-        view.at("features").boolean("mcp_tool_list_changed", default=False),
+        view.at("features").boolean("mcp_tool_list_changed", default=True),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
     )
 

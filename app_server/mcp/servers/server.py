@@ -65,8 +65,10 @@ Status: TypeAlias = Literal[
 
 StartupStep: TypeAlias = Literal["starting", "ready", "failed", "cancelled"]
 
-StatusCallback: TypeAlias = Callable[[str, StartupStep, str | None], None]
-"""Called with the raw name, the step, and the text of a failure."""
+ServerNews: TypeAlias = StartupStep | Literal["toolsChanged"]
+
+StatusCallback: TypeAlias = Callable[[str, ServerNews, str | None], None]
+"""Called with the raw name, what is new, and the text of a failure."""
 
 RETRY_WAITS_S = (0.3, 1.0)
 """Before the second and the third try of a server that was out of reach."""
@@ -235,8 +237,10 @@ class McpServer:
             logger.warning("MCP server %s %s", self.config.name, what)
 
     def tools_changed(self) -> None:
-        """Note that the list of tools is out of date."""
-        self.list_is_old = True
+        """Note that the list of tools is out of date; said once until it is listed again."""
+        if not self.list_is_old:
+            self.list_is_old = True
+            self._notify(self.config.name, "toolsChanged", None)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Pass a question of the server on; the clocks of its calls stop until it is answered.

@@ -17,7 +17,7 @@ from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.processes import Processes
-from app_server.mcp.servers.server import McpServer, StartupStep, StatusCallback
+from app_server.mcp.servers.server import McpServer, ServerNews, StatusCallback
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tools.table import McpToolTable, McpToolTables
 from app_server.observability.log_context import THREAD, start_apart
@@ -342,6 +342,6 @@ class ServerSet:
             yield connection
 
 
-def _without_start(notify: StatusCallback, name: str, step: StartupStep, error: str | None) -> None:
+def _without_start(notify: StatusCallback, name: str, step: ServerNews, error: str | None) -> None:
     if step != "starting":
         notify(name, step, error)

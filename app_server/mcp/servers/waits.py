@@ -90,18 +90,22 @@ async def _refresh_list(server: McpServer) -> None:
     """List the tools again; a server that does not give the list is asked again next time."""
     if server.listing is None or server.status != "connected":
         return
+    # Before the request: what changes while it is answered counts for the next one.
+    server.list_is_old = False
     try:
         async with server.lease() as connection:
             with measured_list(server.config):
                 tools, meta = await list_all(connection, "tools/list", "tools")
     except ListTooLarge as exc:
         # Asking again would give the same; if the server shortens the list, it says so.
-        server.list_is_old = False
         logger.warning("MCP server %s: its old list of tools stays: %s", server.config.name, exc)
     except McpError as exc:
+        server.list_is_old = True
         # The text is the server's.
         kind = type(exc).__name__
         logger.info("MCP server %s: its tools cannot be listed: %s", server.config.name, kind)
+    except BaseException:
+        server.list_is_old = True
+        raise
     else:
-        server.list_is_old = False
         server.listing = await anyio.to_thread.run_sync(server.listing.with_tools, tools, meta)

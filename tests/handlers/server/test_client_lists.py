@@ -178,7 +178,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
     # A feature may be a table of its settings.
     config = "[features]\nconnectors = false\nnetwork_proxy.mode = 'limited'\n"
     async with serve(tmp_path, config=config) as served, served.client() as client:
-        mine = {"features.mcp_tool_list_changed": True}
+        mine = {"features.mcp_tool_list_changed": False}
         thread_id = await client.start_thread(config=mine)
         switched = [
             feature(
@@ -192,7 +192,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
                 enabled=False,
                 default=False,
             ),
-            feature("mcp_tool_list_changed", "underDevelopment", enabled=False, default=False),
+            feature("mcp_tool_list_changed", "underDevelopment", enabled=True, default=True),
             {
                 **feature("network_proxy", "beta", enabled=True, default=False),
                 "displayName": "Network proxy",
@@ -213,7 +213,7 @@ async def test_features_are_listed_as_they_are_switched(tmp_path: Path) -> None:
         listed = await client.call("experimentalFeature/list", page)
         assert listed == {"data": switched[4:5], "nextCursor": "5"}
         listed = await client.call("experimentalFeature/list", {**page, "threadId": thread_id})
-        assert listed["data"][0]["enabled"] is True
+        assert listed["data"][0]["enabled"] is False
         for params, problem in (
             ({"threadId": NO_THREAD}, f"thread not found: {NO_THREAD}"),
             ({"cursor": "99"}, f"cursor 99 exceeds total feature flags {len(switched)}"),
@@ -231,12 +231,20 @@ async def test_features_are_switched_where_no_setting_says_otherwise(tmp_path: P
             listed = await client.call("experimentalFeature/list", {})
             return [each["name"] for each in listed["data"] if each["enabled"]]
 
-        assert await enabled() == ["apps", "auth_elicitation", "plugins", *OURS]
+        assert await enabled() == [
+            "apps", "auth_elicitation", "mcp_tool_list_changed", "plugins", *OURS
+        ]  # fmt: skip
         wanted = {"plugins": False, "connectors": False, "no_such": True}
         wanted["request_permissions_tool"] = True
         answer = await client.call("experimentalFeature/enablement/set", {"enablement": wanted})
         assert answer == {"enablement": {"apps": False, "request_permissions_tool": True}}
-        on = ["auth_elicitation", "plugins", "request_permissions_tool", *OURS]
+        on = [
+            "auth_elicitation",
+            "mcp_tool_list_changed",
+            "plugins",
+            "request_permissions_tool",
+            *OURS,
+        ]
         assert await enabled() == on
         # A thread that starts now has the function that goes with it.
         await client.turn(await client.start_thread(), "hi")
@@ -245,7 +253,7 @@ async def test_features_are_switched_where_no_setting_says_otherwise(tmp_path: P
         assert "request_permissions" not in (tmp_path / "config.toml").read_text()
         back = {"enablement": {"request_permissions_tool": False}}
         assert await client.call("experimentalFeature/enablement/set", back) == back
-        assert await enabled() == ["auth_elicitation", "plugins", *OURS]
+        assert await enabled() == ["auth_elicitation", "mcp_tool_list_changed", "plugins", *OURS]
 
 
 @claim("hooks:list")

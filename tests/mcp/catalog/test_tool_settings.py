@@ -1,5 +1,6 @@
 """mcp: settings of single servers and tools."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -188,22 +189,42 @@ def test_surfaces_and_budgets_that_make_no_sense_are_refused(table: Any, detail:
 
 @claim("mcp:list-changed")
 @pytest.mark.parametrize("follows", [True, False])
-async def test_tools_that_a_server_adds_are_seen_if_that_is_wanted(
+async def test_tools_that_a_server_adds_are_seen_unless_that_is_switched_off(
     tmp_path: Path, follows: bool
 ) -> None:
     config = stdio_server("raw")
     async with serve(tmp_path, config=config) as served, served.client() as client:
-        features = {"features.mcp_tool_list_changed": follows}
+        features = {} if follows else {"features.mcp_tool_list_changed": False}
         thread_id = await client.start_thread(config=features)
         await call_items(served, client, thread_id, raw_call("meta"))
         grow = {"threadId": thread_id, "server": "raw", "tool": "grow"}
-        await client.call("mcpServer/tool/call", grow)
+        for _ in range(3):
+            await client.call("mcpServer/tool/call", grow)
         await client.turn(thread_id, "go")
         first, *_, last = served.model.requests
         before = {tool["name"] for tool in first["tools"][-1]["tools"]}
         after = {tool["name"] for tool in last["tools"][-1]["tools"]}
-        assert len(after - before) == (1 if follows else 0)
+        assert len(after - before) == (3 if follows else 0)
+        await client.call("mcpServer/tool/call", grow)
         listed = await client.call(
             "mcpServerStatus/list", {"threadId": thread_id, "serverName": "raw"}
         )
-        assert len(listed["data"][0]["tools"]) == len(before) + (1 if follows else 0)
+        assert len(listed["data"][0]["tools"]) == len(before) + (4 if follows else 0)
+        # One for the three changes before the turn, and one for that before the list.
+        told = [line for line in client.transcript if '"mcpServer/tools/changed"' in line]
+        assert len(told) == (2 if follows else 0)
+        expected = {"threadId": thread_id, "name": "raw"}
+        assert all(json.loads(line[2:])["params"] == expected for line in told)
+
+
+@claim("mcp:list-changed")
+async def test_a_client_without_the_opt_in_is_not_sent_that_tools_changed(tmp_path: Path) -> None:
+    async with (
+        serve(tmp_path, config=stdio_server("raw")) as served,
+        served.client(experimental=False) as client,
+    ):
+        thread_id = await client.start_thread()
+        grow = {"threadId": thread_id, "server": "raw", "tool": "grow"}
+        await client.call("mcpServer/tool/call", grow)
+        await client.turn(thread_id, "go")
+        assert not [line for line in client.transcript if "mcpServer/tools/changed" in line]
