@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.abc
@@ -53,7 +53,7 @@ from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
-from app_server.turns.server_context import ServerContext
+from app_server.turns.server_context import ServerContext, ServerPlugins
 
 if TYPE_CHECKING:
     from app_server.handlers.server.config_problems import ConfigProblems
@@ -182,12 +182,6 @@ async def build_services(
     counts = (await load(_use_counts))() if first.counts_use else None
     hub.observer = counts
 
-    async def install_servers(servers: Mapping[str, Mapping[str, str]]) -> None:
-        # What cannot be read now could not be taken over after the write either.
-        await configuration.read()
-        await config_file.change(partial(_with_servers, servers))
-        sessions.reload_servers(await configuration.read())
-
     sessions = Sessions(
         ServerContext(
             store=store,
@@ -206,12 +200,14 @@ async def build_services(
             skills=skills,
             rules=rules,
             extensions=registry,
-            install_servers=install_servers,
-            plugin_offers=Offers(plugins, settings.user_home, config_file, registry.verify_install),
-            plugin_mentions=PluginsInTurns(plugins),
-            plugins=plugins,
+            plugins=ServerPlugins(
+                installed=plugins,
+                offers=Offers(plugins, settings.user_home, config_file, registry.verify_install),
+                mentions=PluginsInTurns(plugins),
+            ),
             metrics=metrics,
             configuration=configuration,
+            config_file=config_file,
         ),
         work,
         first.unload_delay_s,
@@ -299,16 +295,6 @@ def _hook_environment() -> Mapping[str, str]:
 
 def _warn_of_rules(hub: Hub, broken: BrokenRules) -> None:
     hub.broadcast(rules_warning(broken))
-
-
-def _with_servers(servers: Mapping[str, Mapping[str, str]], edit: Any, found: Config) -> str:
-    """Return the text of config.toml with servers that it does not have yet."""
-    text, there = found.text, found.document.get("mcp_servers", {})
-    for name, table in servers.items():
-        if name not in there:
-            for key, value in table.items():
-                text = edit.set_value(text, ("mcp_servers", name, key), value)
-    return str(text)
 
 
 def _environment_changed(

@@ -65,7 +65,7 @@ class InputMentions:
     def named_by(self, user_input: TurnInput) -> NamedByInput:
         """Return what the input that begins a turn names; its skills have been read."""
         content = user_input.content
-        named = self.context.server.plugin_mentions.named
+        named = self.context.server.plugins.mentions.named
         plugins = named(content, self.context.servers.context())
         of_skills = self.skills.plugins(user_input)
         paths = [part.path for part in content if isinstance(part, MentionUserInput)]

@@ -65,7 +65,9 @@ class ThreadSession:
         self.queue = ThreadQueue(context, self.turns)
         self.user_commands = UserCommands(context, self.turns, self.input)
         self.out_of_band = OutOfBandElicitations(context)
-        server.plugins.switch_off(context.log.id, context.log.state.settings.disabled_plugin_ids)
+        server.plugins.installed.switch_off(
+            context.log.id, context.log.state.settings.disabled_plugin_ids
+        )
 
     @property
     def status(self) -> ThreadStatus:
@@ -141,5 +143,5 @@ class ThreadSession:
         await self.slot.idle.wait()
         await self.commands.aclose()
         self.servers.live().stop()
-        self.context.server.plugins.switch_off(self.log.id, ())
+        self.context.server.plugins.installed.switch_off(self.log.id, ())
         return was_open

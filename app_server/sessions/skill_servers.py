@@ -6,11 +6,13 @@ Source: docs/skills.md, "Servers that skills need".
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import anyio
 
 from app_server.config.requirements import requirements_of
-from app_server.config.values import ConfigError, NotRecorded
+from app_server.config.values import Config, ConfigError, NotRecorded
 from app_server.extensions.skills.dependencies import NeededServer
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport
 from app_server.mcp.catalog.tables import parse_server
@@ -62,11 +64,19 @@ class SkillServers:
             if not await self._is_wanted(turn_id, missing):
                 return
         try:
-            await self.context.server.install_servers(
-                {server.name: server.table for server in missing}
-            )
+            await self._install(missing)
         except (ConfigError, NotRecorded) as exc:
             self.context.clients.warning(f"MCP servers that skills need are not installed: {exc}")
+
+    async def _install(self, servers: Sequence[NeededServer]) -> None:
+        """Write servers into config.toml, from which all threads take them.
+
+        Raises:
+            ConfigError, NotRecorded: nothing was written.
+        """
+        # What cannot be read now could not be taken over after the write either.
+        await self.context.server.configuration.read()
+        await self.context.server.config_file.change(partial(_with_servers, servers))
 
     def _missing(self, needed: Sequence[NeededServer]) -> list[NeededServer]:
         there = self.context.servers.live().servers
@@ -141,3 +151,13 @@ def _question(missing: Sequence[NeededServer]) -> ToolRequestUserInputQuestion:
             ),
         ],
     )
+
+
+def _with_servers(servers: Sequence[NeededServer], edit: Any, found: Config) -> str:
+    """Return the text of config.toml with servers that it does not have yet."""
+    text, there = found.text, found.document.get("mcp_servers", {})
+    for server in servers:
+        if server.name not in there:
+            for key, value in server.table.items():
+                text = edit.set_value(text, ("mcp_servers", server.name, key), value)
+    return str(text)

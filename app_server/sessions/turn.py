@@ -170,7 +170,7 @@ class ThreadTurns:
     async def _write_input(self, turn_id: str, work: InputWork) -> GivenInput:
         """Write the start of a turn with its input, and with what changed around the model."""
         context, settings = self.context, work.settings
-        context.server.plugins.switch_off(context.log.id, settings.disabled_plugin_ids)
+        context.server.plugins.installed.switch_off(context.log.id, settings.disabled_plugin_ids)
         environment = await self.environment.news(of_turn(settings))
         user_input = await self.environment.skills.with_named(work.user_input)
         at_ms = context.clock.now_ms()

@@ -65,7 +65,7 @@ class PluginInstall(TurnTool):
     def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
         self._context = context
         self._turn = turn
-        self._offers = context.server.plugin_offers
+        self._offers = context.server.plugins.offers
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the functions where there may be something to install."""

@@ -57,7 +57,9 @@ class ThreadHooks:
         """Read the hooks; if the disk does not answer in time, the hooks read last stay."""
         settings, server = self.log.state.in_force, self.server
         folder = None if settings.without_environment else Path(settings.cwd)
-        plugins = hooked_plugins(server.plugins, server.home, config.document, self.log.id)
+        plugins = hooked_plugins(
+            server.plugins.installed, server.home, config.document, self.log.id
+        )
         found = await read_hooks_of(config, server.home, folder, plugins, server.folder_reads)
         if found is not None:
             self._hooks = [hook for hook in found if hook.runs]

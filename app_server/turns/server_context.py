@@ -1,10 +1,9 @@
 """Context that all loaded threads share."""
 
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
+from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.contract.turns import PluginMentions, PluginOffers
@@ -26,11 +25,17 @@ from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.clients import ClientPort
 
-Install: TypeAlias = Callable[[Mapping[str, Mapping[str, str]]], Awaitable[None]]
-"""Writes servers into config.toml and gives them to loaded threads.
 
-Raises ConfigError or NotRecorded; nothing was written then.
-"""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlugins:
+    """The plugins of the server, as threads use them."""
+
+    installed: Plugins
+    """With those that each thread goes without."""
+    offers: PluginOffers
+    """Plugins that models may suggest to install."""
+    mentions: PluginMentions
+    """Which plugins users name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +63,12 @@ class ServerContext:
     skills: SkillCatalog
     rules: RuleBook
     extensions: ExtensionRegistry
-    install_servers: Install
-    """Installs MCP servers that skills need."""
-    plugin_offers: PluginOffers
-    """Plugins that models may suggest to install."""
-    plugin_mentions: PluginMentions
-    """Which plugins users name."""
-    plugins: Plugins
-    """Installed plugins, with those that each thread goes without."""
+    plugins: ServerPlugins
     metrics: ServerMetrics
     """Counts the turns that end."""
     configuration: Configuration
     """With an administrator's requirements, for turns that no request begins."""
+    config_file: ConfigFile
+    """Gets the MCP servers that skills need."""
     folder_reads: FolderReads = field(default_factory=FolderReads)
     grammar: ShellGrammar = field(default_factory=ShellGrammar)

@@ -32,7 +32,7 @@ from app_server.sessions.registry import Sessions
 from app_server.threads.index.rows import ThreadQuery, ThreadRow
 from app_server.threads.log.state import begin
 from app_server.threads.store import ThreadStore
-from app_server.turns.server_context import ServerContext
+from app_server.turns.server_context import ServerContext, ServerPlugins
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
@@ -276,10 +276,12 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
         skills=SkillCatalog(home, home, lambda *_: [], tasks, lambda: None),
         rules=RuleBook(),
         extensions=extensions,
-        install_servers=_unasked,
-        plugin_offers=Offers(plugins, home, ConfigFile(home), extensions.verify_install),
-        plugin_mentions=PluginsInTurns(plugins),
-        plugins=plugins,
+        plugins=ServerPlugins(
+            installed=plugins,
+            offers=Offers(plugins, home, ConfigFile(home), extensions.verify_install),
+            mentions=PluginsInTurns(plugins),
+        ),
+        config_file=ConfigFile(home),
         metrics=ServerMetrics(),
         configuration=Configuration(ConfigSources(home, home, requirements=home / "none.toml")),
     )
