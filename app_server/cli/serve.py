@@ -467,18 +467,19 @@ async def _serve(settings: Settings) -> None:
 
         manager = ServiceManager.take(os.environ)
     if manager is None:
-        await serve(settings, _print_addresses)
+        await serve(settings, print_addresses)
         return
 
     def ready(urls: Sequence[str]) -> None:
-        _print_addresses(urls)
+        print_addresses(urls)
         manager.notify(f"STATUS=listening on {', '.join(urls)}")
 
     async with manager.watched():
         await serve(settings, ready, lambda phase: manager.notify(SYSTEMD_STATES[phase]))
 
 
-def _print_addresses(urls: Sequence[str]) -> None:
+def print_addresses(urls: Sequence[str]) -> None:
+    """Print a line for each address, to stderr."""
     for url in urls:
         print_to_stderr(f"listening on: {url}")
 

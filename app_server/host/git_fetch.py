@@ -128,7 +128,7 @@ class GitFetch:
             raise GitFetchFailed(f"the repository gave another commit than `{ref}`")
         if sparse_paths:
             await self._git(folder, "sparse-checkout", "set", *sparse_paths)
-        _check_size(await self._git(folder, "ls-tree", "-rlz", commit, "--", *sparse_paths))
+        check_size(await self._git(folder, "ls-tree", "-rlz", commit, "--", *sparse_paths))
         await self._git(folder, "checkout", "--quiet", "--detach", commit)
         await anyio.to_thread.run_sync(shutil.rmtree, folder / ".git")
         return commit
@@ -174,7 +174,12 @@ class GitFetch:
         return output["stdout"].all().decode(errors="replace")
 
 
-def _check_size(listed: str) -> None:
+def check_size(listed: str) -> None:
+    """Check the size of a revision by its files, as `git ls-tree -rlz` lists them.
+
+    Raises:
+        GitFetchFailed: there are more than MAX_FILES, or they have more than MAX_BYTES.
+    """
     entries = listed.split("\0")[:-1]
     # MODE TYPE OBJECT SIZE, a tab, the path; submodules have no size.
     sizes = [entry.partition("\t")[0].split()[-1] for entry in entries]

@@ -182,11 +182,11 @@ class Ledger:
         # Nobody sets the file aside while somebody else looks what it is.
         with short_lock(self._path.with_name(OPENING_LOCK)):
             try:
-                self._database = _opened(self._path)
+                self.database = _opened(self._path)
             except (sqlite3.Error, UnicodeDecodeError) as exc:
                 if not is_damage(exc, self._path) and not is_obstructed(self._path):
                     raise
-                self._database = self._set_aside(exc)
+                self.database = self._set_aside(exc)
             self._file = identity(self._path)
             self._written_ns = self._path.stat().st_mtime_ns
 
@@ -215,7 +215,7 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._database.close()
+            self.database.close()
 
     @_once_more
     def put(self, entries: Sequence[Entry]) -> None:
@@ -314,8 +314,8 @@ class Ledger:
                 self._reopen()
             try:
                 self._check_if_written()
-                with self._database:
-                    yield self._database
+                with self.database:
+                    yield self.database
                 self._written_ns = self._path.stat().st_mtime_ns
             except (sqlite3.Error, UnicodeDecodeError) as exc:
                 if not is_damage(exc, self._path):
@@ -329,8 +329,8 @@ class Ledger:
         In WAL mode that is a checkpoint of another process, or damage.
         """
         if self._path.stat().st_mtime_ns != self._written_ns:
-            self._database.execute("PRAGMA shrink_memory")
-            _check(self._database, self._path)
+            self.database.execute("PRAGMA shrink_memory")
+            _check(self.database, self._path)
 
     def _begin_anew(self, damage: Exception) -> None:
         if time.monotonic() - self._set_aside_at < AGAIN_S:
@@ -347,7 +347,7 @@ class Ledger:
         self._open_file()
 
     def _give_up(self) -> None:
-        self._database.close()
+        self.database.close()
         # Until another one is open, each call tries again.
         self._file = NO_FILE
 

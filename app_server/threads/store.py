@@ -203,21 +203,22 @@ class ThreadStore:
         self._paths = LogPaths(home / "threads")
         self._writers = LogWriters(home / "locks", self._paths)
         self._codex = CodexThreads(home, self._paths)
-        self._follower = IndexFollower(home, index_path, self._paths, self._writers)
+        self.follower = IndexFollower(home, index_path, self._paths, self._writers)
+        """Keeps the index behind the logs."""
         self._files = LogFiles(
             self._paths,
             self._writers,
             self._codex,
-            self._follower,
+            self.follower,
             self._note_change,
         )
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self.lists = Listing(index_path, self._follower, self._codex)
+        self.lists = Listing(index_path, self.follower, self._codex)
         """Lists of all threads."""
         copies = CodexCopies(home / "index" / "codex", self._codex)
         self.history = ThreadHistory(home / "index", self._paths, self.lists, copies)
         """Pages of one thread, and searches over all."""
-        self.organization = Organization(home / "filing.jsonl", self._follower)
+        self.organization = Organization(home / "filing.jsonl", self.follower)
         """The projects and sections that threads can be in."""
 
     @property
@@ -235,41 +236,41 @@ class ThreadStore:
         Raises:
             OSError: the home directory cannot be used.
         """
-        behind = await self._follower.open()
+        behind = await self.follower.open()
         await self.organization.refresh()
         logs_exist = self._paths.folder.exists()
         # What a crash left behind in the one index is behind in the other.
         await self.history.open(behind, logs_exist=logs_exist)
-        await self._follower.begin(logs_exist=logs_exist)
+        await self.follower.begin(logs_exist=logs_exist)
 
     async def run(self) -> None:
         """Keep the indexes up to date until cancelled; make them first if they were missing."""
-        await self._follower.make()
+        await self.follower.make()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._follower.keep_made)
+            tasks.start_soon(self.follower.keep_made)
             tasks.start_soon(self.history.keep_made)
-            tasks.start_soon(self._follower.keep_repaired, self._note_repaired)
+            tasks.start_soon(self.follower.keep_repaired, self._note_repaired)
             while True:
-                await self._follower.changed()
-                await self._follower.flush()
+                await self.follower.changed()
+                await self.follower.flush()
                 if not await self.history.follow():
-                    self._follower.wake()
+                    self.follower.wake()
 
     def _note_repaired(self, thread_id: str) -> None:
         self.history.note_change(thread_id)
-        self._follower.wake()
+        self.follower.wake()
 
     def _note_change(self, state: ThreadState) -> None:
-        self._follower.note_change(state)
+        self.follower.note_change(state)
         self.history.note_change(state.id)
 
     async def aclose(self) -> None:
         """Write what is behind and close the indexes."""
         with anyio.CancelScope(shield=True):
-            await self._follower.flush()
+            await self.follower.flush()
             await self.history.aclose()
             self.lists.close()
-            await self._follower.aclose()
+            await self.follower.aclose()
 
     async def create(self, created: ThreadCreated) -> LiveThread:
         """Begin a thread; when this returns, it is on disk (unless it is ephemeral).
@@ -340,7 +341,7 @@ class ThreadStore:
             OSError: the disk refused; the thread is still there.
         """
         with anyio.CancelScope(shield=True):
-            async with self._lock(thread_id), self._follower.flushing:
+            async with self._lock(thread_id), self.follower.flushing:
                 await anyio.to_thread.run_sync(self._files.delete, thread_id)
                 try:
                     await self.history.forget(thread_id)
@@ -358,7 +359,7 @@ class ThreadStore:
             await thread.aclose()
             return
         with anyio.CancelScope(shield=True):
-            await self._follower.close_thread(thread)
+            await self.follower.close_thread(thread)
 
     async def read(self, thread_id: str) -> ThreadState:
         """Read a thread without loading it, and without what the model sees.

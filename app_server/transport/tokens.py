@@ -86,7 +86,7 @@ class RotatedCheck:
 
     def _look(self) -> None:
         try:
-            version = _version_of(self._path)
+            version = version_of(self._path)
             if version == self._version:
                 return
             self._check = self._make(self._path)
@@ -107,7 +107,12 @@ class RotatedCheck:
         self._failure = why
 
 
-def _version_of(path: Path) -> Version:
+def version_of(path: Path) -> Version:
+    """Return what changes whenever another file takes the place of this one.
+
+    Raises:
+        OSError: there is no such file, or it is none.
+    """
     there = path.stat()
     if not stat.S_ISREG(there.st_mode):
         # To open a pipe would wait for somebody who writes into it.

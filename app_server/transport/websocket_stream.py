@@ -202,7 +202,7 @@ class WebSocketStream:
     """A MessageStream over one WebSocket."""
 
     def __init__(self, socket: FlowControlledConnection) -> None:
-        self._socket = socket
+        self.socket = socket
         self._large: dict[anyio.CancelScope, anyio.Event] = {}
         """The messages that are being sent in several frames, each with its end."""
 
@@ -212,7 +212,7 @@ class WebSocketStream:
         Bytes of it that are no UTF-8 are surrogates, which no JSON can be read from.
         """
         try:
-            message = await self._socket.recv(decode=None)
+            message = await self.socket.recv(decode=None)
         except ConnectionClosed as exc:
             raise ClientGone from exc
         if isinstance(message, bytes):
@@ -230,10 +230,10 @@ class WebSocketStream:
                 if len(text) <= FRAGMENT_CHARS:
                     small.append(text)
                     continue
-                await self._socket.send_texts(small)
+                await self.socket.send_texts(small)
                 small.clear()
                 await self._send_large(text)
-            await self._socket.send_texts(small)
+            await self.socket.send_texts(small)
         except (ConnectionClosed, ProtocolError) as exc:
             raise anyio.BrokenResourceError from exc
 
@@ -241,7 +241,7 @@ class WebSocketStream:
         with anyio.CancelScope() as scope:
             self._large[scope] = anyio.Event()
             try:
-                await self._socket.send(_fragments(text))
+                await self.socket.send(_fragments(text))
             finally:
                 self._large.pop(scope).set()
         if scope.cancelled_caught:
@@ -253,7 +253,7 @@ class WebSocketStream:
         for scope, ended in list(self._large.items()):
             scope.cancel()
             await ended.wait()
-        await self._socket.close(code, reason)
+        await self.socket.close(code, reason)
 
 
 async def _fragments(text: str) -> AsyncIterator[str]:

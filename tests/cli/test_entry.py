@@ -38,7 +38,7 @@ def listening(urls):
     print(json.dumps(sorted(sys.modules)), flush=True)
     os._exit(0)
 
-serve._print_addresses = listening
+serve.print_addresses = listening
 serve.main(["--listen", "ws://127.0.0.1:0", "--home", sys.argv[1]])
 """
 

@@ -116,13 +116,13 @@ async def test_what_is_too_much_is_not_checked_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
     async with peer_of(tmp_path) as (git, peer, _, folder):
-        check = git_fetch._check_size
+        check = git_fetch.check_size
 
         def checked(listed: str) -> None:
             monkeypatch.setattr(git_fetch, bound, value)
             check(listed)
 
-        monkeypatch.setattr(git_fetch, "_check_size", checked)
+        monkeypatch.setattr(git_fetch, "check_size", checked)
         with pytest.raises(GitFetchFailed, match="more than "):
             await git.fetch(peer.url("shop"), None, (), folder)
         assert not (folder / "a.txt").exists()

@@ -102,7 +102,7 @@ def test_the_ledger_forgets_what_has_been_over_for_long(
 def test_a_ledger_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite3"
     ledger = Ledger(path)
-    ledger._database.execute("PRAGMA user_version = 99")
+    ledger.database.execute("PRAGMA user_version = 99")
     ledger.close()
     with pytest.raises(LedgerFailed, match="version 99"):
         Ledger(path)

@@ -235,7 +235,7 @@ def test_no_ledger_is_opened_while_the_damaged_one_is(
         return opened[-1]
 
     with closing(Ledger(path)) as kept:
-        opened.append(kept._database)
+        opened.append(kept.database)
         monkeypatch.setattr(ledger_module, "_opened", watched)
         damage(path)
         kept.put([entry("s2")])
@@ -309,8 +309,8 @@ def test_what_the_disk_refuses_sets_no_ledger_aside(path: Path) -> None:
             database.close()
 
     with closing(Ledger(path)) as kept:
-        database = kept._database
-        kept._database = Full()  # type: ignore[assignment]
+        database = kept.database
+        kept.database = Full()  # type: ignore[assignment]
         with pytest.raises(LedgerFailed):
             kept.put([entry("s2")])
     assert aside(path) == []
@@ -344,7 +344,7 @@ def test_what_another_process_writes_back_is_no_damage(path: Path) -> None:
         for number in range(3):
             with closing(Ledger(path)) as other:
                 other.put([entry(f"other-{number}")])
-                other._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                other.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             one.put([entry(f"one-{number}")])
         assert len(names(one)) == 7
     assert aside(path) == []

@@ -35,13 +35,13 @@ class Watch:
 def main() -> int:
     """Run `app-server` with the other arguments."""
     watch = Watch(Path(sys.argv[1]).open("w"))  # noqa: SIM115
-    say = cli._print_addresses
+    say = cli.print_addresses
 
     def open_for_clients(urls: Sequence[str]) -> None:
         watch.when = "after"
         say(urls)
 
-    cli._print_addresses = open_for_clients
+    cli.print_addresses = open_for_clients
     sys.meta_path.insert(0, watch)
     return cli.main(sys.argv[2:])
 

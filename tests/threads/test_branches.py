@@ -119,13 +119,13 @@ async def test_a_crash_in_the_middle_of_a_deletion_leaves_no_row(
         def die(self: Any, thread_id: str) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(store._follower.index), "forget", die)
+        monkeypatch.setattr(type(store.follower.index), "forget", die)
         with pytest.raises(KeyboardInterrupt):
             store._files.delete(thread.id)
         monkeypatch.undo()
-        assert store._follower.index.open_ids() == [thread.id]
+        assert store.follower.index.open_ids() == [thread.id]
     async with open_store(tmp_path) as store:
-        assert store._follower.index.rows_of([thread.id]) == {}
+        assert store.follower.index.rows_of([thread.id]) == {}
 
 
 async def test_a_thread_of_another_process_is_not_deleted(tmp_path: Path) -> None:

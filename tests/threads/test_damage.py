@@ -115,7 +115,7 @@ async def test_what_is_found_damaged_while_it_is_open_is_made_again(
     expected = await a_home(tmp_path)
     async with open_store(tmp_path) as store:
         assert await seen(store) == expected
-        index = store._follower.index if name == INDEXES[0] else store.history._require_index()
+        index = store.follower.index if name == INDEXES[0] else store.history._require_index()
         with index.transaction() as database:
             table = "threads" if name == INDEXES[0] else "turns"
             database.execute(f"UPDATE {table} SET sum = sum + 1")
@@ -139,14 +139,14 @@ async def test_another_process_goes_on_with_the_index_that_one_has_made_again(
         held = await other.create(created())
         await held.append(NameChanged(at_ms=9, name="held"))
         await other.lists.page(QUERY)
-        with one._follower.index.transaction() as database:
+        with one.follower.index.transaction() as database:
             database.execute("UPDATE threads SET sum = sum + 1")
         rows = (await one.lists.page(replace(QUERY, limit=100))).rows
         assert {row.name for row in rows} >= {f"thread {number}" for number in range(THREADS)}
         again = (await other.lists.page(replace(QUERY, limit=100))).rows
         assert list(again) == list(rows)
-        other._follower._repair()
-        assert one._follower.index.open_ids() == [held.id]
+        other.follower._repair()
+        assert one.follower.index.open_ids() == [held.id]
         await other.unload(held)
 
 

@@ -41,24 +41,24 @@ async def test_a_crash_leaves_rows_that_are_made_again(tmp_path: Path) -> None:
         )
         assert thread.state.preview == "hello"
         # As a crash would: the index never hears of the turn, the locks are gone.
-        thread._changed = lambda _: None
+        thread.changed = lambda _: None
         await thread.append(NameChanged(at_ms=6, name="named"))
         await thread.aclose()
         await other.aclose()
         Path(store.shown_path(other.id)).unlink()
-        store._follower._behind.clear()
+        store.follower.behind.clear()
     async with open_store(tmp_path) as store:
         assert await listed(store) == [(thread.id, "hello")]
         page = await store.lists.page(QUERY)
         assert page.rows[0].name == "named"
-        assert store._follower.index.open_ids() == []
+        assert store.follower.index.open_ids() == []
 
 
 async def test_a_row_whose_thread_another_process_holds_is_left_alone(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         async with open_store(tmp_path) as second:
-            assert second._follower.index.open_ids() == [thread.id]
+            assert second.follower.index.open_ids() == [thread.id]
             with pytest.raises(ThreadBusy, match=str(os.getpid())):
                 await second.load(thread.id)
         await store.unload(thread)
@@ -98,11 +98,11 @@ async def test_the_index_follows_by_itself(tmp_path: Path, monkeypatch: pytest.M
         thread = await store.create(created())
         await thread.append(NameChanged(at_ms=6, name="named"))
         with anyio.fail_after(WAIT_S):
-            while store._follower._behind:
+            while store.follower.behind:
                 await asyncio.sleep(0)
-            async with store._follower.flushing:
+            async with store.follower.flushing:
                 pass
-        assert store._follower.index.page(QUERY).rows[0].name == "named"
+        assert store.follower.index.page(QUERY).rows[0].name == "named"
         await store.unload(thread)
 
 

@@ -279,7 +279,7 @@ async def test_a_file_that_could_not_be_looked_at_is_read_again_and_said_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = Files(tmp_path / "token")
-    there = tokens._version_of(files.path)
+    there = tokens.version_of(files.path)
     # A file system that is away for a moment, and has the same file when it is back.
     looks: list[Version | OSError] = [there, TimeoutError(), there, TimeoutError()]
 
@@ -289,7 +289,7 @@ async def test_a_file_that_could_not_be_looked_at_is_read_again_and_said_again(
             raise found
         return found
 
-    monkeypatch.setattr(tokens, "_version_of", look)
+    monkeypatch.setattr(tokens, "version_of", look)
     for _ in range(4):
         assert await files.accepted("first") == [True]
     assert files.made == 2

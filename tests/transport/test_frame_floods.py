@@ -58,7 +58,7 @@ async def test_a_client_that_reads_no_pongs_is_not_read_until_it_does() -> None:
 
     with anyio.fail_after(WAIT_S):
         async with accepted() as (stream, reader, writer), anyio.create_task_group() as tasks:
-            transport = stream._socket.transport
+            transport = stream.socket.transport
 
             async def ask() -> None:
                 for _ in range(0, count, 1000):
@@ -151,7 +151,7 @@ async def test_messages_sent_together_wait_for_a_client_that_reads_slowly() -> N
                 sent.set()
 
             tasks.start_soon(send)
-            transport = stream._socket.transport
+            transport = stream.socket.transport
             while not transport.get_write_buffer_size():
                 await asyncio.sleep(0)
             await anyio.wait_all_tasks_blocked()
@@ -165,7 +165,7 @@ async def test_held_writes_go_out_in_the_next_turn_of_the_event_loop(written: li
     """A sender that waits between two messages holds back no frame of its connection."""
     with anyio.fail_after(WAIT_S):
         async with accepted() as (stream, _, _):
-            transport = stream._socket.transport
+            transport = stream.socket.transport
             assert isinstance(transport, JoiningTransport)
             written.clear()
             transport.hold(2)
@@ -230,7 +230,7 @@ async def test_control_frames_between_the_parts_of_a_message_are_answered_before
 async def test_what_is_held_goes_out_before_a_socket_is_closed() -> None:
     with anyio.fail_after(WAIT_S):
         async with accepted() as (stream, reader, _):
-            transport = stream._socket.transport
+            transport = stream.socket.transport
             assert isinstance(transport, JoiningTransport)
             transport.hold(2)
             transport.write(b"held")
@@ -284,7 +284,7 @@ async def test_behind_a_large_message_that_was_cut_off_nothing_is_sent() -> None
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(stream.send, "x" * (64 * FRAGMENT_CHARS))
-                    while stream._socket.transport.get_write_buffer_size() == 0:
+                    while stream.socket.transport.get_write_buffer_size() == 0:
                         await asyncio.sleep(0)
                     scope.cancel()
             with pytest.raises(anyio.BrokenResourceError):
@@ -301,7 +301,7 @@ async def test_a_close_in_the_middle_of_a_large_message_has_its_own_code() -> No
                     await stream.send("x" * (64 * FRAGMENT_CHARS))
 
             tasks.start_soon(send)
-            while not stream._socket.transport.get_write_buffer_size():
+            while not stream.socket.transport.get_write_buffer_size():
                 await asyncio.sleep(0)
             tasks.start_soon(stream.aclose, 1013, "later")
             received = b""
@@ -327,7 +327,7 @@ async def test_a_client_that_is_to_go_and_does_not_hang_up_loses_its_socket(last
     limits = WebSocketLimits(close_s=0.01, ping_s=100 * WAIT_S, pong_s=100 * WAIT_S)
     with anyio.fail_after(WAIT_S):
         async with accepted(limits) as (stream, _, writer):
-            transport = stream._socket.transport
+            transport = stream.socket.transport
             writer.write(last)
             await writer.drain()
             while not transport.is_closing():

@@ -80,7 +80,7 @@ async def test_a_client_that_sends_faster_than_it_is_read_waits() -> None:
                     sent += 100
 
             tasks.start_soon(send)
-            transport = stream._socket.transport
+            transport = stream.socket.transport
             while transport.is_reading() or not writer.transport.get_write_buffer_size():
                 await asyncio.sleep(0)
             for _ in range(sent):

@@ -57,7 +57,8 @@ class ThreadHistory:
         self._search: ThreadSearch | None = None
         self._finding = threading.Lock()
         self._searchable = anyio.Event()
-        self._behind: dict[str, None] = {}
+        self.behind: dict[str, None] = {}
+        """Ids of the threads whose logs have grown since the history was brought up to date."""
         self._following = anyio.Lock()
         self._fails = False
         self._lost = anyio.Event()
@@ -72,7 +73,7 @@ class ThreadHistory:
         self._written_ns = await anyio.to_thread.run_sync(written_ns, self._path)
         index = self._index = await anyio.to_thread.run_sync(HistoryIndex, self._path)
         if not index.is_new:
-            self._behind = dict.fromkeys(behind)
+            self.behind = dict.fromkeys(behind)
         elif not logs_exist:
             await anyio.to_thread.run_sync(index.mark_complete)
             self._searchable.set()
@@ -107,7 +108,7 @@ class ThreadHistory:
         index = self._require_index()
         late = partial(changed_logs, self._paths.folder, self._written_ns)
         for thread_id in await anyio.to_thread.run_sync(late):
-            self._behind.setdefault(thread_id)
+            self.behind.setdefault(thread_id)
         try:
             if not await anyio.to_thread.run_sync(index.is_small):
                 self._searchable.set()
@@ -138,7 +139,7 @@ class ThreadHistory:
 
     def note_change(self, thread_id: str) -> None:
         """Note that a log has grown."""
-        self._behind[thread_id] = None
+        self.behind[thread_id] = None
 
     async def catch_up(self) -> None:
         """Take in all threads that changed; at once after a start, as soon as the index is made.
@@ -149,11 +150,11 @@ class ThreadHistory:
         if not self._searchable.is_set():
             return
         async with self._following:
-            changed, self._behind = list(self._behind), {}
+            changed, self.behind = list(self.behind), {}
             try:
                 await self._take_in([(thread, self._paths.path_of(thread)) for thread in changed])
             except OSError:
-                self._behind = {**dict.fromkeys(changed), **self._behind}
+                self.behind = {**dict.fromkeys(changed), **self.behind}
                 raise
 
     def _take_in_copies(self) -> None:
@@ -263,7 +264,7 @@ class ThreadHistory:
 
     async def forget(self, thread_id: str) -> None:
         """Remove all that is known of a thread."""
-        self._behind.pop(thread_id, None)
+        self.behind.pop(thread_id, None)
         await anyio.to_thread.run_sync(partial(self._require_index().forget, thread_id))
 
     async def aclose(self) -> None:

@@ -68,7 +68,8 @@ class IndexFollower:
         """Set when the index was begun anew, until it is made."""
         self._generation = 0
         """Of the file that has the rows of all threads that are held here."""
-        self._behind: dict[str, ThreadState] = {}
+        self.behind: dict[str, ThreadState] = {}
+        """Threads whose rows have to be written, by id."""
         self._left_open = False
         """Whether a thread was closed and its last row could not be written."""
         self._fails = False
@@ -202,7 +203,7 @@ class IndexFollower:
 
     def note_change(self, state: ThreadState) -> None:
         """Note that a thread that is open here has changed."""
-        self._behind[state.id] = state
+        self.behind[state.id] = state
         self.wake()
 
     def wake(self) -> None:
@@ -221,7 +222,7 @@ class IndexFollower:
             try:
                 await thread.aclose(self._put_last)
             finally:
-                self._behind.pop(thread.id, None)
+                self.behind.pop(thread.id, None)
                 self._writers.held.discard(thread.id)
             if self._left_open:
                 self.wake()
@@ -237,12 +238,12 @@ class IndexFollower:
 
     @property
     def _is_behind(self) -> bool:
-        return bool(self._behind) or self._left_open or self.flushing.locked()
+        return bool(self.behind) or self._left_open or self.flushing.locked()
 
     async def flush(self) -> None:
         """Write the rows that are behind; what cannot be written now is tried again."""
         async with self.flushing:
-            behind, self._behind = self._behind, {}
+            behind, self.behind = self.behind, {}
             left_open, self._left_open = self._left_open, False
             try:
                 if behind:
@@ -255,7 +256,7 @@ class IndexFollower:
                 if not self._fails:
                     logger.warning("the index is behind until it can be written: %s", exc)
                 self._fails = True
-                self._behind = {**behind, **self._behind}
+                self.behind = {**behind, **self.behind}
                 self._left_open = left_open
                 self.wake()
             else:

@@ -145,7 +145,7 @@ class LiveThread:
         self.followers: Sequence[LogFollower] = ()
         """Objects whose `log_grew` is called after every append."""
         self._writer = writer
-        self._changed = changed
+        self.changed = changed
         self._warnings = list(warnings)
         self._deferred: list[Record] = []
         self._closed = False
@@ -221,7 +221,7 @@ class LiveThread:
                 self.state.apply(record, size)
 
     def _notify(self) -> None:
-        self._changed(self.state)
+        self.changed(self.state)
         for follower in self.followers:
             follower.log_grew(self.state)
 

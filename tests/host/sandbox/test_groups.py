@@ -65,7 +65,7 @@ def test_a_group_is_made_where_processes_can_be_counted(
     for place, words in children.items():
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         (tmp_path / place / "cgroup.subtree_control").write_text(words + "\n")
-    found = [str(path.relative_to(tmp_path)) for path in process_limits._parents()]
+    found = [str(path.relative_to(tmp_path)) for path in process_limits.possible_parents()]
     assert found == parents
 
 
@@ -80,7 +80,7 @@ class Groups:
         self.slept: list[float] = []
         self.refused = False
         parent.mkdir()
-        monkeypatch.setattr(process_limits, "_parents", lambda: iter([parent]))
+        monkeypatch.setattr(process_limits, "possible_parents", lambda: iter([parent]))
         monkeypatch.setattr(process_limits, "limiting_program", tuple)
         monkeypatch.setattr(process_limits, "failure_of", self.enter)
         monkeypatch.setattr(time, "sleep", self.slept.append)

@@ -256,11 +256,11 @@ async def test_a_search_finds_what_was_there_before_it_was_asked_also_after_a_cr
         page, rows = await store.history.search(SearchQuery("first", 9))
         assert [one.thread_id for one in page.found] == [thread.id] == list(rows)
         # As a crash would: nobody hears of the turn any more.
-        thread._changed = lambda _: None
+        thread.changed = lambda _: None
         await thread.append(*turn(2, "a second word"))
         await thread.aclose()
-        store._follower._behind.clear()
-        store.history._behind.clear()
+        store.follower.behind.clear()
+        store.history.behind.clear()
     async with open_store(tmp_path) as store:
         page, _ = await store.history.search(SearchQuery("second", 9))
         assert [one.thread_id for one in page.found] == [thread.id]
@@ -298,7 +298,7 @@ async def test_the_history_index_follows_by_itself(
         thread = await store.create(created())
         await thread.append(*turn(1, "by itself"))
         with anyio.fail_after(WAIT_S):
-            while store.history._behind:
+            while store.history.behind:
                 await anyio.lowlevel.checkpoint()
             async with store.history._following:
                 pass

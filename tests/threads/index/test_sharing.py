@@ -131,9 +131,9 @@ async def test_an_index_that_cannot_be_written_gets_the_change_later(
             assert await listed(kept) == []
         page = await kept.lists.page(QUERY)
         assert {found.name for found in page.rows} == {"kept", "closed"}
-        assert kept._follower.index.open_ids() == [thread.id]
+        assert kept.follower.index.open_ids() == [thread.id]
         await kept.unload(thread)
-        assert kept._follower.index.open_ids() == []
+        assert kept.follower.index.open_ids() == []
     said = [record for record in caplog.records if "the index is behind" in record.getMessage()]
     assert len(said) == 1
 
@@ -172,12 +172,12 @@ async def test_rows_of_a_process_that_died_are_made_again_by_one_that_lives(
     async with open_store(tmp_path) as lives:
         # As another process would leave it: its row is open, its lock is free.
         dead = await lives.create(created())
-        dead._changed = lambda state: None
+        dead.changed = lambda state: None
         await dead.append(NameChanged(at_ms=6, name="last words"))
         await dead.aclose()
         lives._writers.held.discard(dead.id)
         with anyio.fail_after(WAIT_S):
-            while lives._follower.index.open_ids():
+            while lives.follower.index.open_ids():
                 await lives.read(dead.id)
         assert [found.name for found in (await lives.lists.page(QUERY)).rows] == ["last words"]
 
@@ -205,7 +205,7 @@ async def test_a_log_that_cannot_be_read_for_now_keeps_its_row(tmp_path: Path) -
     path.mkdir()
     async with open_store(tmp_path) as again:
         assert await listed(again) == [(thread.id, "")]
-        assert again._follower.index.open_ids() == [thread.id]
+        assert again.follower.index.open_ids() == [thread.id]
     path.rmdir()
     async with open_store(tmp_path) as again:
         assert await listed(again) == []

@@ -92,7 +92,7 @@ class ServerGroup:
         if not self._is_made:
             self._is_made = True
             if not limiting_program():
-                self._path = next(filter(None, map(_made_in, _parents())), None)
+                self._path = next(filter(None, map(_made_in, possible_parents())), None)
         return None if self._path is None else str(self._path / "cgroup.procs")
 
     def remove(self) -> None:
@@ -143,7 +143,7 @@ def _kernel() -> tuple[int, int]:
     return (0, 0) if found is None else (int(found[1]), int(found[2]))
 
 
-def _parents() -> Iterator[Path]:
+def possible_parents() -> Iterator[Path]:
     """Give the cgroups in which one with a limit of processes can be."""
     mounted = _mounted()
     for line in _lines("/proc/self/cgroup"):
