@@ -17,6 +17,7 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
+from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import Places
@@ -57,6 +58,7 @@ class Services:
     config_file: ConfigFile
     extensions: ExtensionRegistry
     environments: Environments
+    mcp_pool: ServerPool
     commands: LocalCommands
     """On this machine, within what confines each."""
     git: GitFetch

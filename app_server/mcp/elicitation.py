@@ -84,14 +84,14 @@ class RunningCalls:
         self._now = now
         self._calls: list[RunningCall] = []
         self._open_questions = 0
-        self._holds = 0
+        self._pauses = 0
 
     @contextmanager
     def run(self, caller: str | None, timeout_s: float) -> Iterator[RunningCall]:
         """Count a call as running for as long as the context lasts."""
         call = RunningCall(caller, timeout_s, self._now)
         self._calls.append(call)
-        if self._holds:
+        if self._pauses:
             call.pause()
         try:
             yield call
@@ -110,25 +110,25 @@ class RunningCalls:
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """Stop the clocks of all running calls for as long as the context lasts."""
+        """Pause the timeouts of all running calls for as long as the context lasts."""
         self._open_questions += 1
-        self.hold()
+        self.pause()
         try:
             yield
         finally:
             self._open_questions -= 1
-            self.release()
+            self.resume()
 
-    def hold(self) -> None:
-        """Stop the clocks; as many `release` let them go on."""
-        self._holds += 1
-        if self._holds == 1:
+    def pause(self) -> None:
+        """Pause the timeouts; as many `resume` let them go on."""
+        self._pauses += 1
+        if self._pauses == 1:
             for call in self._calls:
                 call.pause()
 
-    def release(self) -> None:
-        """Take one `hold` back."""
-        self._holds -= 1
-        if not self._holds:
+    def resume(self) -> None:
+        """Take one `pause` back."""
+        self._pauses -= 1
+        if not self._pauses:
             for call in self._calls:
                 call.resume()

@@ -143,6 +143,7 @@ class Core:
         services.tasks.start_soon(services.store.run)
         services.tasks.start_soon(services.sessions.unloading.run)
         services.tasks.start_soon(services.memory.run)
+        services.tasks.start_soon(services.mcp_pool.run)
         services.tasks.start_soon(collect_when_idle)
         if self._settings.watches_files:
             services.tasks.start_soon(SettingsWatch(services).run)
@@ -166,6 +167,7 @@ class Core:
             finally:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
                     await services.sessions.aclose()
+                    await services.mcp_pool.aclose()
                     await services.commands.aclose()
                     await services.environments.aclose()
 

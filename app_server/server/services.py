@@ -34,6 +34,7 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
+from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.models.lazy import LazyModel
 from app_server.observability.settings import counts_use
@@ -169,6 +170,7 @@ async def build_services(
     )
     config_file = ConfigFile(home, over=configuration.profile_file)
     environments = Environments(background)
+    mcp_pool = ServerPool(environments, home)
     rules = RuleBook(home, partial(_warn_of_rules, hub))
     commands = LocalCommands(rules, home)
     places = places_of_machine(str(home), [str(file) for file in settings.guards.hidden_files])
@@ -190,7 +192,7 @@ async def build_services(
             clients=hub,
             clock=clock,
             lasting_approvals=PersistentApprovals(config_file, registry),
-            processes=environments,
+            mcp_pool=mcp_pool,
             home=home,
             commands=commands,
             environments=environments,
@@ -237,6 +239,7 @@ async def build_services(
         config_file=config_file,
         extensions=registry,
         environments=environments,
+        mcp_pool=mcp_pool,
         commands=commands,
         git=GitFetch(commands),
         places=places,

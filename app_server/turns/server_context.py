@@ -13,7 +13,7 @@ from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.host.folder_reads import FolderReads
-from app_server.mcp.processes import Processes
+from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.models.interface import Model
 from app_server.observability.telemetry.metrics import ServerMetrics
@@ -50,7 +50,8 @@ class ServerContext:
     clock: Clock
     lasting_approvals: PersistentApprovals
     """Store of the approvals that outlive their thread."""
-    processes: Processes
+    mcp_pool: ServerPool
+    """Processes and sessions of MCP servers that threads share."""
     home: Path
     """Folder of the user's own instructions."""
     commands: LocalCommands

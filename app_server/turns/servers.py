@@ -92,7 +92,7 @@ class ThreadServers:
         """Whether the servers do not follow that yet."""
         self._refused: str | None = None
         """What is wrong with the settings that `look` found last."""
-        self._set = ServerSet(self._resolved(), cwd, server.processes, self._step, self)
+        self._set = ServerSet(self._resolved(), cwd, server.mcp_pool, self._step, self)
 
     def live(self) -> ServerSet:
         """Return the set of servers, which goes on changing; a reload that waits is done first."""

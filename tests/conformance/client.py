@@ -15,6 +15,7 @@ import anyio
 
 from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig
 from app_server.mcp.elicitation import ServerQuestion
+from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.requests import call_tool
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.table import Tool
@@ -51,7 +52,9 @@ async def run_scenario(url: str) -> list[str]:
         if error is not None:
             problems.append(error)
 
-    servers = ServerSet(McpSettings({SERVER: config}), ".", NoProcesses(), on_status, Defaults())
+    servers = ServerSet(
+        McpSettings({SERVER: config}), ".", ServerPool(NoProcesses()), on_status, Defaults()
+    )
     with anyio.fail_after(TOTAL_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(servers.run)

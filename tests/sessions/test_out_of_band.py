@@ -83,10 +83,10 @@ async def test_the_clocks_of_mcp_servers_stop_too(tmp_path: Path) -> None:
         thread = {"threadId": await client.start_thread()}
         session = served.services.sessions.get(thread["threadId"])
         (server,) = session.servers.live().servers.values()
-        with server.calls.run(None, 60.0) as call:
+        with server.running_calls.run(None, 60.0) as call:
             await client.call("thread/increment_elicitation", thread)
             assert call.scope.deadline == float("inf")
-            with server.calls.run(None, 60.0) as later:
+            with server.running_calls.run(None, 60.0) as later:
                 assert later.scope.deadline == float("inf")
             await client.call("thread/decrement_elicitation", thread)
             assert call.scope.deadline < float("inf")

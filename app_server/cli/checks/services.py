@@ -10,6 +10,7 @@ from app_server.config.values import ConfigError
 from app_server.host.environments import Environments
 from app_server.mcp.catalog.config import HttpTransport, McpSettings
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings, without_servers
+from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.models.catalogue.providers import chosen_provider
@@ -116,7 +117,10 @@ async def check_mcp_servers(machine: Machine) -> Check:
         return check
     async with anyio.create_task_group() as background:
         servers = ServerSet(
-            McpSettings(enabled), str(machine.cwd), Environments(background), lambda *_: None
+            McpSettings(enabled),
+            str(machine.cwd),
+            ServerPool(Environments(background)),
+            lambda *_: None,
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(servers.run)

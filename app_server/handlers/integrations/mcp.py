@@ -372,7 +372,7 @@ async def _ask_trial(
 ) -> Answer:
     """Run servers for as long as one question takes."""
     cwd = services.configuration.resolve(None)
-    servers = ServerSet(settings, cwd, services.environments, lambda *_: None)
+    servers = ServerSet(settings, cwd, services.mcp_pool, lambda *_: None)
     answers: list[Answer] = []
     failure: McpError | None = None
     async with anyio.create_task_group() as tasks:

@@ -17,7 +17,7 @@ from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.integrations.app_servers import AppViews
 from app_server.handlers.server.config_layers import effective_config
 from app_server.handlers.server.feature_table import FEATURES
-from app_server.mcp.catalog.tables import read_mcp_settings
+from app_server.mcp.catalog.tables import contradictions, read_mcp_settings
 from app_server.models.catalogue.models import read_model_settings
 from app_server.models.web_search_settings import read_web_search
 from app_server.observability.settings import counts_use, read_telemetry_settings
@@ -36,6 +36,8 @@ AT_START = "a server that starts with it uses its default"
 BY_DEFAULT = "its default is used"
 
 LEFT_OUT = "it is left out"
+
+NOT_STARTED = "that server is not started"
 
 NO_EFFECT = "the entry has no effect"
 
@@ -105,8 +107,12 @@ class _WrongValues:
         try:
             yield
         except ConfigError as exc:
-            if not any(_says_no_more(exc, wrong.error) for wrong in self.all):
-                self.all.append(WrongValue(exc, instead))
+            self.add(exc, instead)
+
+    def add(self, error: ConfigError, instead: str) -> None:
+        """Note what does not fit, unless that was found before."""
+        if not any(_says_no_more(error, wrong.error) for wrong in self.all):
+            self.all.append(WrongValue(error, instead))
 
     def read(
         self, read: Callable[..., object], *arguments: Any, instead: str = REFUSED, **options: Any
@@ -142,6 +148,8 @@ def _check_threads(config: Config, found: _WrongValues) -> None:
     found.read(read_network_feature, config)
     with found.reading():
         AppViews.read(read_mcp_settings(config).servers, config)
+        for error in contradictions(config):
+            found.add(error, NOT_STARTED)
 
 
 def _check_single_keys(view: ConfigView, found: _WrongValues) -> None:

@@ -20,6 +20,7 @@ from app_server.runtime.launch import Launch
 DEFAULT_STARTUP_S = 30.0
 DEFAULT_CALL_S = 300.0
 DEFAULT_GRACE_MS = 1000
+DEFAULT_IDLE_S = 600.0
 LOCAL = "local"
 REMOTE = "remote"
 
@@ -182,6 +183,15 @@ class ServerConfig:
     metadata: RuntimeMetadata = NO_METADATA
     known: Listing | None = field(default=None, repr=False)
     """The listing that its registration gave; with one, the connection is opened at first use."""
+    share: str | None = None
+    """Threads that use one process or session: `thread`, `folder` or `home`; None: `thread`, and
+    `home` for a server behind a URL, or of a newer revision, that keeps no session."""
+    lazy: bool = False
+    """Whether it is started by its first call, or to be listed where its tools are unknown."""
+    idle_s: float = DEFAULT_IDLE_S
+    """Without use, after which a shared or lazy server is ended until it is used again."""
+    problem: str | None = None
+    """Why it cannot be started as it is configured, with the place; others are not concerned."""
 
     @property
     def folder(self) -> str | None:

@@ -4,13 +4,14 @@ Source: docs/config.md, "MCP servers".
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app_server.config.requirements import ServerIdentity, requirements_of
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.mcp.catalog.config import (
     DEFAULT_CALL_S,
     DEFAULT_GRACE_MS,
+    DEFAULT_IDLE_S,
     DEFAULT_STARTUP_S,
     LOCAL,
     REMOTE,
@@ -28,7 +29,9 @@ AUTH_FLOWS = ("oauth", "chatgpt", "ema_auth")
 PROTOCOLS = ("auto", "2025", "2026-07-28")
 CREDENTIAL_STORES = ("auto", "file", "keyring")
 APPROVAL_MODES = ("auto", "prompt", "writes", "approve")
+SHARES = ("thread", "folder", "home")
 MAX_PORT = 65_535
+MIN_IDLE_S, MAX_IDLE_S = 1.0, 86_400.0
 
 _HTTP_ONLY = (
     *("bearer_token_env_var", "bearer_token", "http_headers", "env_http_headers"),
@@ -69,7 +72,19 @@ def broken_servers(config: Config) -> Mapping[str, ConfigError]:
             _read_server(name, view.at(name), demanded)
         except ConfigError as exc:
             broken[name] = exc
-    return broken
+    return {error.path[1]: error for error in contradictions(config)} | broken
+
+
+def contradictions(config: Config) -> list[ConfigError]:
+    """Return what is wrong with single servers alone, so that all others start."""
+    found = []
+    view = config.view().at("mcp_servers")
+    for name in sorted(view.table):
+        try:
+            _read_life(view.at(name))
+        except ConfigError as exc:
+            found.append(exc)
+    return found
 
 
 def without_servers(config: Config, names: Collection[str]) -> Config:
@@ -116,13 +131,22 @@ def _read_server(
     tools = dict(view.at("tools").tables())
     budgets = {tool: _read_budget(table) for tool, table in tools.items()}
     modes = {tool: table.choice("approval_mode", APPROVAL_MODES) for tool, table in tools.items()}
+    life, problem = _Life(), None
+    try:
+        life = _read_life(view)
+    except ConfigError as exc:
+        problem = _with_key(exc)
     return ServerConfig(
         name=name,
         transport=transport,
         enabled=view.boolean("enabled", default=True) and allowed,
         allowed=allowed,
         required=view.boolean("required", default=False),
-        protocol=view.choice("protocol", PROTOCOLS) or "auto",
+        protocol=life.protocol,
+        share=life.share,
+        lazy=life.lazy,
+        idle_s=life.idle_s,
+        problem=problem,
         environment_id=view.string("environment_id") or LOCAL,
         startup_timeout_s=startup_s,
         tool_timeout_s=DEFAULT_CALL_S if call_s is None else call_s,
@@ -134,6 +158,49 @@ def _read_server(
         tool_output_tokens={tool: limit for tool, limit in budgets.items() if limit is not None},
         omit_from=view.choices("omit_tools_from", SURFACES),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """How long a server runs, and for whom."""
+
+    protocol: str = "auto"
+    share: str | None = None
+    lazy: bool = False
+    idle_s: float = DEFAULT_IDLE_S
+
+
+def _read_life(view: ConfigView) -> _Life:
+    """Read the keys whose faults concern their own server alone.
+
+    Raises:
+        ConfigError: a value does not fit, or contradicts another one.
+    """
+    share = view.choice("share", SHARES)
+    lazy = view.boolean("lazy", default=False)
+    idle_s = view.seconds("idle_seconds")
+    if idle_s is not None and not MIN_IDLE_S <= idle_s <= MAX_IDLE_S:
+        text = f"invalid value: {idle_s:g}, expected {MIN_IDLE_S:g} to {MAX_IDLE_S:g} seconds"
+        raise view.error(text, "idle_seconds")
+    if lazy and view.boolean("required", default=False):
+        raise view.error("`lazy` contradicts `required`", "lazy")
+    if share == "home" and "http_headers_helper" in view:
+        raise view.error(
+            "`share` contradicts `http_headers_helper`, which runs in the folder of each thread; "
+            "`folder` can be shared",
+            "share",
+        )
+    return _Life(
+        protocol=view.choice("protocol", PROTOCOLS) or "auto",
+        share=share,
+        lazy=lazy,
+        idle_s=DEFAULT_IDLE_S if idle_s is None else idle_s,
+    )
+
+
+def _with_key(error: ConfigError) -> str:
+    text, key = str(error).strip(), f"`{'.'.join(error.path)}`"
+    return text if key in text else f"{text}\nin {key}"
 
 
 def _is_demanded(transport: Transport, identity: ServerIdentity | None) -> bool:

@@ -41,7 +41,7 @@ async def call_tool(
         params: JsonObject = {"name": raw.tool, "_meta": meta}
         if arguments is not None:
             params["arguments"] = arguments
-        running = server.calls.run(caller, config.tool_timeout_s)
+        running = server.running_calls.run(caller, config.tool_timeout_s)
         with span(
             "mcp",
             f"tools/call {raw.tool}",

@@ -10,7 +10,6 @@ Source: docs/mcp.md, "Connections".
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import anyio
@@ -24,11 +23,7 @@ from app_server.mcp.catalog.config import (
     StdioTransport,
     ingredients,
 )
-from app_server.mcp.connection import (
-    ConnectionOwner,
-    McpConnection,
-    OnDemandConnection,
-)
+from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import (
     CANCELLED,
     ElicitationPort,
@@ -44,7 +39,13 @@ from app_server.mcp.errors import (
     text_for_people,
 )
 from app_server.mcp.loading import hold_connection
-from app_server.mcp.processes import Processes
+from app_server.mcp.servers.pool import (
+    InstanceConnection,
+    OwnerShare,
+    ServerInstance,
+    ServerPool,
+    ServerRecord,
+)
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
 from app_server.runtime.clock import SystemClock
@@ -77,35 +78,19 @@ MIN_LEASE_S = DEFAULT_CALL_S
 """Calls may run at least this long on the connection of a server that was replaced."""
 
 
-@dataclass(slots=True)
-class ServerRecord:
-    """What became of a server so far; a server that takes the place of one goes on with its."""
-
-    started_at_ms: int | None = None
-    """When it became ready last, in Unix milliseconds."""
-    restarts: int = 0
-    """Starts after the first one, whatever ended the server."""
-    last_error: str | None = None
-    """Why it did not start, or ended, last."""
-    last_fault: str | None = None
-    """What it did last against MCP, as a text that begins with a verb; it went on."""
-    shared_by: int = 1
-    """Threads that use the process or the session, this one included."""
-
-
 class McpServer:
     """One server of one set; also the owner of its connection."""
 
     def __init__(
         self,
         config: ServerConfig,
-        processes: Processes,
+        pool: ServerPool,
         notify: StatusCallback,
         asks: ElicitationPort | None = None,
     ) -> None:
         self.config = config
-        self._processes = processes
-        self.startable = config.enabled and processes.has(config.environment_id)
+        self._pool = pool
+        self.startable = config.enabled and pool.processes.has(config.environment_id)
         """Whether a start may be tried."""
         self._status: Status = "notStarted" if self.startable else "disabled"
         self.listing: Listing | None = config.known
@@ -114,7 +99,9 @@ class McpServer:
         self.settled = anyio.Event()
         """Set once a start has been decided, or will not be tried."""
         self.stop = anyio.Event()
-        self.calls = RunningCalls()
+        self.wanted = anyio.Event()
+        """Set to start a lazy server whose tools are unknown."""
+        self.running_calls = RunningCalls()
         self.can_elicit = asks is not None
         self.protocol_version = None if config.known is None else config.known.protocol_version
         """Of MCP, as its connection agreed on it last; None before the first."""
@@ -126,30 +113,38 @@ class McpServer:
         """Whether a turn has given the start its grace."""
         self._notify = notify
         self._connection: McpConnection | None = None
-        self._on_demand: OnDemandConnection | None = None
-        """The same, if connections are made when they are wanted."""
+        self.instance: ServerInstance | None = None
+        """The instance behind it, if it does not hold a connection of its own from start to end."""
+        self._joined: InstanceConnection | None = None
+        """The connection to the instance."""
         self._made_of: Ingredients | None = None
-        self._calls = 0
-        self._call_ended = anyio.Event()
+        self._cwd = ""
+        self._leases = 0
+        self._lease_ended = anyio.Event()
         self.list_is_old = False
         """Whether `notifications/tools/list_changed` came since the tools were listed."""
         self._may_retry = False
         self.stands_in = False
         """Whether the listing is that of a server that this one replaces, until it starts."""
         self._running = anyio.CancelScope()
-        self._lease = None if config.owner is None else config.owner.lease()
-        """Of what owns the server: until it has left its set and its connection has ended."""
-        self._has_left = self._is_running = False
+        self.owner_share = OwnerShare(config)
         if not self.startable:
             self.settled.set()
 
     async def run(self, cwd: str) -> None:
-        """Start the server and hold its connection until it ends or is stopped."""
+        """Start the server and hold its connection until it ends or is stopped.
+
+        Returns when the server is ready, if it has an instance. A lazy one whose tools are unknown
+        waits until it is `wanted`.
+        """
         if self.settled.is_set():
             return
-        self._begin(cwd)
         try:
             with self._running:
+                instance = self.instance if self.config.lazy else None
+                if instance is not None and await instance.read_cache() is None:
+                    await self.wanted.wait()
+                self._begin(cwd)
                 for wait_s in (*RETRY_WAITS_S, None):
                     if self.settled.is_set():
                         return
@@ -158,41 +153,48 @@ class McpServer:
                     if wait_s is not None and not self.settled.is_set():
                         await anyio.sleep(wait_s)
         finally:
-            self._is_running = False
-            self._let_go()
+            if self._joined is None:
+                self.owner_share.connection_ended()
 
-    def serve_on_demand(self, tasks: anyio.abc.TaskGroup, cwd: str) -> None:
-        """Be ready at once, as its listing is known; what it is asked makes connections in `tasks`.
+    def join(self, own: anyio.abc.TaskGroup, cwd: str) -> bool:
+        """Be ready at once if its tools are known already; False: it has to be run.
 
-        `end` ends them.
+        Connections that are not shared are made in `own`; `end` ends them.
         """
-        config = self.config
-        assert config.known is not None
         if self.settled.is_set():
-            return
-        processes = self._processes
-
-        async def connect(connection: ConnectionOwner) -> None:
-            await hold_connection(config, cwd, connection, processes)
-
+            return True
+        self.instance = instance = self._pool.instance_of(
+            self.config, cwd, own, can_elicit=self.can_elicit
+        )
+        if instance is None or instance.listing is None or instance.failure is not None:
+            return False
         self._begin(cwd)
         if not self.settled.is_set():
-            self._on_demand = OnDemandConnection(tasks, connect, self, self._let_go)
-            self.ready(self._on_demand, config.known)
+            self._joined = instance.join(self)
+            self._serve(self._joined, instance.listing)
+        return True
 
     def _begin(self, cwd: str) -> None:
         self._status = "starting"
         self._made_of = ingredients(self.config, cwd)
+        if self.instance is not None:
+            self.record = self.instance.record
         self._notify(self.config.name, "starting", None)
         if VALID_NAME.fullmatch(self.config.name) is None:
             pattern = f"^{VALID_NAME.pattern}$"
             reason = f"Invalid MCP server name '{self.config.name}': must match pattern {pattern}"
             self.failed(StartupFailed(reason))
-        self._is_running = not self.settled.is_set()
+        elif self.config.problem is not None:
+            self.failed(StartupFailed(self.config.problem))
+        self.owner_share.is_connected = not self.settled.is_set()
 
     async def _connect_once(self, cwd: str) -> None:
+        if self.instance is not None:
+            await self._start_instance(self.instance)
+            return
+        self._cwd = cwd
         try:
-            await hold_connection(self.config, cwd, self, self._processes)
+            await hold_connection(self.config, cwd, self, self._pool.processes)
         except LoadFailed as exc:
             self.failed(StartupFailed(f"the client cannot be loaded: {exc}", transient=True))
         except Exception:
@@ -204,12 +206,32 @@ class McpServer:
             self._status = "failed"
             self.failure = StartupFailed("Transport closed")
 
+    async def _start_instance(self, instance: ServerInstance) -> None:
+        joined = self._joined = instance.join(self)
+        try:
+            known = instance.listing if instance.failure is None else None
+            self._serve(joined, await joined.started() if known is None else known)
+        except StartupFailed as exc:
+            self.failed(exc)
+        except TransportClosed:
+            logger.debug("MCP server %s: it was stopped while it started", self.config.name)
+        finally:
+            if self._connection is None:
+                self._joined = None
+                joined.close(keep_warm=True)
+
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection into service."""
+        self.record.started_at_ms = SystemClock().now_ms()
+        self._pool.connected(self.config, self._cwd, connection)
+        self._serve(connection, listing)
+
+    def _serve(self, connection: McpConnection, listing: Listing) -> None:
         if self.settled.is_set():
             return
         self._status, self._connection, self.listing = "connected", connection, listing
-        self.record.started_at_ms = SystemClock().now_ms()
+        if self.instance is not None:
+            self.protocol_version = listing.protocol_version
         self.settled.set()
         self._notify(self.config.name, "ready", None)
 
@@ -225,16 +247,12 @@ class McpServer:
         self._notify(self.config.name, "failed", text_for_people(self.config, failure))
 
     def lost(self, reason: str) -> None:
-        """Note why the server ended, with the name of its command."""
-        transport = self.config.transport
-        command = transport.command if isinstance(transport, StdioTransport) else None
-        self.record.last_error = reason if command is None else f"{command}: {reason}"
+        """Note why the server ended."""
+        self.record.ended(self.config, reason)
 
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; it goes on."""
-        if what != self.record.last_fault:
-            self.record.last_fault = what
-            logger.warning("MCP server %s %s", self.config.name, what)
+        self.record.misbehaved(self.config, what)
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date; said once until it is listed again."""
@@ -249,28 +267,40 @@ class McpServer:
             BadQuestion: it makes no sense.
         """
         assert self._asks is not None, "a server that may not ask does not know how"
-        if not self.calls.may_ask:
+        if not self.running_calls.may_ask:
             return CANCELLED
         check_size(params)
-        question = ServerQuestion(self.config.name, params, self.calls.newest_caller)
-        with self.calls.question():
+        question = ServerQuestion(self.config.name, params, self.running_calls.newest_caller)
+        with self.running_calls.question():
             return await self._asks.elicit(question)
 
     def fits(self, config: ServerConfig, cwd: str) -> bool:
         """Whether the server runs, or starts, as this configuration would have it."""
-        lists_same = self.config.known == config.known
-        return self.lives and lists_same and self._made_of == ingredients(config, cwd)
+        old = self.config
+        lists_same = old.known == config.known
+        lives_same = (old.share, old.lazy, old.problem) == (
+            config.share,
+            config.lazy,
+            config.problem,
+        )
+        is_same = lists_same and lives_same and self._made_of == ingredients(config, cwd)
+        return self.lives and is_same
 
     def reuse(self, config: ServerConfig, *, announce: bool) -> None:
         """Go on with new filters and bounds; with `announce` one that runs is said to be ready."""
         self.config = config
+        if self.instance is not None:
+            self.instance.config = config
         if announce and self._status == "connected":
             self._notify(config.name, "ready", None)
 
     @property
     def status(self) -> Status:
         """The current status of the server."""
-        return "failed" if self._status == "connected" and self.has_died else self._status
+        instance = self.instance
+        cannot_start = instance is not None and instance.failure is not None
+        has_failed = self._status == "connected" and (self.has_died or cannot_start)
+        return "failed" if has_failed else self._status
 
     @property
     def pid(self) -> int | None:
@@ -286,7 +316,7 @@ class McpServer:
     @property
     def is_in_use(self) -> bool:
         """Whether a call runs on its connection."""
-        return self._calls > 0
+        return self._leases > 0
 
     @property
     def has_died(self) -> bool:
@@ -299,18 +329,6 @@ class McpServer:
         is_process = isinstance(self.config.transport, StdioTransport)
         return is_process and self.has_died and not self.stop.is_set()
 
-    def leave(self) -> None:
-        """Note that the set has this server no more; what owns it is let go with the connection."""
-        self._has_left = True
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._on_demand is not None and self._on_demand.is_over:
-            self._is_running = False
-        if self._has_left and not self._is_running and self._lease is not None:
-            self._lease.release()
-            self._lease = None
-
     def cancel_start(self) -> None:
         """Give a start up that is not decided yet."""
         if self.settled.is_set():
@@ -321,21 +339,25 @@ class McpServer:
         self.settled.set()
         if began:
             self._notify(self.config.name, "cancelled", None)
-            self._running.cancel()
+        self._running.cancel()
 
     async def retire(self) -> None:
         """End the connection once its calls have ended, or after a bound."""
         with anyio.move_on_after(max(self.config.tool_timeout_s, MIN_LEASE_S)):
-            while self._calls:
-                self._call_ended = anyio.Event()
-                await self._call_ended.wait()
+            while self._leases:
+                self._lease_ended = anyio.Event()
+                await self._lease_ended.wait()
         self.end()
 
-    def end(self) -> None:
-        """Begin to end the connection, whatever runs on it."""
+    def end(self, *, keep_warm: bool = False) -> None:
+        """Begin to end the connection, whatever runs on it.
+
+        A server that no other thread shares ends with it, unless `keep_warm`: then it ends when it
+        was not used for a while.
+        """
         self.stop.set()
-        if self._on_demand is not None:
-            self._on_demand.close()
+        if self._joined is not None:
+            self._joined.close(keep_warm=keep_warm)
 
     @asynccontextmanager
     async def lease(self) -> AsyncIterator[McpConnection]:
@@ -352,9 +374,9 @@ class McpServer:
             raise ClientUnavailable(f"failed to get client: {self.failure}")
         if self._connection.closed.is_set():
             raise TransportClosed
-        self._calls += 1
+        self._leases += 1
         try:
             yield self._connection
         finally:
-            self._calls -= 1
-            self._call_ended.set()
+            self._leases -= 1
+            self._lease_ended.set()

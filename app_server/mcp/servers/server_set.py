@@ -16,7 +16,7 @@ from app_server.mcp.catalog.config import McpSettings, ServerConfig
 from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
-from app_server.mcp.processes import Processes
+from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.server import McpServer, ServerNews, StatusCallback
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tools.table import McpToolTable, McpToolTables
@@ -32,10 +32,10 @@ STARTS_AT_ONCE = 8
 class Launcher:
     """Runs servers in a task group of its own, from `run` to `stop`."""
 
-    def __init__(self, cwd: str, processes: Processes, again: Callable[[McpServer], None]) -> None:
+    def __init__(self, cwd: str, pool: ServerPool, again: Callable[[McpServer], None]) -> None:
         """`again` is called with a server that has failed and whose environment is back."""
         self.cwd = cwd
-        self._processes = processes
+        self._processes = pool.processes
         self._again = again
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
@@ -55,10 +55,10 @@ class Launcher:
         """End the connections of these servers and of retired ones; then `run` returns."""
         self._stopping.set()
         for server in (*servers, *self.retired):
-            server.end()
+            server.end(keep_warm=True)
             server.cancel_start()
         for server in servers:
-            server.leave()
+            server.owner_share.leave()
 
     @property
     def is_stopping(self) -> bool:
@@ -69,9 +69,7 @@ class Launcher:
         """Start a server, unless nothing runs now or it may not be started; never waits."""
         if self._tasks is None or not server.startable:
             return
-        if server.config.known is not None:
-            server.serve_on_demand(self._tasks, self.cwd)
-        else:
+        if not server.join(self._tasks, self.cwd):
             start_apart(self._tasks, self._run, server, thread_id=THREAD.get())
 
     def launch_soon(self, servers: Sequence[McpServer]) -> None:
@@ -107,7 +105,7 @@ class Launcher:
 
     def retire(self, server: McpServer) -> None:
         """End a server that another one has replaced, once its calls have ended; never waits."""
-        server.leave()
+        server.owner_share.leave()
         server.cancel_start()
         if not server.is_in_use:
             server.end()
@@ -127,7 +125,7 @@ class ServerSet:
         self,
         settings: McpSettings,
         cwd: str,
-        processes: Processes,
+        pool: ServerPool,
         notify: StatusCallback,
         asks: ElicitationPort | None = None,
     ) -> None:
@@ -135,11 +133,11 @@ class ServerSet:
 
         `notify` gets every step of every start. Without `asks` servers cannot ask the user.
         """
-        self._processes = processes
+        self._pool = pool
         self._notify = notify
         self._asks = asks
-        self._is_held = False
-        self._launcher = Launcher(cwd, processes, self._environment_is_back)
+        self._is_paused = False
+        self._launcher = Launcher(cwd, pool, self._environment_is_back)
         self._tables = McpToolTables()
         self.settings = settings
         self.servers = {name: self._make(config) for name, config in settings.servers.items()}
@@ -150,22 +148,22 @@ class ServerSet:
         return self.settings.surface
 
     def _make(self, config: ServerConfig) -> McpServer:
-        server = McpServer(config, self._processes, self._notify, self._asks)
-        if self._is_held:
-            server.calls.hold()
+        server = McpServer(config, self._pool, self._notify, self._asks)
+        if self._is_paused:
+            server.running_calls.pause()
         return server
 
     def pause_timeouts(self) -> None:
         """Pause the timeouts of all calls, until `resume_timeouts`."""
-        self._is_held = True
+        self._is_paused = True
         for server in (*self.servers.values(), *self._launcher.retired):
-            server.calls.hold()
+            server.running_calls.pause()
 
     def resume_timeouts(self) -> None:
         """Resume the timeouts of all calls."""
-        self._is_held = False
+        self._is_paused = False
         for server in (*self.servers.values(), *self._launcher.retired):
-            server.calls.release()
+            server.running_calls.resume()
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""
@@ -217,7 +215,7 @@ class ServerSet:
             is_same = config.known == old.config.known
             announced = partial(_without_start, self._notify)
             notify: StatusCallback = (lambda *_: None) if is_same else announced
-            return McpServer(config, self._processes, notify, self._asks)
+            return McpServer(config, self._pool, notify, self._asks)
         server = self._make(config)
         # Until it is ready the model is shown what there was, so that no turn is without.
         if server.listing is None:
@@ -225,15 +223,18 @@ class ServerSet:
         return server
 
     def revive(self, *names: str) -> None:
-        """Start processes again that have died, all or those named; never waits.
+        """Start processes again that have died, and lazy servers whose tools are unknown.
 
-        One that then does not become ready is left as it is. The tools that were listed before
-        stay until the new list is there.
+        All of them or those named; never waits. One that then does not become ready is left as it
+        is. The tools that were listed before stay until the new list is there.
         """
         for name in names or list(self.servers):
-            dead = self.servers.get(name)
-            if dead is not None and dead.may_be_revived:
-                self._start_again(dead)
+            server = self.servers.get(name)
+            if server is None:
+                continue
+            server.wanted.set()
+            if server.may_be_revived:
+                self._start_again(server)
 
     def restart(self, name: str) -> None:
         """Start a server afresh; calls that run end on the old one; never waits.
@@ -268,7 +269,7 @@ class ServerSet:
         if self._launcher.is_stopping:
             return
         server = self.servers[ended.config.name] = self._make(ended.config)
-        ended.leave()
+        ended.owner_share.leave()
         server.listing, server.record = ended.listing, ended.record
         server.record.restarts += 1
         server.returns = returns
@@ -277,7 +278,8 @@ class ServerSet:
     def cancel_starting(self) -> None:
         """Give up the starts that are not decided yet."""
         for server in self.servers.values():
-            server.cancel_start()
+            if not (server.config.lazy and server.status == "notStarted"):
+                server.cancel_start()
 
     def _listed(self) -> list[tuple[ServerConfig, Listing]]:
         return [
@@ -307,7 +309,7 @@ class ServerSet:
 
     def instance_of(self, environment_id: str) -> str | None:
         """Return an id of what an environment is now; None if it is unknown."""
-        return self._processes.instance_of(environment_id)
+        return self._pool.processes.instance_of(environment_id)
 
     def server(self, name: str) -> McpServer:
         """Find a server.
@@ -327,6 +329,7 @@ class ServerSet:
             UnknownServer: there is none of this name.
         """
         while not (server := self.server(name)).settled.is_set():
+            server.wanted.set()
             await server.settled.wait()
         return server
 

@@ -92,6 +92,8 @@ async def _refresh_list(server: McpServer) -> None:
         return
     # Before the request: what changes while it is answered counts for the next one.
     server.list_is_old = False
+    instance = server.instance
+    changes = 0 if instance is None else instance.list_changes
     try:
         async with server.lease() as connection:
             with measured_list(server.config):
@@ -108,4 +110,8 @@ async def _refresh_list(server: McpServer) -> None:
         server.list_is_old = True
         raise
     else:
-        server.listing = await anyio.to_thread.run_sync(server.listing.with_tools, tools, meta)
+        listing = await anyio.to_thread.run_sync(server.listing.with_tools, tools, meta)
+        if instance is None:
+            server.listing = listing
+        else:
+            instance.relist(listing, changes)

@@ -154,11 +154,6 @@ def test_both_transports_are_read_with_every_key() -> None:
             "in `mcp_servers.s.default_tools_approval_mode`\n",
         ),
         (
-            {"command": "x", "protocol": "2024"},
-            "unknown variant `2024`, expected one of `auto`, `2025`, `2026-07-28`\n"
-            "in `mcp_servers.s.protocol`\n",
-        ),
-        (
             {"command": "x", "args": ["a", 5]},
             "invalid type: integer, expected a string\nin `mcp_servers.s.args`\n",
         ),

@@ -21,16 +21,14 @@ from app_server.extensions.contract.registration import Manifest, Registration, 
 from app_server.mcp.bounds import MAX_LISTED
 from app_server.mcp.catalog.catalog import resolve_servers
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig
-from app_server.mcp.connection import ConnectionOwner, OnDemandConnection
-from app_server.mcp.errors import ClientUnavailable, StartupFailed
+from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp_wire.errors import TransportClosed
 from protocol.model import JsonObject
 from tests.support.apps.files.peer import FolderEnvironment
 from tests.support.apps.peer import connect, listed, serve_tools
 from tests.support.apps.threads import app, open_desk
-from tests.support.harness import WAIT_S, WireClient, claim
+from tests.support.harness import WireClient, claim
 from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.registrations import BEARER, STARTED, call, open_shop, registered, tool
 from tests.support.mcp_peers.shelf import Generation
@@ -175,159 +173,16 @@ async def test_a_replaced_server_is_shown_until_the_new_one_has_started(tmp_path
         assert declared(shop.served.model.requests[-1]) == {"mcp__shelved": ["see"]}
 
 
-# A connection while it is used.
-
-
-class Owner:
-    """A ConnectionOwner that hears nothing."""
-
-    def __init__(self) -> None:
-        self.stop = anyio.Event()
-        self.can_elicit = False
-        self.protocol_version: str | None = None
-        self.changes = 0
-        self.asked: list[JsonObject] = []
-
-    def ready(self, peer: Any, listing: Listing) -> None:
-        raise AssertionError("the connection has an owner of its own")
-
-    def failed(self, failure: StartupFailed) -> None:
-        raise AssertionError("the connection has an owner of its own")
-
-    def lost(self, reason: str) -> None:
-        raise AssertionError(reason)
-
-    def misbehaved(self, what: str) -> None:
-        raise AssertionError(what)
-
-    def tools_changed(self) -> None:
-        self.changes += 1
-
-    async def elicit(self, params: JsonObject) -> JsonObject:
-        self.asked.append(params)
-        return {"action": "accept"}
-
-
-class Line:
-    """A live connection for tests."""
-
-    def __init__(self) -> None:
-        self.closed = anyio.Event()
-        self.keeps_session = True
-        self.pid = None
-
-    async def request(self, method: str, params: JsonObject, **options: Any) -> JsonObject:
-        return {"method": method}
-
-
-def nothing() -> None:
-    """Take the end of a peer."""
-
-
-async def test_a_peer_that_is_closed_ends_its_connection_and_says_so_once() -> None:
-    steps: list[str] = []
-
-    async def connect_(connection: ConnectionOwner) -> None:
-        connection.ready(Line(), Listing())
-        try:
-            await anyio.sleep_forever()
-        finally:
-            steps.append("disconnected")
-
-    begun = anyio.Event()
-
-    async def never(connection: ConnectionOwner) -> None:
-        begun.set()
-        await anyio.sleep_forever()
-
-    async with anyio.create_task_group() as tasks:
-        idle = OnDemandConnection(tasks, connect_, Owner(), lambda: steps.append("idle ended"))
-        for _ in range(2):
-            idle.close()
-        with pytest.raises(TransportClosed):
-            await idle.request("ping", {})
-        used = OnDemandConnection(tasks, connect_, Owner(), lambda: steps.append("ended"))
-        await used.request("ping", {})
-        used.close()
-        assert steps == ["idle ended"]
-        early = OnDemandConnection(tasks, never, Owner(), lambda: steps.append("early ended"))
-
-        async def ask() -> None:
-            with pytest.raises(ClientUnavailable):
-                await early.request("ping", {})
-
-        tasks.start_soon(ask)
-        with anyio.fail_after(WAIT_S):
-            await begun.wait()
-        early.close()
-    assert sorted(steps[1:]) == ["disconnected", "early ended", "ended"]
-
-
-async def test_a_connection_ends_when_nobody_uses_it_and_comes_back() -> None:
-    steps: list[str] = []
-    ended = anyio.Event()
-    owner = Owner()
-
-    async def connect_(connection: ConnectionOwner) -> None:
-        steps.append("connected")
-        connection.ready(Line(), Listing())
-        connection.tools_changed()
-        assert await connection.elicit({"mode": "form"}) == {"action": "accept"}
-        await connection.stop.wait()
-        steps.append("ended")
-        ended.set()
-
-    async with anyio.create_task_group() as tasks:
-        peer = OnDemandConnection(tasks, connect_, owner, nothing, idle_s=0.0)
-        for _ in range(2):
-            ended = anyio.Event()
-            assert await peer.request("ping", {}) == {"method": "ping"}
-            with anyio.fail_after(WAIT_S):
-                await ended.wait()
-        assert steps == ["connected", "ended"] * 2
-        assert (owner.changes, owner.asked) == (2, [{"mode": "form"}] * 2)
-
-
-async def test_a_connection_that_breaks_fails_its_requests_and_no_later_ones(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    tries = 0
-
-    async def connect_(connection: ConnectionOwner) -> None:
-        nonlocal tries
-        tries += 1
-        if tries == 1:
-            raise RuntimeError("broken")
-        if tries == 2:
-            connection.failed(StartupFailed("no"))
-            return
-        line = Line()
-        connection.ready(line, Listing())
-        await connection.stop.wait()
-
-    async with anyio.create_task_group() as tasks:
-        peer = OnDemandConnection(tasks, connect_, Owner(), nothing)
-        for reason in ("the connection broke", "no"):
-            with pytest.raises(ClientUnavailable, match=reason):
-                await peer.request("ping", {})
-        assert await peer.request("ping", {}) == {"method": "ping"}
-        assert tries == 3
-        tasks.cancel_scope.cancel()
-    assert [record.getMessage() for record in caplog.records] == [
-        "the connection to an MCP server broke"
-    ]
-
-
 async def test_a_server_that_was_replaced_is_freed_without_the_garbage_collector() -> None:
     transport = HttpTransport("http://127.0.0.1:9/mcp")
     config = ServerConfig("known", transport, known=Listing(tools={"look": {}}))
 
-    server = McpServer(config, NoProcesses(), lambda *step: None)
+    server = McpServer(config, ServerPool(NoProcesses()), lambda *step: None)
     freed = weakref.ref(server)
     gc.disable()
     try:
         async with anyio.create_task_group() as tasks:
-            server.serve_on_demand(tasks, "/")
+            assert server.join(tasks, "/")
             assert server.status == "connected"
             server.end()
         del server

@@ -9,6 +9,7 @@ import pytest
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.errors import UnknownServer
+from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.sessions.turn import Turn
 from app_server.threads.store import ThreadStore
@@ -237,7 +238,10 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
         return McpSettings({"s": ServerConfig("s", StdioTransport(command))})
 
     servers = ServerSet(
-        settings("/no/a"), "/", NoProcesses(), lambda name, step, _: steps.append((name, step))
+        settings("/no/a"),
+        "/",
+        ServerPool(NoProcesses()),
+        lambda name, step, _: steps.append((name, step)),
     )
     old = servers.servers["s"]
     servers.update(settings("/no/b"), reload=True)
@@ -254,7 +258,10 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
     with pytest.raises(UnknownServer):
         await servers.decided("t")
     stopped = ServerSet(
-        settings("/no/a"), "/", NoProcesses(), lambda name, step, _: steps.append((name, step))
+        settings("/no/a"),
+        "/",
+        ServerPool(NoProcesses()),
+        lambda name, step, _: steps.append((name, step)),
     )
     stopped.stop()
     await stopped.run()

@@ -23,6 +23,7 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
 )
 from app_server.mcp.oauth.credentials import Credential, CredentialStore
+from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.server import McpServer
 from tests.support.harness import WAIT_S, WireClient
 from tests.support.mcp_peers.no_processes import NoProcesses
@@ -120,4 +121,4 @@ class FakeKeyring(ModuleType):
 
 def fresh_server(peer: OAuthPeer, home: Path | None, **more: Any) -> McpServer:
     transport = HttpTransport(peer.url, oauth=OAuthSettings(home=home), **more)
-    return McpServer(ServerConfig("web", transport), NoProcesses(), lambda *_: None)
+    return McpServer(ServerConfig("web", transport), ServerPool(NoProcesses()), lambda *_: None)

@@ -21,6 +21,7 @@ from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
+from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.models.interface import ModelRequest
 from app_server.observability.telemetry.metrics import ServerMetrics
@@ -266,7 +267,7 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
         clients=Hub(clock.now_ms),
         clock=clock,
         lasting_approvals=approvals_in(home),
-        processes=NoProcesses(),
+        mcp_pool=ServerPool(NoProcesses()),
         home=home,
         commands=commands,
         environments=Environments(tasks),

@@ -1,0 +1,355 @@
+"""mcp: instances of servers, from one connection to the next, and the threads that share them."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
+from app_server.mcp.connection import ConnectionOwner
+from app_server.mcp.errors import ClientUnavailable, StartupFailed
+from app_server.mcp.servers import pool as pool_module
+from app_server.mcp.servers.pool import OwnerShare, ServerInstance, ServerPool
+from app_server.mcp.tools.listing import Listing
+from app_server.mcp_wire.errors import RequestRefused, TransportClosed
+from protocol.model import JsonObject
+from tests.support.harness import WAIT_S
+from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.mcp_peers.shelf import Generation
+
+KNOWN = ServerConfig("s", HttpTransport("http://127.0.0.1:9/mcp"), known=Listing())
+SHARED = ServerConfig("s", StdioTransport("s"), share="home")
+
+
+class User:
+    """A server of one thread that notes what comes."""
+
+    def __init__(self, name: str = "", *, can_elicit: bool = True) -> None:
+        self.name = name
+        self.can_elicit = can_elicit
+        self.changes = 0
+        self.listing: Listing | None = None
+        self.list_is_old = True
+        self.asked: list[JsonObject] = []
+        self.owner = Generation("gen")
+        self.owner_share = OwnerShare(replace(KNOWN, owner=self.owner))
+        self.owner_share.is_connected = True
+        self.owner_share.leave()
+
+    def tools_changed(self) -> None:
+        self.changes += 1
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        self.asked.append(params)
+        return {"action": "accept", "content": {"by": self.name}}
+
+
+class Line:
+    """A live connection; `wait` takes until `answered`."""
+
+    def __init__(self, *, keeps_session: bool = True) -> None:
+        self.closed = anyio.Event()
+        self.keeps_session = keeps_session
+        self.pid = 7
+        self.answered = anyio.Event()
+        self.askers: list[Any] = []
+
+    async def request(self, method: str, params: JsonObject, **options: Any) -> JsonObject:
+        self.askers.append(options["asker"])
+        if method == "wait":
+            await self.answered.wait()
+        return {"method": method}
+
+
+Connect = Callable[[ConnectionOwner], Awaitable[None]]
+
+
+@asynccontextmanager
+async def instance_of(
+    monkeypatch: pytest.MonkeyPatch, connect: Connect, config: ServerConfig = SHARED
+) -> AsyncIterator[ServerInstance]:
+    """Give an instance whose connections are what `connect` holds."""
+
+    async def hold(config: Any, cwd: str, owner: ConnectionOwner, processes: Any) -> None:
+        await connect(owner)
+
+    monkeypatch.setattr(pool_module, "hold_connection", hold)
+    async with anyio.create_task_group() as tasks:
+        is_shared = config is not KNOWN
+        yield ServerInstance(config, "/", NoProcesses(), tasks, is_shared=is_shared)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_connection_that_is_closed_ends_its_server_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+    begun = anyio.Event()
+
+    async def connect(owner: ConnectionOwner) -> None:
+        begun.set()
+        if len(steps) == 0:
+            owner.ready(Line(), Listing())
+        try:
+            await anyio.sleep_forever()
+        finally:
+            steps.append("disconnected")
+
+    async with instance_of(monkeypatch, connect, KNOWN) as instance:
+        idle, used, early = User(), User(), User()
+        connection = instance.join(idle)
+        for _ in range(2):
+            connection.close(keep_warm=False)
+        assert idle.owner.leases == 0
+        with pytest.raises(TransportClosed):
+            await connection.request("ping", {})
+        connection = instance.join(used)
+        await connection.request("ping", {})
+        connection.close(keep_warm=True)
+        assert used.owner.leases == 1
+        await until_over(instance)
+        assert used.owner.leases == 0
+        assert (steps, instance.is_over) == (["disconnected"], True)
+        begun = anyio.Event()
+        connection = instance.join(early)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(must_end, connection)
+            with anyio.fail_after(WAIT_S):
+                await begun.wait()
+            connection.close(keep_warm=False)
+        await until_over(instance)
+        assert early.owner.leases == 0
+
+
+async def until_over(instance: ServerInstance) -> None:
+    """Wait until no connection is left."""
+    with anyio.fail_after(WAIT_S):
+        while not instance.is_over:
+            await anyio.lowlevel.checkpoint()
+
+
+async def must_end(connection: Any, method: str = "wait") -> None:
+    """Make a request that the end of its connection ends."""
+    with pytest.raises(TransportClosed):
+        await connection.request(method, {})
+
+
+async def test_a_server_ends_when_no_thread_uses_it_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+    ended = anyio.Event()
+
+    async def connect(owner: ConnectionOwner) -> None:
+        steps.append("connected")
+        owner.ready(Line(), Listing())
+        owner.tools_changed()
+        asked = await owner.elicit({"mode": "form"})
+        assert asked == {"action": "accept", "content": {"by": ""}}
+        await owner.stop.wait()
+        steps.append("ended")
+        ended.set()
+
+    monkeypatch.setattr(pool_module, "KNOWN_IDLE_S", 0.0)
+    async with instance_of(monkeypatch, connect, KNOWN) as instance:
+        user = User()
+        connection = instance.join(user)
+        for _ in range(2):
+            ended = anyio.Event()
+            assert await connection.request("ping", {}) == {"method": "ping"}
+            with anyio.fail_after(WAIT_S):
+                await ended.wait()
+        assert steps == ["connected", "ended"] * 2
+        assert (user.changes, user.asked) == (2, [{"mode": "form"}] * 2)
+
+
+@pytest.mark.parametrize("config", [KNOWN, SHARED])
+async def test_a_connection_that_breaks_fails_its_requests_and_no_later_ones(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, config: ServerConfig
+) -> None:
+    tries = 0
+    waits: list[float] = []
+
+    async def connect(owner: ConnectionOwner) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise RuntimeError("broken")
+        if tries < 4:
+            owner.failed(StartupFailed("no"))
+            return
+        owner.ready(Line(), Listing())
+        await owner.stop.wait()
+
+    async def sleep_until(deadline: float) -> None:
+        waits.append(max(0, round(deadline - anyio.current_time())))
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr("app_server.mcp.servers.pool.anyio.sleep_until", sleep_until)
+    async with instance_of(monkeypatch, connect, config) as instance:
+        connection = instance.join(User())
+        for reason in ("the connection broke", "no", "no"):
+            with pytest.raises(ClientUnavailable, match=reason):
+                await connection.request("ping", {})
+        assert await connection.request("ping", {}) == {"method": "ping"}
+        assert (tries, instance.failure) == (4, None)
+    # The server of several threads is not started over and over.
+    assert waits == ([0, 0, 1, 2] if config is SHARED else [0, 0, 0, 0])
+    assert "MCP server s: its connection broke" in caplog.text
+
+
+async def test_the_end_of_a_server_fails_each_running_call_once_and_waits_grow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines: list[Line] = []
+    waits: list[float] = []
+
+    class Dying(Line):
+        async def request(self, method: str, params: JsonObject, **options: Any) -> JsonObject:
+            if method != "die":
+                return await super().request(method, params, **options)
+            self.closed.set()
+            raise TransportClosed
+
+    async def connect(owner: ConnectionOwner) -> None:
+        lines.append(Dying())
+        owner.ready(lines[-1], Listing())
+        await lines[-1].closed.wait()
+        owner.lost("the server ended: exit status 1: boom")
+
+    async def sleep_until(deadline: float) -> None:
+        waits.append(max(0, round(deadline - anyio.current_time())))
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr("app_server.mcp.servers.pool.anyio.sleep_until", sleep_until)
+    monkeypatch.setattr(pool_module, "MAX_WAIT_S", 3.0)
+    async with instance_of(monkeypatch, connect) as instance:
+        one, two = instance.join(User("one")), instance.join(User("two"))
+        assert instance.record.shared_by == 2
+        for _ in range(5):
+            await must_end(one, "die")
+            assert await two.request("ping", {}) == {"method": "ping"}
+        assert (len(lines), instance.record.restarts) == (6, 5)
+        assert instance.record.last_error == "s: the server ended: exit status 1: boom"
+    assert waits == [0, 0, 1, 2, 3, 3]
+
+
+async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owners: list[ConnectionOwner] = []
+    line = Line()
+
+    async def connect(owner: ConnectionOwner) -> None:
+        owners.append(owner)
+        owner.ready(line, Listing())
+        await owner.stop.wait()
+
+    async def ask() -> Any:
+        return (await owners[0].elicit({}))["content"]["by"]
+
+    async with instance_of(monkeypatch, connect) as instance:
+        users = [User("one"), User("two")]
+        one, two = (instance.join(user) for user in users)
+        await one.started()
+        await two.request("ping", {})
+        assert await ask() == "two"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one.request, "wait", {})
+            await anyio.wait_all_tasks_blocked()
+            assert await ask() == "one"
+            tasks.start_soon(two.request, "wait", {})
+            await anyio.wait_all_tasks_blocked()
+            with caplog.at_level(logging.WARNING), pytest.raises(RequestRefused) as refused:
+                await ask()
+            text = "the question names no call, and 2 threads could be meant"
+            assert str(refused.value) == text
+            assert instance.record.last_error == f"a question of the server was refused: {text}"
+            assert text in caplog.text
+            # One that names its call is asked.
+            assert line.askers[-2:] == [one, two]
+            assert (await line.askers[-2].elicit({}))["content"] == {"by": "one"}
+            line.answered.set()
+        # Who called last is gone, and two are left.
+        third = instance.join(User("three"))
+        await third.request("ping", {})
+        third.close(keep_warm=True)
+        with pytest.raises(RequestRefused):
+            await ask()
+        two.close(keep_warm=True)
+        assert await ask() == "one"
+        assert await two.elicit({}) == {"action": "cancel"}
+        nobody = instance.join(User(can_elicit=False))
+        with pytest.raises(RequestRefused, match="nobody can be asked here"):
+            await nobody.elicit({})
+
+
+async def test_what_a_server_lists_after_a_restart_is_given_to_all_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listings = [Listing(tools={name: {"name": name}}) for name in ("a", "a", "b")]
+    lines: list[Line] = []
+
+    async def connect(owner: ConnectionOwner) -> None:
+        lines.append(Line())
+        owner.ready(lines[-1], listings[len(lines) - 1])
+        await lines[-1].closed.wait()
+
+    async with instance_of(monkeypatch, connect) as instance:
+        users = [User(), User()]
+        one, _ = (instance.join(user) for user in users)
+        for listing in listings:
+            await one.started()
+            assert [(user.listing, user.list_is_old) for user in users] == [(listing, False)] * 2
+            lines[-1].closed.set()
+
+
+async def test_settings_that_make_another_process_make_another_instance() -> None:
+    web = ServerConfig("w", HttpTransport("http://127.0.0.1:9/mcp", header_command="x"))
+
+    def named(name: str = "s", share: str | None = "home", **more: Any) -> ServerConfig:
+        return ServerConfig(name, StdioTransport("s", **more), share=share)
+
+    pool = ServerPool(NoProcesses())
+    async with anyio.create_task_group() as own:
+
+        def found(config: ServerConfig, cwd: str = "/") -> ServerInstance | None:
+            instance = pool.instance_of(config, cwd, own, can_elicit=True)
+            if instance is not None:
+                instance.join(User())
+            return instance
+
+        assert found(named()) is None
+        own.start_soon(pool.run)
+        await anyio.wait_all_tasks_blocked()
+        assert found(named(share="thread")) is None
+        first = found(named())
+        assert first is not None
+        assert found(named()) is first
+        fixed = found(named(cwd="/x"))
+        folder = found(named(cwd="/x", share="folder"))
+        others = [
+            found(named(), "/else"),
+            found(named("t")),
+            found(named(args=["1"])),
+            found(named(env={"A": "1"})),
+            fixed,
+            folder,
+            found(named(cwd="/x", share="folder"), "/else"),
+        ]
+        assert len({id(one) for one in (first, *others)}) == len(others) + 1
+        assert found(named(cwd="/x"), "/else") is fixed
+        assert found(named(cwd="/x", share="folder")) is folder
+        # A server behind a URL is shared once it is known that it keeps no session.
+        for keeps_session in (True, False, True):
+            pool.connected(web, "/", Line(keeps_session=keeps_session))
+            assert (found(web) is None) == keeps_session
+        pool.connected(web, "/", Line(keeps_session=False))
+        assert found(web, "/else") is None
+        await pool.aclose()
+        assert found(named()) is None
