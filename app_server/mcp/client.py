@@ -486,6 +486,8 @@ async def _serve_once(
     protocol: str | None = None,
 ) -> None:
     async with open_streams(config, cwd, tokens, processes) as (streams, process):
+        if process is not None:
+            process.write_to(owner.output)
         client = McpClient(streams, owner, config, process, protocol)
         ended_by_question: EndedByQuestion | None = None
         async with anyio.create_task_group() as tasks:

@@ -10,6 +10,7 @@ import anyio.to_thread
 
 from app_server.mcp.bounds import bytes_of, check_bytes, check_count
 from app_server.mcp.errors import StartupFailed
+from app_server.mcp.processes import ServerOutput
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback
 from app_server.mcp_wire.json_rpc_client import Asker
@@ -65,6 +66,8 @@ class ConnectionOwner(Protocol):
     """Whether there is anybody who could be asked."""
     protocol_version: str | None
     """Of MCP, as a connection agreed on it last; None before the first."""
+    output: ServerOutput
+    """Where its processes write what they say on stderr."""
 
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; the text begins with a verb."""

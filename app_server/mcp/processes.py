@@ -1,12 +1,39 @@
 """The port for processes; `Environments` (app_server/host/environments.py) implements it."""
 
 import asyncio
+from collections import deque
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import anyio
 
 from app_server.runtime.launch import Launch
+
+MAX_OUTPUT_BYTES = 64 * 1024
+"""Of what the processes of one server wrote to stderr; the newest stays."""
+
+
+class ServerOutput:
+    """What the processes of one server wrote to stderr, one after the other; kept in memory."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._is_cut = False
+
+    def add(self, piece: bytes) -> None:
+        """Keep a piece; of pieces that are above the bound together the oldest go."""
+        piece = piece[-MAX_OUTPUT_BYTES:]
+        self._pieces.append(piece)
+        self._size += len(piece)
+        while self._size > MAX_OUTPUT_BYTES:
+            self._size -= len(self._pieces.popleft())
+            self._is_cut = True
+
+    def text(self) -> str:
+        """Return it as it was written, from the first whole line on; it may hold secrets."""
+        text = b"".join(self._pieces).decode(errors="replace")
+        return text.partition("\n")[2] if self._is_cut else text
 
 
 class ChildProcess(Protocol):

@@ -12,7 +12,7 @@ from typing import Self
 
 import anyio
 
-from app_server.mcp.processes import ChildProcess, Processes
+from app_server.mcp.processes import ChildProcess, Processes, ServerOutput
 from app_server.mcp_wire.errors import ServerNotReading
 from app_server.mcp_wire.messages import (
     MAX_MESSAGE_BYTES,
@@ -56,6 +56,7 @@ class ServerProcess:
         self._begun = bytearray()
         """The line that has not ended yet."""
         self._stderr_tail = b""
+        self._output = ServerOutput()
         self._stderr_ended = anyio.Event()
 
     @property
@@ -148,10 +149,16 @@ class ServerProcess:
         if limit.cancelled_caught:
             raise ServerNotReading("the server does not read its input")
 
+    def write_to(self, output: ServerOutput) -> None:
+        """Keep what the process has written to stderr, and what it will write, there."""
+        output.add(self._output.text().encode())
+        self._output = output
+
     async def drain_stderr(self) -> None:
         """Read stderr to its end, so that the server never blocks on it; keep the tail."""
         while chunk := await self._process.stderr.read(65536):
             self._stderr_tail = (self._stderr_tail + chunk)[-STDERR_TAIL_BYTES:]
+            self._output.add(chunk)
         self._stderr_ended.set()
 
 

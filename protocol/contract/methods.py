@@ -116,6 +116,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "mcpServer/event/stream/start": trial("integrations.mcp", "McpServerEventStreamStart", FREE),
     "mcpServer/event/stream/stop": trial("integrations.mcp", "McpServerEventStreamStop", FREE),
     "mcpServer/oauth/login": method("integrations.mcp", "McpServerOauthLogin", MCP_LOGIN),
+    "mcpServer/output/read": ours("integrations.mcp", "McpServerOutputRead", FREE),
     "mcpServer/resource/read": method("integrations.mcp", "McpResourceRead", FREE),
     "mcpServer/restart": ours("integrations.mcp", "McpServerRestart", FREE),
     "mcpServer/set": ours("integrations.mcp", "McpServerSet", CONFIG),

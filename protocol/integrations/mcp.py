@@ -18,6 +18,7 @@ from protocol.model import (
     Variant,
     WireModel,
     absent_if_none,
+    experimental,
 )
 from protocol.thread_ids import ThreadIdParam
 
@@ -80,6 +81,28 @@ class McpServerRestartResponse(WireModel):
 
     thread_ids: list[str]
     """Threads in which it was restarted."""
+
+
+class McpServerOutputReadParams(WireModel):
+    """Ask what the processes of a server wrote to stderr."""
+
+    name: str
+    thread_id: ThreadIdParam | None = None
+    """Thread whose server is meant; null means all loaded threads that have it."""
+
+
+class McpServerOutput(WireModel):
+    """What the processes of a server of one thread wrote, one after the other."""
+
+    thread_id: str
+    text: str
+    """The newest whole lines, without secrets."""
+
+
+class McpServerOutputReadResponse(WireModel):
+    """Each thread that has the server, in the order in which they were loaded."""
+
+    data: list[McpServerOutput]
 
 
 class McpServerEventStreamStartParams(WireModel):
@@ -341,6 +364,20 @@ class McpServerStatus(WireModel):
     resource_templates: list[ResourceTemplate]
     """Empty when `detail` is `toolsAndAuthOnly`."""
     auth_status: McpAuthStatus
+    protocol_version: str | None = experimental(extension=True)
+    """Revision of MCP that is spoken; null before the first connection."""
+    pid: UInt32 | None = experimental(extension=True)
+    """Process on the server's machine; null where there is none, or elsewhere."""
+    rss_bytes: Int64 | None = experimental(extension=True)
+    """Resident memory of the process and of those it started; null where it is not known."""
+    shared_by: UInt32 | None = experimental(extension=True)
+    """Threads that use the process or session; null without a thread."""
+    started_at_ms: Int64 | None = experimental(extension=True)
+    """Unix time at which it became ready last."""
+    restarts: UInt32 | None = experimental(extension=True)
+    """Starts after the first one in this thread; null without a thread."""
+    last_error: str | None = experimental(extension=True)
+    """Why it did not start or ended last, with its command; without secrets."""
 
 
 class ListMcpServerStatusResponse(WireModel):

@@ -795,6 +795,10 @@ export type ClientRequest = {
   id: RequestId;
   params: McpServerOauthLoginParams;
 } | {
+  method: "mcpServer/output/read";
+  id: RequestId;
+  params: McpServerOutputReadParams;
+} | {
   method: "mcpServer/resource/read";
   id: RequestId;
   params: McpResourceReadParams;
@@ -3664,6 +3668,25 @@ export type McpServerOauthLoginResponse = {
   loginId?: string | null;
 };
 
+/** What the processes of a server of one thread wrote, one after the other. */
+export type McpServerOutput = {
+  threadId: string;
+  /** The newest whole lines, without secrets. */
+  text: string;
+};
+
+/** Ask what the processes of a server wrote to stderr. */
+export type McpServerOutputReadParams = {
+  name: string;
+  /** Thread whose server is meant; null means all loaded threads that have it. */
+  threadId?: string | null;
+};
+
+/** Each thread that has the server, in the order in which they were loaded. */
+export type McpServerOutputReadResponse = {
+  data: Array<McpServerOutput>;
+};
+
 /** Nothing: startup notifications tell how the servers fare. */
 export type McpServerRefreshResponse = { [key: string]: JsonValue };
 
@@ -3727,6 +3750,20 @@ export type McpServerStatus = {
   /** Empty when `detail` is `toolsAndAuthOnly`. */
   resourceTemplates: Array<ResourceTemplate>;
   authStatus: McpAuthStatus;
+  /** Revision of MCP that is spoken; null before the first connection. */
+  protocolVersion: string | null;
+  /** Process on the server's machine; null where there is none, or elsewhere. */
+  pid: number | null;
+  /** Resident memory of the process and of those it started; null where it is not known. */
+  rssBytes: number | null;
+  /** Threads that use the process or session; null without a thread. */
+  sharedBy: number | null;
+  /** Unix time at which it became ready last. */
+  startedAtMs: number | null;
+  /** Starts after the first one in this thread; null without a thread. */
+  restarts: number | null;
+  /** Why it did not start or ended last, with its command; without secrets. */
+  lastError: string | null;
 };
 
 /** How much to ask each MCP server for. */
@@ -8228,6 +8265,7 @@ export interface ClientRequests {
   "mcpServer/event/stream/start": { params: McpServerEventStreamStartParams; result: McpServerEventStreamStartResponse };
   "mcpServer/event/stream/stop": { params: McpServerEventStreamStopParams; result: McpServerEventStreamStopResponse };
   "mcpServer/oauth/login": { params: McpServerOauthLoginParams; result: McpServerOauthLoginResponse };
+  "mcpServer/output/read": { params: McpServerOutputReadParams; result: McpServerOutputReadResponse };
   "mcpServer/resource/read": { params: McpResourceReadParams; result: McpResourceReadResponse };
   "mcpServer/restart": { params: McpServerRestartParams; result: McpServerRestartResponse };
   "mcpServer/set": { params: McpServerSetParams; result: McpServerSetResponse };

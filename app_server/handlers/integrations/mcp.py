@@ -47,7 +47,13 @@ from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.servers.requests import call_tool, read_resource
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.servers.status import AuthProbe, ServerReport, report, without_left_out
+from app_server.mcp.servers.status import (
+    AuthProbe,
+    ServerReport,
+    report,
+    without_left_out,
+    without_secrets,
+)
 from app_server.mcp.servers.waits import refresh_lists
 from app_server.mcp.tools.call_contents import (
     blocks_of,
@@ -75,6 +81,9 @@ from protocol.integrations.mcp import (
     McpServerOauthLoginCompletedNotification,
     McpServerOauthLoginParams,
     McpServerOauthLoginResponse,
+    McpServerOutput,
+    McpServerOutputReadParams,
+    McpServerOutputReadResponse,
     McpServerRefreshResponse,
     McpServerRestartParams,
     McpServerRestartResponse,
@@ -357,6 +366,45 @@ async def restart_server(
     return McpServerRestartResponse(thread_ids=[session.log.id for session in startable])
 
 
+MAX_OUTPUTS = 32
+"""Threads whose output of a server one answer has."""
+
+MAX_OUTPUT_CHARS = 8 * 1024
+"""Of each of several threads; the newest."""
+
+
+@serves("mcpServer/output/read")
+async def read_server_output(
+    context: RequestContext, params: McpServerOutputReadParams
+) -> McpServerOutputReadResponse:
+    """Return what the processes of a server wrote to stderr, in one thread or in all."""
+    services, name = context.services, params.name
+    if params.thread_id is not None:
+        sessions = [loaded_thread(services.sessions, params.thread_id)]
+    else:
+        sessions = list(services.sessions)
+    found = [
+        (session.log.id, servers[name])
+        for session in sessions
+        if name in (servers := session.servers.live().servers)
+    ]
+    if not found:
+        raise invalid_request(
+            f"No loaded thread has an MCP server named '{name}'.", "unknownMcpServer", name=name
+        )
+
+    def render() -> list[McpServerOutput]:
+        texts = [
+            (thread_id, without_secrets(server.record.output.text(), server.config))
+            for thread_id, server in found[-MAX_OUTPUTS:]
+        ]
+        if len(texts) > 1:
+            texts = [(thread_id, text[-MAX_OUTPUT_CHARS:]) for thread_id, text in texts]
+        return [McpServerOutput(thread_id=thread_id, text=text) for thread_id, text in texts]
+
+    return McpServerOutputReadResponse(data=await anyio.to_thread.run_sync(render))
+
+
 async def _resolve(services: Services, *, prepare: bool) -> tuple[Config, McpSettings]:
     """Read which servers there are; `prepare` waits until those of apps are there."""
     with config_failures():
@@ -599,6 +647,13 @@ def row(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         resources=_elements(Resource, entry.resources),
         resource_templates=_elements(ResourceTemplate, entry.resource_templates),
         auth_status=entry.auth_status,
+        protocol_version=entry.protocol_version,
+        pid=entry.pid,
+        rss_bytes=entry.resident_bytes,
+        shared_by=entry.record.shared_by if of_thread else None,
+        started_at_ms=entry.record.started_at_ms,
+        restarts=entry.record.restarts if of_thread else None,
+        last_error=entry.last_error,
     )
 
 

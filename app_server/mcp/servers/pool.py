@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import CANCELLED
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.loading import hold_connection
-from app_server.mcp.processes import Processes
+from app_server.mcp.processes import Processes, ServerOutput
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, RequestRefused, TransportClosed
@@ -66,6 +66,8 @@ class ServerRecord:
     """Why it did not start, ended, or was refused something, last."""
     last_fault: str | None = None
     """What it did last against MCP, as a text that begins with a verb; it went on."""
+    output: ServerOutput = field(default_factory=ServerOutput)
+    """What its processes wrote to stderr."""
     shared_by: int = 1
     """Threads that use the process or the session, this one included."""
     tools_cached_at_ms: int | None = None
@@ -358,6 +360,13 @@ class ServerInstance:
                 raise life.failure
             yield life.live
 
+    def restart(self) -> None:
+        """Have the next use start the server anew; calls end on the old one; never waits."""
+        life, self._life = self._life, None
+        self._failures, self._may_start_at, self.failure = 0, 0.0, None
+        if life is not None:
+            life.replace()
+
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the thread that called last; with calls of several it is not known which is meant.
 
@@ -451,6 +460,7 @@ class _Life:
         self.stop = anyio.Event()
         self.can_elicit = instance.can_elicit
         self.protocol_version = instance.protocol_version
+        self.output = instance.record.output
         self.settled = anyio.Event()
         self.ended = anyio.Event()
         """Set when nothing of it is left."""
@@ -460,6 +470,7 @@ class _Life:
         self.was_lost = False
         self._instance = instance
         self._users = 0
+        self._is_replaced = False
         self._changed = anyio.Event()
 
     @property
@@ -479,13 +490,18 @@ class _Life:
             self._users -= 1
             self._changed.set()
 
+    def replace(self) -> None:
+        """Have the connection end with the last use that goes on."""
+        self._is_replaced = True
+        self._changed.set()
+
     async def stop_when_idle(self, idle_s: float) -> None:
-        """End the connection once it has been without use for `idle_s`."""
+        """End the connection once it has been without use for `idle_s`, or is replaced."""
         while True:
             self._changed = anyio.Event()
             with anyio.move_on_after(idle_s) as waited:
                 await self._changed.wait()
-            if waited.cancelled_caught and not self._users:
+            if (waited.cancelled_caught or self._is_replaced) and not self._users:
                 self.stop.set()
                 return
 

@@ -107,6 +107,7 @@ class McpServer:
         """Of MCP, as its connection agreed on it last; None before the first."""
         self._asks = asks
         self.record = ServerRecord()
+        self.output = self.record.output
         self.returns = 0
         """Restarts in a row after its environment could be reached again."""
         self.waited_for = False

@@ -239,7 +239,8 @@ class ServerSet:
     def restart(self, name: str) -> None:
         """Start a server afresh; calls that run end on the old one; never waits.
 
-        The tools that were listed before stay until the new list is there.
+        The tools that were listed before stay until the new list is there. One that is shared, or
+        started by its first call, starts with the next call of any thread.
 
         Raises:
             UnknownServer: there is none of this name, or it may not start.
@@ -247,10 +248,14 @@ class ServerSet:
         old = self.server(name)
         if self._launcher.is_stopping or not old.startable:
             raise UnknownServer(name)
+        if old.instance is not None:
+            old.instance.restart()
+            if old.status == "connected":
+                return
         server = self.servers[name] = self._make(old.config)
         if server.listing is None:
             server.listing, server.stands_in = old.listing, True
-        server.record = old.record
+        server.record, server.output = old.record, old.record.output
         server.record.restarts += 1
         self._launcher.retire(old)
         self._launcher.launch(server)
@@ -271,6 +276,7 @@ class ServerSet:
         server = self.servers[ended.config.name] = self._make(ended.config)
         ended.owner_share.leave()
         server.listing, server.record = ended.listing, ended.record
+        server.output = ended.record.output
         server.record.restarts += 1
         server.returns = returns
         self._launcher.launch(server)

@@ -4,10 +4,12 @@ Source: docs/mcp.md, "Status", "Sign-in".
 """
 
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import anyio
@@ -19,11 +21,13 @@ from app_server.mcp.errors import OAuthFailed, UnknownServer
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.processes import Processes
+from app_server.mcp.servers.pool import ServerRecord
 from app_server.mcp.servers.requests import list_or_nothing
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tools.table import McpToolTable
+from app_server.observability.log_lines import Redactor
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.http.ttl_cache import TtlCache
 from app_server.runtime.loader import load
@@ -123,6 +127,14 @@ class ServerReport:
     resources: Sequence[JsonObject] = ()
     resource_templates: Sequence[JsonObject] = ()
     auth_status: AuthStatus = "unsupported"
+    protocol_version: str | None = None
+    pid: int | None = None
+    """Of its process on this machine."""
+    resident_bytes: int | None = None
+    """Of the process and those that it started."""
+    record: ServerRecord = field(default_factory=ServerRecord)
+    last_error: str | None = None
+    """Why it ended or did not start last, without secrets."""
     tools: dict[str, JsonObject] = field(default_factory=dict)
     """Raw name to tool, as listed, after the server's filters."""
 
@@ -173,8 +185,15 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
                 await list_or_nothing(server, "resources/list", "resources"),
                 await list_or_nothing(server, "resources/templates/list", "resourceTemplates"),
             ]
+    pid, error = server.pid, server.record.last_error
+    resident = None if pid is None else await anyio.to_thread.run_sync(resident_bytes, pid)
     return ServerReport(
         config=config,
+        protocol_version=server.protocol_version,
+        pid=pid,
+        resident_bytes=resident,
+        record=server.record,
+        last_error=None if error is None else without_secrets(error, config),
         status=server.status,
         listing=listing,
         tools_error=_tools_error(server, listing),
@@ -183,6 +202,43 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
         auth_status=auth_status,
         tools={name: listing.tools[name] for name in config.allowed_of(listing.tools)},
     )
+
+
+def without_secrets(text: str, config: ServerConfig) -> str:
+    """Return a text of a server's with marks in the place of what may be a secret.
+
+    Values of its variables and headers count as secrets, whatever their names.
+    """
+    transport = config.transport
+    if isinstance(transport, HttpTransport):
+        named = {**transport.http_headers}
+        named |= {name: os.environ.get(v, "") for name, v in transport.env_http_headers.items()}
+    else:
+        named = {**transport.env}
+        named |= {name: os.environ.get(name, "") for name in transport.env_vars}
+    secrets = {f"SECRET_{name}": value for name, value in named.items()}
+    return Redactor({**os.environ, **secrets}).redact(text)
+
+
+MAX_PROCESSES = 256
+"""Of one server whose memory is added up."""
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Return the memory of a process and of those that it started; None if it is not known.
+
+    Shared pages count for each. Linux only; blocks.
+    """
+    total, left, seen = None, [pid], 0
+    while left and seen < MAX_PROCESSES:
+        process, seen = Path(f"/proc/{left.pop()}"), seen + 1
+        with suppress(OSError, ValueError, IndexError):
+            total = (total or 0) + int((process / "statm").read_text().split()[1]) * PAGE_BYTES
+            for task in (process / "task").iterdir():
+                left += map(int, (task / "children").read_text().split())
+    return total
 
 
 def _tools_error(server: McpServer, listing: Listing) -> str | None:

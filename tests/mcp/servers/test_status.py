@@ -68,7 +68,10 @@ async def test_status_shows_every_server_as_it_is(
         + '[mcp_servers.bad]\ncommand = "/no/such"\n'
         + '[mcp_servers.web]\nurl = "http://127.0.0.1:1/mcp"\nbearer_token_env_var = "TOKEN"\n'
     )
-    async with serve(tmp_path, config=config) as served, served.client() as client:
+    async with (
+        serve(tmp_path, config=config) as served,
+        served.client(experimental=False) as client,
+    ):
         nothing: dict[str, Any] = {
             "runtimeStatus": None,
             "pluginId": None,

@@ -223,3 +223,23 @@ async def test_a_restart_of_what_cannot_run_is_refused(tmp_path: Path) -> None:
             assert (error.code, error.data["code"]) == (-32600, "unknownMcpServer")
     async with serve(tmp_path, config=stdio_server("raw")) as served, served.client() as client:
         assert await client.call("mcpServer/restart", {"name": "raw"}) == {"threadIds": []}
+
+
+@claim("mcp:restart")
+async def test_a_shared_server_starts_anew_with_the_next_call(tmp_path: Path) -> None:
+    config = PATIENT + stdio_server("raw", share='"home"')
+    async with thread_with(tmp_path, config, "raw") as thread:
+        other = Thread(thread.served, thread.client, await thread.client.start_thread())
+        await steps_until_settled(thread.client, "raw")
+        first = (await thread.direct("whoami"))[0]
+        assert (await other.direct("whoami"))[0] == first
+        call = {"threadId": other.id, "server": "raw", "tool": "meet", "arguments": {"n": 1}}
+        running = await thread.client.request("mcpServer/tool/call", call)
+        meets = await thread.client.request("mcpServer/tool/call", {**call, "arguments": {"n": 2}})
+        await thread.client.call("mcpServer/restart", {"name": "raw"})
+        for request in (running, meets):
+            assert "result" in await thread.client.answer(request)
+        await until_gone(first)
+        second = (await thread.direct("whoami"))[0]
+        assert second != first
+        assert (await other.direct("whoami"))[0] == second
