@@ -165,14 +165,21 @@ _OPEN = f"stage IN ({', '.join(repr(stage) for stage in OPEN_STAGES)})"
 class Ledger:
     """One SQLite file; safe to call from any worker thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, *, max_over: int = MAX_OVER, checked_bytes: int = CHECKED_BYTES
+    ) -> None:
         """Open the ledger, or begin it.
+
+        Of the signals that are over the newest `max_over` are kept. A file of up to `checked_bytes`
+        is read whole when it is opened.
 
         Raises:
             OSError: the file cannot be used, or is of a newer version.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = path
+        self._max_over = max_over
+        self._checked_bytes = checked_bytes
         self._lock = threading.Lock()
         self._set_aside_at = float("-inf")
         with _failures():
@@ -182,7 +189,7 @@ class Ledger:
         # Nobody sets the file aside while somebody else looks what it is.
         with short_lock(self._path.with_name(OPENING_LOCK)):
             try:
-                self.database = _opened(self._path)
+                self.database = open_database(self._path, self._checked_bytes)
             except (sqlite3.Error, UnicodeDecodeError) as exc:
                 if not is_damage(exc, self._path) and not is_obstructed(self._path):
                     raise
@@ -194,7 +201,7 @@ class Ledger:
         """Begin a new ledger, with the rows of the damaged one that can be read."""
         self._set_aside_at = time.monotonic()
         kept = set_aside(self._path)
-        database = _opened(self._path)
+        database = open_database(self._path, self._checked_bytes)
         try:
             rows = _readable_rows(kept)
             with database:
@@ -302,7 +309,7 @@ class Ledger:
                 f"DELETE FROM signals WHERE NOT {_OPEN} AND (at_ms < ? OR number <= "
                 f"coalesce((SELECT number FROM signals WHERE NOT {_OPEN} "
                 "ORDER BY number DESC LIMIT 1 OFFSET ?), 0))",
-                (now_ms - KEEP_MS, MAX_OVER),
+                (now_ms - KEEP_MS, self._max_over),
             )
             return removed.rowcount
 
@@ -330,7 +337,7 @@ class Ledger:
         """
         if self._path.stat().st_mtime_ns != self._written_ns:
             self.database.execute("PRAGMA shrink_memory")
-            _check(self.database, self._path)
+            _check(self.database, self._path, self._checked_bytes)
 
     def _begin_anew(self, damage: Exception) -> None:
         if time.monotonic() - self._set_aside_at < AGAIN_S:
@@ -352,27 +359,27 @@ class Ledger:
         self._file = NO_FILE
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def open_database(path: Path, checked_bytes: int) -> sqlite3.Connection:
     """Open a ledger, or make its tables; a small one is read whole."""
     database = connect(path, synchronous="FULL")
     try:
         if version_of(database) == 0:
             database.executescript(_SCHEMA)
-        _check(database, path)
+        _check(database, path, checked_bytes)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _check(database: sqlite3.Connection, path: Path) -> None:
+def _check(database: sqlite3.Connection, path: Path, checked_bytes: int) -> None:
     """Check the version of an open ledger, and all pages of a small one."""
     version = version_of(database)
     if not 0 < version <= MAX_VERSION:
         raise damaged(f"its version is {version}")
     if version != SCHEMA_VERSION:
         raise LedgerFailed(f"the ledger of signals has version {version}")
-    if path.stat().st_size <= CHECKED_BYTES:
+    if path.stat().st_size <= checked_bytes:
         check_whole(database)
 
 

@@ -85,11 +85,8 @@ def test_a_clock_that_was_set_back_calms_no_source(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_the_ledger_forgets_what_has_been_over_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.signals.ledger.MAX_OVER", 3)
-    ledger = Ledger(tmp_path / "ledger.sqlite3")
+def test_the_ledger_forgets_what_has_been_over_for_long(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite3", max_over=3)
     month_ms = 30 * 24 * 3600 * 1000
     ledger.put([entry("old"), entry("waits", stage="inHistory")])
     ledger.put([entry(f"s{number}", at_ms=month_ms) for number in range(5)])

@@ -71,8 +71,7 @@ def test_rows_that_can_be_read_go_on(
     content[middle : middle + 4096] = bytes(4096)
     path.write_bytes(content)
     # One that is too large to be read whole says so when the place is met.
-    monkeypatch.setattr(ledger_module, "CHECKED_BYTES", 0)
-    kept = Ledger(path)
+    kept = Ledger(path, checked_bytes=0)
     found = list(kept.page(None, None, None, ROWS).entries)
     kept.close()
     assert ROWS > len(found) > ROWS // 2
@@ -152,11 +151,11 @@ def test_a_folder_in_the_place_of_a_ledger_is_set_aside(tmp_path: Path) -> None:
 def test_a_ledger_that_cannot_be_opened_now_stays_in_its_place(
     path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def refuse(path: Path) -> sqlite3.Connection:
+    def refuse(path: Path, checked_bytes: int) -> sqlite3.Connection:
         raise refusal(code)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ledger_module, "_opened", refuse)
+        patched.setattr(ledger_module, "open_database", refuse)
         with pytest.raises(LedgerFailed):
             Ledger(path)
     assert aside(path) == []
@@ -166,7 +165,7 @@ def test_a_ledger_that_cannot_be_opened_now_stays_in_its_place(
 
 @pytest.mark.parametrize(("more_bytes", "is_read"), [(0, True), (-1, False)])
 def test_a_small_ledger_is_read_whole_when_it_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_bytes: int, is_read: bool
+    tmp_path: Path, more_bytes: int, is_read: bool
 ) -> None:
     assert ledger_module.CHECKED_BYTES == 4 * 1024 * 1024
     path = tmp_path / "ledger.sqlite3"
@@ -175,8 +174,7 @@ def test_a_small_ledger_is_read_whole_when_it_is_opened(
     middle = len(content) // 2 // 4096 * 4096
     content[middle : middle + 4096] = bytes(4096)
     path.write_bytes(content)
-    monkeypatch.setattr(ledger_module, "CHECKED_BYTES", len(content) + more_bytes)
-    with closing(Ledger(path)):
+    with closing(Ledger(path, checked_bytes=len(content) + more_bytes)):
         assert aside(path) == (["ledger.sqlite3.damaged"] if is_read else [])
 
 
@@ -226,17 +224,17 @@ def test_no_ledger_is_opened_while_the_damaged_one_is(
 ) -> None:
     # Whoever closes a file of SQLite removes the companions that have its name.
     opened: list[sqlite3.Connection] = []
-    opening = ledger_module._opened
+    opening = ledger_module.open_database
 
-    def watched(path: Path) -> sqlite3.Connection:
+    def watched(path: Path, checked_bytes: int) -> sqlite3.Connection:
         with pytest.raises(sqlite3.ProgrammingError, match="closed"):
             opened[-1].execute("SELECT 1")
-        opened.append(opening(path))
+        opened.append(opening(path, checked_bytes))
         return opened[-1]
 
     with closing(Ledger(path)) as kept:
         opened.append(kept.database)
-        monkeypatch.setattr(ledger_module, "_opened", watched)
+        monkeypatch.setattr(ledger_module, "open_database", watched)
         damage(path)
         kept.put([entry("s2")])
         assert len(opened) == 3
@@ -249,7 +247,7 @@ def test_no_ledger_is_opened_while_the_damaged_one_is(
 def test_a_ledger_that_cannot_be_opened_again_is_tried_with_each_call(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> sqlite3.Connection:
+    def refuse(path: Path, checked_bytes: int) -> sqlite3.Connection:
         raise refusal(sqlite3.SQLITE_FULL)
 
     with closing(Ledger(path)) as kept:
@@ -257,7 +255,7 @@ def test_a_ledger_that_cannot_be_opened_again_is_tried_with_each_call(
         Ledger(other).close()
         other.rename(path)
         with monkeypatch.context() as patched:
-            patched.setattr(ledger_module, "_opened", refuse)
+            patched.setattr(ledger_module, "open_database", refuse)
             for _ in range(2):
                 with pytest.raises(LedgerFailed, match="refused"):
                     kept.put([entry("s2")])
@@ -324,18 +322,17 @@ def overwrite(path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("checked_bytes", [ledger_module.CHECKED_BYTES, 0])
 def test_an_open_ledger_that_is_overwritten_is_set_aside_by_the_next_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked_bytes: int
+    tmp_path: Path, checked_bytes: int
 ) -> None:
-    monkeypatch.setattr(ledger_module, "CHECKED_BYTES", checked_bytes)
     path = tmp_path / "ledger.sqlite3"
     a_ledger(path)
-    with closing(Ledger(path)) as kept:
+    with closing(Ledger(path, checked_bytes=checked_bytes)) as kept:
         kept.page(None, None, None, ROWS)
         overwrite(path, 1)
         kept.put([entry("late")])
         assert aside(path) == ["ledger.sqlite3.damaged"]
         # As a kill leaves it.
-        with closing(Ledger(path)) as other:
+        with closing(Ledger(path, checked_bytes=checked_bytes)) as other:
             assert (names(other), aside(path)) == (["late"], ["ledger.sqlite3.damaged"])
 
 

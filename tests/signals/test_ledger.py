@@ -311,14 +311,13 @@ def test_what_has_been_over_for_30_days_is_forgotten(ledger: Ledger) -> None:
     assert ledger.forget_old(NOW_MS) == 0
 
 
-def test_of_those_that_are_over_the_newest_are_kept(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_those_that_are_over_the_newest_are_kept(tmp_path: Path) -> None:
     assert ledgers.MAX_OVER == 200_000
-    monkeypatch.setattr(ledgers, "MAX_OVER", 2)
+    ledger = Ledger(tmp_path / "ledger.sqlite3", max_over=2)
     ledger.put([entry("open"), *(entry(name, stage="expired") for name in "abc")])
     assert ledger.forget_old(NOW_MS) == 1
     assert [each.id for each in stored(ledger)] == ["open", "b", "c"]
+    ledger.close()
 
 
 def test_a_ledger_of_another_version_is_refused_and_closed(tmp_path: Path) -> None:

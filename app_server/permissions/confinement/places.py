@@ -274,9 +274,13 @@ class PinnedPlaces:
     same real path, or it is refused. What nobody confined can have changed is pinned anew.
     """
 
-    def __init__(self, file: PlacesFile | None = None) -> None:
-        """With a file all servers of its home know the same; without one this ends with `self`."""
+    def __init__(self, file: PlacesFile | None = None, max_pinned: int = MAX_PINNED) -> None:
+        """With a file all servers of its home know the same; without one this ends with `self`.
+
+        At most `max_pinned` places of each kind are held.
+        """
         self._file = file
+        self._max_pinned = max_pinned
         self._pinned: dict[str, FoundPlace] = {}
         """By the path as it was given, the one used last at the end."""
         self._looked_at: dict[str, FoundPlace] = {}
@@ -321,7 +325,7 @@ class PinnedPlaces:
             found = [self._pinned.get(path) or look(path) for path in paths]
             for pinned in found:
                 if self._known(pinned.real) is None:
-                    _put(self._looked_at, pinned.real, pinned)
+                    self._put(self._looked_at, pinned.real, pinned)
             return [pinned.real for pinned in found]
 
     def renew(self) -> None:
@@ -336,7 +340,7 @@ class PinnedPlaces:
         """
         with self._lock:
             self._follow()
-            _put(self._checked, path, None)
+            self._put(self._checked, path, None)
             found, pinned = look(path), self._known(path)
             if pinned is not None and found.identity is None and found.real == pinned.real:
                 # It may come back; another folder there is not it.
@@ -410,16 +414,23 @@ class PinnedPlaces:
         """Hold a place; returns what of it is not in the file."""
         self._looked_at.pop(path, None)
         before = self._pinned.get(path)
-        _put(self._pinned, path, pinned)
+        self._put(self._pinned, path, pinned)
         return [] if before == pinned else [(path, pinned)]
+
+    def _put(self, places: dict[str, T], path: str, pinned: T) -> None:
+        """Put a place at the end, and drop the first of too many."""
+        places.pop(path, None)
+        places[path] = pinned
+        if len(places) > self._max_pinned:
+            del places[next(iter(places))]
 
     def _bound_reach(self) -> None:
         """Bound the reach: drop nested folders, then missing ones, or else take `/`."""
-        if len(self._reach) > MAX_PINNED:
+        if len(self._reach) > self._max_pinned:
             self._reach -= {one for one in self._reach if not self._reach.isdisjoint(ways_to(one))}
-        if len(self._reach) > MAX_PINNED:
+        if len(self._reach) > self._max_pinned:
             self._reach = {one for one in self._reach if os.path.lexists(one)}
-        if len(self._reach) > MAX_PINNED:
+        if len(self._reach) > self._max_pinned:
             self._reach = {"/"}
 
     def _follow(self) -> None:
@@ -432,7 +443,7 @@ class PinnedPlaces:
             if isinstance(entry, frozenset):
                 self._reach |= entry
             else:
-                _put(self._pinned, *entry)
+                self._put(self._pinned, *entry)
         self._bound_reach()
 
     def _store(self, entries: list[Entry]) -> None:
@@ -464,14 +475,6 @@ def _is_another_disk(pinned: FoundPlace, found: FoundPlace) -> bool:
         return False
     folders = NOT_A_FOLDER not in (pinned.identity, found.identity)
     return folders and pinned.identity[0] != found.identity[0]
-
-
-def _put(places: dict[str, T], path: str, pinned: T) -> None:
-    """Put a place at the end, and drop the first of too many."""
-    places.pop(path, None)
-    places[path] = pinned
-    if len(places) > MAX_PINNED:
-        del places[next(iter(places))]
 
 
 SLASH_TMP = "/tmp"  # noqa: S108 - the policies name this folder

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.confinement import places as module
 from app_server.permissions.confinement.confinement import (
     UNCONFINED,
     Confinement,
@@ -13,6 +12,7 @@ from app_server.permissions.confinement.confinement import (
     resolved,
 )
 from app_server.permissions.confinement.places import (
+    MAX_PINNED,
     NOT_A_FOLDER,
     PinnedPlaces,
     PlaceChanged,
@@ -28,9 +28,9 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def holding(root: Path, place: Path) -> PinnedPlaces:
+def holding(root: Path, place: Path, max_pinned: int = MAX_PINNED) -> PinnedPlaces:
     """Hold a place within the reach of somebody confined to the root."""
-    pinned = PinnedPlaces()
+    pinned = PinnedPlaces(max_pinned=max_pinned)
     pinned.can_be_written([str(root)])
     pinned.pin([str(place)])
     return pinned
@@ -174,9 +174,8 @@ def test_links_in_a_circle_lead_nowhere(root: Path) -> None:
     assert PinnedPlaces().checked(f"{root}/\0").identity is None
 
 
-def test_what_is_remembered_has_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_PINNED", 2)
-    pinned = PinnedPlaces()
+def test_what_is_remembered_has_bounds(root: Path) -> None:
+    pinned = PinnedPlaces(max_pinned=2)
     pinned.pin([str(root), str(root / "sub")])
     others = root.parent / "others"
     for name in ("a", "b", "c"):
@@ -235,12 +234,9 @@ def test_a_policy_is_resolved_as_it_was_set(root: Path) -> None:
     assert resolved(UNCONFINED) is UNCONFINED
 
 
-def test_paths_that_a_model_names_make_no_place_forgotten(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_PINNED", 2)
+def test_paths_that_a_model_names_make_no_place_forgotten(root: Path) -> None:
     place = root / "sub"
-    pinned = holding(root, place)
+    pinned = holding(root, place, max_pinned=2)
     swap(place, root.parent / "outside")
     asked = [str(root / "asked" / str(number)) for number in range(4)]
     pinned.look_at(asked)
@@ -332,24 +328,18 @@ def test_no_more_places_are_remembered_than_the_bound(root: Path) -> None:
     assert pinned.checked(str(links[0])).real == str(root / "no")
 
 
-def test_a_place_that_was_asked_for_and_named_is_forgotten_as_one(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_PINNED", 2)
+def test_a_place_that_was_asked_for_and_named_is_forgotten_as_one(root: Path) -> None:
     place = root / "sub"
-    pinned = PinnedPlaces()
+    pinned = PinnedPlaces(max_pinned=2)
     pinned.look_at([str(place)])
     pinned.pin([str(place), str(root), str(root.parent)])
     swap(place, root.parent / "outside")
     assert pinned.checked(str(place)).real == str(root.parent / "outside")
 
 
-def test_a_folder_that_is_gone_is_remembered_up_to_the_bound(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_PINNED", 2)
+def test_a_folder_that_is_gone_is_remembered_up_to_the_bound(root: Path) -> None:
     for gone, count in ((root / "gone", 1), (root / "gone2", 2)):
-        pinned = PinnedPlaces()
+        pinned = PinnedPlaces(max_pinned=2)
         others = [root.parent / "outside", root.parent / "outside2"][:count]
         for other in others:
             other.mkdir(exist_ok=True)

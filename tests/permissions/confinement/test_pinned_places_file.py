@@ -15,6 +15,7 @@ from app_server.permissions.confinement import places as module
 from app_server.permissions.confinement.places import (
     FILE,
     LOCK,
+    MAX_PINNED,
     NOT_A_FOLDER,
     Entry,
     FoundPlace,
@@ -35,9 +36,9 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def server(root: Path) -> PinnedPlaces:
+def server(root: Path, max_pinned: int = MAX_PINNED) -> PinnedPlaces:
     """Start a server of the home."""
-    return PinnedPlaces(PlacesFile(root.parent / "home"))
+    return PinnedPlaces(PlacesFile(root.parent / "home"), max_pinned)
 
 
 def lines(root: Path) -> list[Any]:
@@ -335,14 +336,11 @@ def test_an_exec_server_sets_no_places_of_other_servers_anew(root: Path) -> None
     assert one.checked(str(sub)).identity == tuple(identity(sub))
 
 
-def test_what_is_read_has_the_bounds_of_what_is_remembered(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_PINNED", 2)
+def test_what_is_read_has_the_bounds_of_what_is_remembered(root: Path) -> None:
     gone = root / "gone"
     written = frozenset(map(str, (gone, root / "sub", root.parent / "outside")))
     PlacesFile(root.parent / "home").add([written], [])
-    one = server(root)
+    one = server(root, max_pinned=2)
     # Of too many those that are gone are forgotten.
     one.pin([f"{gone}/in"])
     for name in ("first", "second"):
