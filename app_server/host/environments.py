@@ -13,7 +13,7 @@ from uuid import uuid4
 import anyio
 import anyio.abc
 
-from app_server.host.commands.reading import OnOutput
+from app_server.host.commands.output import OnOutput
 from app_server.host.commands.shell import default_shell
 from app_server.host.exec.client.process import RemoteCommand, RemoteProcess
 from app_server.host.exec.client.starts import (

@@ -12,8 +12,7 @@ from pathlib import Path
 import anyio
 
 from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
-from app_server.host.commands.output import KeptOutput
-from app_server.host.commands.reading import Stream
+from app_server.host.commands.output import KeptOutput, Stream
 from app_server.permissions.confinement.confinement import Confinement, git_folders
 from app_server.permissions.environment import CREDENTIALS
 from app_server.runtime.files.repository import repository_of

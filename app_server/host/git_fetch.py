@@ -13,8 +13,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
-from app_server.host.commands.output import KeptOutput
-from app_server.host.commands.reading import Stream
+from app_server.host.commands.output import KeptOutput, Stream
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.permissions.environment import CREDENTIALS
 

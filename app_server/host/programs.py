@@ -22,7 +22,7 @@ from app_server.host.commands.local_commands import (
     LocalCommands,
     TerminalSize,
 )
-from app_server.host.commands.reading import Stream
+from app_server.host.commands.output import Stream
 from app_server.permissions.confinement.confinement import Confinement
 
 MERGE_S = 0.01

@@ -12,8 +12,8 @@ from app_server.apps.lazy import LazyApps
 from app_server.config.editing.file import ConfigFile
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.plugins.in_turns import PluginsInTurns
 from app_server.extensions.plugins.store import PluginStore
-from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.extensions.skills.folders import FoundSkill
 from app_server.host.environments import Environments

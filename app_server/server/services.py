@@ -26,8 +26,7 @@ from app_server.config.requirements import requirements_of
 from app_server.config.values import Config, ConfigError
 from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.plugins.contributor import Plugins
-from app_server.extensions.plugins.offers import Offers
-from app_server.extensions.plugins.turns import PluginsInTurns
+from app_server.extensions.plugins.in_turns import Offers, PluginsInTurns
 from app_server.handlers.services import Services
 from app_server.handlers.views.rules import rules_warning
 from app_server.host.commands.local_commands import LocalCommands

@@ -22,12 +22,13 @@ import anyio
 
 from app_server.config.values import Config, ConfigError
 from app_server.extensions.skills.catalog import SkillCatalog
-from app_server.extensions.skills.dependencies import NeededServer, needed_servers
-from app_server.extensions.skills.instructions import (
+from app_server.extensions.skills.in_turns import (
     MAX_NAMED,
     SCHEME,
+    NeededServer,
     SkillNames,
     named_skills,
+    needed_servers,
     skill_names,
     skills_text,
 )

@@ -11,7 +11,7 @@ import anyio
 
 from app_server.extensions.contract.registration import RuntimeMetadata
 from app_server.extensions.contract.turns import NamedPlugin
-from app_server.extensions.skills.instructions import MAX_NAMED, SkillNames
+from app_server.extensions.skills.in_turns import MAX_NAMED, SkillNames
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.servers import skills as server_skills
 from app_server.mcp.servers.skills import ServerSkill

@@ -13,7 +13,7 @@ import anyio
 
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config, ConfigError, NotRecorded
-from app_server.extensions.skills.dependencies import NeededServer
+from app_server.extensions.skills.in_turns import NeededServer
 from app_server.mcp.catalog.config import VALID_NAME, StdioTransport
 from app_server.mcp.catalog.tables import parse_server
 from app_server.turns.approval.tools import writes_freely

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import anyio
 
 from app_server.config.values import ConfigError
-from app_server.extensions.skills.dependencies import NeededServer
+from app_server.extensions.skills.in_turns import NeededServer
 from app_server.models.interface import ModelFailure, kind_of
 from app_server.models.prompt.request import message, outputs_for_open_calls
 from app_server.models.prompt.user_input import TurnInput, user_message

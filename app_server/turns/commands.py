@@ -21,8 +21,7 @@ from app_server.host.commands.local_commands import (
     LocalCommands,
     TerminalSize,
 )
-from app_server.host.commands.output import KeptOutput, without_split_end
-from app_server.host.commands.reading import Stream
+from app_server.host.commands.output import KeptOutput, Stream, without_split_end
 from app_server.host.commands.shell import shell_command
 from app_server.host.environments import Environments
 from app_server.host.exec.client.process import RemoteCommand

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.permissions.shell.quoting import quoted, shown
+from app_server.permissions.shell.script import quoted, shown
 
 
 @pytest.mark.parametrize(

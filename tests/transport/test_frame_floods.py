@@ -6,14 +6,15 @@ import anyio
 import pytest
 
 from app_server.transport.address import TcpAddress
-from app_server.transport.websocket import WebSocketLimits, listen_tcp
-from app_server.transport.websocket_stream import (
+from app_server.transport.websocket import (
     FRAGMENT_CHARS,
     MAX_UNSENT_BYTES,
     READ_BYTES,
     FlowControlledConnection,
     JoiningTransport,
+    WebSocketLimits,
     WebSocketStream,
+    listen_tcp,
 )
 from tests.support.harness import WAIT_S
 from tests.support.wire.frames import (

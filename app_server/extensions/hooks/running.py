@@ -21,7 +21,7 @@ from app_server.host.commands.local_commands import (
     LocalCommand,
     LocalCommands,
 )
-from app_server.host.commands.reading import Stream
+from app_server.host.commands.output import Stream
 from app_server.permissions.confinement.confinement import UNCONFINED
 from protocol.integrations.skills import HookOutputEntry
 

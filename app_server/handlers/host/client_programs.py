@@ -13,7 +13,7 @@ from typing import Protocol
 
 from app_server.handlers.serving import RequestContext
 from app_server.host.commands.local_commands import CommandLaunch, TerminalSize
-from app_server.host.commands.reading import Stream
+from app_server.host.commands.output import Stream
 from app_server.host.programs import Program, ProgramOrder, ProgramOutput, ProgramRefused, Programs
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.environment import CREDENTIALS

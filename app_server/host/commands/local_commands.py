@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.to_thread
 
-from app_server.host.commands.reading import OnOutput, OutputReader, Stream
+from app_server.host.commands.output import OnOutput, OutputReader, Stream
 from app_server.host.commands.spawning import Spawner
 from app_server.host.proxy.gate import Gate, UnaskedGate
 from app_server.host.sandbox.linux.placeholders import PlaceholderRecords

@@ -1,7 +1,21 @@
-"""The head and the tail of a command's output, kept within a bound. No I/O."""
+"""The output of a command: its head and its tail, kept within a bound, and how it is read.
 
+Pipes and terminals are read without blocking, and no faster than a bound. A command that prints
+without end is made to wait: what it prints would be thrown away here, at the cost of everybody
+else.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, TypeAlias
+
+logger = logging.getLogger(__name__)
 
 MAX_KEPT_BYTES = 1024 * 1024
 """Of one command: half of it from the beginning, half from the end."""
@@ -99,3 +113,172 @@ def without_split_begin(data: bytes) -> bytes:
     while count < min(3, len(data)) and 0x80 <= data[count] < 0xC0:
         count += 1
     return data[count:]
+
+
+READ_BYTES = 256 * 1024
+"""Taken at once; one buffer of this size serves all commands of a thread of execution."""
+
+DISCARD_BYTES = 1024 * 1024
+"""Thrown away at once, at most."""
+
+BURST_BYTES = 128 * 1024 * 1024
+"""Read of one stream as fast as it comes."""
+
+BYTES_PER_S = 64 * 1024 * 1024
+"""Of one stream, after the burst."""
+
+PAUSE_S = 0.02
+"""Between reads of a stream that is too fast."""
+
+GATHER_AFTER_BYTES = 1024 * 1024
+GATHER_S = 0.001
+"""From so many bytes on, between reads of what comes in small pieces: a read of each costs more."""
+
+SMALL_BYTES = 4096
+"""Bytes below which a read is small: programs that buffer their output write as many at once."""
+
+MAX_DRAINED_READS = 64
+"""Reads after the end of a command: a pipe holds at most 1 MiB."""
+
+Stream: TypeAlias = Literal["stdout", "stderr"]
+OnOutput: TypeAlias = Callable[[Stream, bytes], None]
+"""Takes what was printed; never waits. Not called any more once the command has finished."""
+
+_buffer = bytearray(READ_BYTES)
+_view = memoryview(_buffer)
+
+
+class OutputReader:
+    """Reads one descriptor, which it owns, until its end."""
+
+    def __init__(
+        self, fd: int, stream: Stream, on_output: OnOutput, *, is_terminal: bool = False
+    ) -> None:
+        self.ended = asyncio.Event()
+        """Nothing more comes."""
+        self.is_complete = False
+        """Whether it was read to EOF: no process holds the other end any more."""
+        self._fd = fd
+        self._stream: Stream = stream
+        self._on_output = on_output
+        self._is_terminal = is_terminal
+        self._loop = asyncio.get_running_loop()
+        self._credit = BURST_BYTES
+        self._total = 0
+        self._credited_s = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_paused = False
+        self._is_discarded = False
+        self._null: int | None = None
+        """Descriptor of /dev/null, to which output is spliced to discard it; None: it is read."""
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self._read)
+
+    def pause(self) -> None:
+        """Read nothing until `resume`, but for what is drained: who prints more has to wait."""
+        if not self._is_paused:
+            self._is_paused = True
+            if self._timer is None and not self.ended.is_set():
+                self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        """Resume reading after a pause."""
+        if self._is_paused:
+            self._is_paused = False
+            if self._timer is None and not self.ended.is_set():
+                self._loop.add_reader(self._fd, self._read)
+
+    def discard(self) -> None:
+        """From now on hand over nothing; discarding twice is harmless."""
+        if self._is_discarded or self.ended.is_set():
+            return
+        self._is_discarded = True
+        if sys.platform == "linux" and not self._is_terminal:
+            with suppress(OSError):
+                self._null = os.open(os.devnull, os.O_WRONLY)
+
+    def drain(self) -> None:
+        """Read what has been written so far, and close without waiting for EOF."""
+        for _ in range(MAX_DRAINED_READS):
+            if self.ended.is_set() or not self._read_once():
+                break
+        self.close()
+
+    def close(self) -> None:
+        """Read no more; closing twice is harmless."""
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self._fd)
+        self._close_null()
+        if not self._is_terminal:
+            os.close(self._fd)
+
+    def _read(self) -> None:
+        count = self._read_once()
+        if self.ended.is_set():
+            return
+        pause_s = 0.0
+        if self._total > GATHER_AFTER_BYTES and count < SMALL_BYTES:
+            pause_s = GATHER_S
+        if self._credit < 0:
+            self._refill()
+            pause_s = PAUSE_S if self._credit < 0 else pause_s
+        if pause_s and not self._is_paused:
+            self._loop.remove_reader(self._fd)
+            self._timer = self._loop.call_later(pause_s, self._read_again)
+
+    def _refill(self) -> None:
+        now = self._loop.time()
+        self._credit += int((now - self._credited_s) * BYTES_PER_S)
+        self._credit = min(self._credit, BURST_BYTES)
+        self._credited_s = now
+
+    def _read_again(self) -> None:
+        self._refill()
+        if self._credit < 0:
+            self._timer = self._loop.call_later(PAUSE_S, self._read_again)
+            return
+        self._timer = None
+        if not self._is_paused:
+            self._loop.add_reader(self._fd, self._read)
+
+    def _read_once(self) -> int:
+        """Read what is there; 0 if that is nothing for now, or for good."""
+        try:
+            count = self._read_or_discard()
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as exc:
+            # A terminal whose last process has gone answers EIO. After any other failure nothing
+            # more comes either, and the loop would ask again and again.
+            if exc.errno != errno.EIO:
+                logger.warning("the output of a command cannot be read: %s", exc)
+            count = 0
+        if not count:
+            self.is_complete = True
+            self.close()
+            return 0
+        self._credit -= count
+        self._total += count
+        if not self._is_discarded:
+            self._on_output(self._stream, bytes(_view[:count]))
+        return count
+
+    def _read_or_discard(self) -> int:
+        if sys.platform == "linux" and self._null is not None:
+            try:
+                return os.splice(self._fd, self._null, DISCARD_BYTES)
+            except BlockingIOError:
+                raise
+            except OSError:
+                # Not every kernel has it for pipes and this device.
+                self._close_null()
+        return os.readv(self._fd, (_buffer,))
+
+    def _close_null(self) -> None:
+        if self._null is not None:
+            os.close(self._null)
+            self._null = None

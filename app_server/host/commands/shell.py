@@ -8,7 +8,7 @@ import pwd
 import shutil
 from pathlib import Path
 
-from app_server.permissions.shell.quoting import shown
+from app_server.permissions.shell.script import shown
 from protocol.host.environments import EnvironmentShellInfo
 
 POSIX_SHELLS = frozenset(("bash", "dash", "ksh", "sh", "zsh"))

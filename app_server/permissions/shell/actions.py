@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from app_server.permissions.shell.options import option_names, sort_out
-from app_server.permissions.shell.quoting import shown
 from app_server.permissions.shell.readers import LINES, Reading, reading_of
-from app_server.permissions.shell.script import Command, Script
+from app_server.permissions.shell.script import Command, Script, shown
 from protocol.turns.items import (
     CommandAction,
     ListFilesCommandAction,

@@ -1,10 +1,14 @@
-"""A shell script as values: the commands in it, or that it was not understood.
+"""A shell script as values: the commands in it, or that it was not understood. No I/O.
 
-Source: docs/tools.md, "Approvals and rules".
+Below them stand words as clients are shown them: with quotes where a shell needs them, for display
+alone. A word is cut into stretches, each as long as one kind of quotes can hold. It is what clients
+of the reference see.
+Source: docs/tools.md, "Approvals and rules", "Commands".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 MAX_SCRIPT_BYTES = 65_536
 """Of UTF-8; what is longer is not read."""
@@ -103,3 +107,57 @@ class Script:
         """The commands of a script that was understood, in their order; else none."""
         for pipeline in self.pipelines or ():
             yield from pipeline.commands
+
+
+_Kind: TypeAlias = Literal["plain", "single", "double"]
+
+_KINDS: tuple[_Kind, ...] = ("plain", "single", "double")
+"""The first that holds a stretch is taken."""
+
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-./:@]_")
+_NOT_IN_SINGLE = frozenset("'\\^")
+_NOT_IN_DOUBLE = frozenset("`$!^")
+
+
+def shown(words: Iterable[str]) -> str:
+    """Write words as a shell would read them."""
+    return " ".join(map(quoted, words))
+
+
+def quoted(word: str) -> str:
+    """Write one word as a shell would read it."""
+    return "".join(_written(text, kind) for text, kind in _stretches(word)) or "''"
+
+
+def _stretches(word: str) -> Iterator[tuple[str, _Kind]]:
+    start = 0
+    while start < len(word):
+        end = start
+        kinds: tuple[_Kind, ...] = _KINDS
+        while end < len(word):
+            left = tuple(kind for kind in kinds if _holds(kind, word[end], is_first=end == start))
+            if not left:
+                break
+            kinds, end = left, end + 1
+        yield word[start:end], kinds[0]
+        start = end
+
+
+def _holds(kind: _Kind, char: str, *, is_first: bool) -> bool:
+    match kind:
+        case "plain":
+            return char in _PLAIN
+        case "single":
+            return char not in _NOT_IN_SINGLE or (char == "^" and is_first)
+        case "double":
+            return char not in _NOT_IN_DOUBLE
+
+
+def _written(text: str, kind: _Kind) -> str:
+    match kind:
+        case "plain":
+            return text
+        case "single":
+            return f"'{text}'"
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

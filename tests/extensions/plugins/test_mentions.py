@@ -9,9 +9,9 @@ import pytest
 from app_server.extensions.contract.registration import ContributionContext
 from app_server.extensions.contract.turns import NamedPlugin
 from app_server.extensions.plugins.contributor import Plugins
+from app_server.extensions.plugins.in_turns import INSTRUCTIONS, MAX_NAMED, PluginsInTurns
 from app_server.extensions.plugins.selected_roots import SelectedRoot
 from app_server.extensions.plugins.store import PluginStore
-from app_server.extensions.plugins.turns import INSTRUCTIONS, MAX_NAMED, PluginsInTurns
 from app_server.sessions.mentions import MAX_NAMESPACES, plugin_text
 from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 from tests.support.files.fifos import write_fifo

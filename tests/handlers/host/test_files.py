@@ -17,7 +17,7 @@ from app_server.host.files.reading import MAX_READ_BYTES
 from app_server.host.files.trees import MAX_DEPTH, copy, remove
 from app_server.host.files.work import FileWork, PathRefused, Slots, Stop, Stopped
 from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
-from app_server.transport.websocket_stream import FRAGMENT_CHARS
+from app_server.transport.websocket import FRAGMENT_CHARS
 from tests.support.harness import WAIT_S, WireClient, WireError, claim, serve
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app_server.extensions.skills.folders import FoundSkill
-from app_server.extensions.skills.instructions import INTRODUCTION, MAX_BYTES, skills_text
+from app_server.extensions.skills.in_turns import INTRODUCTION, MAX_BYTES, skills_text
 from app_server.extensions.skills.skill_file import Skill
 from tests.support.harness import claim, serve
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from app_server.host.commands.local_commands import TerminalSize
-from app_server.host.commands.reading import READ_BYTES, Stream
+from app_server.host.commands.output import READ_BYTES, Stream
 from app_server.host.programs import ProgramOutput
 from app_server.permissions.confinement.confinement import UNCONFINED
 from tests.support.host.commands import Printed, commands, finished, sh

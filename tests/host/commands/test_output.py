@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.host.commands import reading
+from app_server.host.commands import output
 from app_server.host.commands.local_commands import CommandLaunch
 from app_server.host.commands.output import MAX_KEPT_BYTES, KeptOutput
 from app_server.permissions.confinement.confinement import UNCONFINED
@@ -75,7 +75,7 @@ def test_small_pieces_without_end_are_kept_within_the_bound() -> None:
 async def test_a_gigabyte_costs_little_memory_and_processor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reading, "BURST_BYTES", 2_000_000_000)
+    monkeypatch.setattr(output, "BURST_BYTES", 2_000_000_000)
     argv = ["head", "-c", "1000000000", "/dev/zero"]
     async with commands() as local:
         kept = KeptOutput()
@@ -93,15 +93,15 @@ async def test_a_gigabyte_costs_little_memory_and_processor(
 
 
 async def test_who_prints_without_end_is_made_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BURST_BYTES", 1_000_000)
-    monkeypatch.setattr(reading, "BYTES_PER_S", 1_000_000)
+    monkeypatch.setattr(output, "BURST_BYTES", 1_000_000)
+    monkeypatch.setattr(output, "BYTES_PER_S", 1_000_000)
     # A clock that stands, so that a busy machine gives no time to read more.
     loop = asyncio.get_running_loop()
     now_s = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now_s)
     ours, theirs = os.pipe()
     read = bytearray()
-    running = reading.OutputReader(ours, "stdout", lambda stream, data: read.extend(data))
+    running = output.OutputReader(ours, "stdout", lambda stream, data: read.extend(data))
 
     async def read_bytes() -> int:
         for _ in range(10):
@@ -125,8 +125,8 @@ async def test_who_prints_without_end_is_made_to_wait(monkeypatch: pytest.Monkey
 
 
 async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BURST_BYTES", 100_000)
-    monkeypatch.setattr(reading, "BYTES_PER_S", 10_000_000)
+    monkeypatch.setattr(output, "BURST_BYTES", 100_000)
+    monkeypatch.setattr(output, "BYTES_PER_S", 10_000_000)
     async with commands() as local:
         printed = Printed()
         command = await local.start(
@@ -137,17 +137,17 @@ async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.Monk
 
 
 async def test_small_pieces_alone_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "GATHER_S", 3600)
+    monkeypatch.setattr(output, "GATHER_S", 3600)
     ours, theirs = os.pipe()
     read, came = bytearray(), anyio.Event()
 
-    def take(stream: reading.Stream, data: bytes) -> None:
+    def take(stream: output.Stream, data: bytes) -> None:
         read.extend(data)
         came.set()
 
-    piece = bytes(reading.SMALL_BYTES)
-    running = reading.OutputReader(ours, "stdout", take)
-    for _ in range(2 * reading.GATHER_AFTER_BYTES // len(piece)):
+    piece = bytes(output.SMALL_BYTES)
+    running = output.OutputReader(ours, "stdout", take)
+    for _ in range(2 * output.GATHER_AFTER_BYTES // len(piece)):
         came = anyio.Event()
         os.write(theirs, piece)
         with anyio.fail_after(WAIT_S):
@@ -173,7 +173,7 @@ async def test_output_that_cannot_be_read_has_ended(
 
     async with commands() as local:
         with monkeypatch.context() as patched:
-            patched.setattr("app_server.host.commands.reading.os.readv", refuse)
+            patched.setattr("app_server.host.commands.output.os.readv", refuse)
             printed = Printed()
             command = await local.start(sh("echo lost; exit 3"), UNCONFINED, printed.take)
             assert await finished(command) == 3

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from app_server.host.commands.local_commands import CommandLaunch, LocalCommand, LocalCommands
-from app_server.host.commands.reading import Stream
+from app_server.host.commands.output import Stream
 from tests.support.harness import WAIT_S
 
 HOLD = 'exec 9>"$HELD"; printf x >&9; '

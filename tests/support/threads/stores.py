@@ -15,9 +15,8 @@ from app_server.config.effective import ConfigSources, Configuration
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.plugins.contributor import Plugins
-from app_server.extensions.plugins.offers import Offers
+from app_server.extensions.plugins.in_turns import Offers, PluginsInTurns
 from app_server.extensions.plugins.store import PluginStore
-from app_server.extensions.plugins.turns import PluginsInTurns
 from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments

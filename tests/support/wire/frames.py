@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from app_server.transport.address import TcpAddress
-from app_server.transport.websocket import WebSocketLimits, listen_tcp
-from app_server.transport.websocket_stream import WebSocketStream
+from app_server.transport.websocket import WebSocketLimits, WebSocketStream, listen_tcp
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

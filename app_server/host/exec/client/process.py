@@ -18,7 +18,7 @@ import anyio
 import anyio.abc
 
 from app_server.host.commands.local_commands import InputClosed
-from app_server.host.commands.reading import OnOutput
+from app_server.host.commands.output import OnOutput
 from app_server.host.exec.protocol import CHUNK_BYTES, CREDIT_BYTES, WINDOW_BYTES, ProtocolBroken
 from protocol.exec.processes import ProcessExitedParams
 

@@ -20,7 +20,7 @@ from app_server.host.commands.local_commands import (
     LocalCommands,
     TerminalSize,
 )
-from app_server.host.commands.reading import Stream
+from app_server.host.commands.output import Stream
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command
 from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable

@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 
 from app_server.host.commands.local_commands import CommandLaunch, LocalCommand, LocalCommands
-from app_server.host.commands.reading import OnOutput, Stream
+from app_server.host.commands.output import OnOutput, Stream
 from app_server.host.exec.server.commands import run_command
 from app_server.host.proxy.gate import Gate
 from app_server.permissions.confinement.confinement import Confinement
