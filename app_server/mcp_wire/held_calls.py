@@ -49,12 +49,18 @@ class HeldCall:
     asks_forms: bool
     """Whether the client can be asked to fill in a form, and to follow a link."""
     asks_links: bool
-    _state: str = field(default_factory=lambda: secrets.token_urlsafe(STATE_BYTES))
+    _name: str = field(default_factory=lambda: secrets.token_urlsafe(STATE_BYTES))
+    _rounds: int = 0
+    """Times that the client was asked; each has a state of its own."""
     _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     _open: dict[str, tuple[JsonObject, asyncio.Future[JsonObject]]] = field(default_factory=dict)
     _asked: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _result: JsonObject | PeerError | None = None
+
+    @property
+    def _state(self) -> str:
+        return f"{self._name}.{self._rounds}"
 
     def can_be_asked(self, params: JsonObject) -> bool:
         """Whether the client takes such a question."""
@@ -94,6 +100,7 @@ class HeldCall:
         if self._result is not None:
             return self._result
         self._scope.deadline = anyio.current_time() + HELD_S
+        self._rounds += 1
         asked = {key: request for key, (request, _) in self._open.items()}
         return {"resultType": INPUT_REQUIRED, "inputRequests": asked, "requestState": self._state}
 
@@ -120,12 +127,17 @@ class HeldCalls:
             if len(self._calls) >= MAX_HELD:
                 raise PeerError(INTERNAL_ERROR, f"more than {MAX_HELD} calls wait")
             held = HeldCall(*_can_be_asked(capabilities))
-            self._calls[held._state] = about, held
+            self._calls[held._name] = about, held
             self._tasks.start_soon(self._run, held, work)
             return await held._round()
-        found = self._calls.get(state) if isinstance(state, str) else None
+        named = state.rpartition(".")[0] if isinstance(state, str) else ""
+        found = self._calls.get(named)
         responses = params.get("inputResponses")
-        if found is None or found[0] != about or not isinstance(responses, dict):
+        if (
+            found is None
+            or (found[0], found[1]._state) != (about, state)
+            or not isinstance(responses, dict)
+        ):
             reason: JsonObject = {"reason": "invalid_request_state"}
             raise PeerError(INVALID_PARAMS, "Invalid or expired requestState", reason)
         held = found[1]
@@ -144,7 +156,7 @@ class HeldCalls:
             logger.exception("a call that may ask its client broke")
             held._result = PeerError(INTERNAL_ERROR, "Internal error")
         finally:
-            del self._calls[held._state]
+            del self._calls[held._name]
             held._changed.set()
 
 

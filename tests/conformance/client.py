@@ -7,6 +7,7 @@ Source: docs/mcp.md, "Conformance".
 """
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -29,7 +30,10 @@ TOTAL_S = 120.0
 """For one scenario."""
 
 ARGUMENTS: dict[str, JsonObject] = {"add_numbers": {"a": 5, "b": 3}}
-"""What a tool is called with; others get no arguments."""
+"""What a tool is called with; others get what the scenario says, or no arguments."""
+
+ECHO = "json_schema_echo"
+"""A tool that is to get its own schema back."""
 
 
 class Defaults:
@@ -59,15 +63,27 @@ async def run_scenario(url: str) -> list[str]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(servers.run)
             await servers.server(SERVER).settled.wait()
+            wanted = _wanted()
             for tool in servers.tools().tools:
-                problems += await _call(servers, tool)
+                problems += await _call(servers, tool, wanted.get(tool.raw.tool, {}))
             servers.stop()
     return problems
 
 
-async def _call(servers: ServerSet, tool: Tool) -> list[str]:
+def _wanted() -> dict[str, JsonObject]:
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    calls = context.get("toolCalls", [])
+    return {**ARGUMENTS, **{call["name"]: call["arguments"] for call in calls}}
+
+
+async def _call(servers: ServerSet, tool: Tool, arguments: JsonObject) -> list[str]:
+    if tool.raw.tool == ECHO:
+        listing = servers.server(SERVER).listing
+        assert listing is not None
+        schema = next(iter(listing.tools.values()))["inputSchema"]
+        arguments = {"schema": schema}
     try:
-        result = await call_tool(servers, tool.raw, ARGUMENTS.get(tool.raw.tool, {}), {})
+        result = await call_tool(servers, tool.raw, arguments, {})
     except McpError as exc:
         return [f"{tool.raw.tool}: {exc}"]
     return [f"{tool.raw.tool}: {result.get('content')}"] if result.get("isError") else []

@@ -46,11 +46,16 @@ SCHEMA_2020_12: JsonObject = {
     "type": "object",
     "$defs": {
         "address": {
+            "$anchor": "address",
             "type": "object",
             "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
         }
     },
     "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
+    "allOf": [{"anyOf": [{"required": ["name"]}, {"required": ["address"]}]}],
+    "if": {"required": ["address"]},
+    "then": {"properties": {"name": {"minLength": 1}}},
+    "else": {"required": ["name"]},
     "additionalProperties": False,
 }
 
@@ -97,6 +102,15 @@ FORMS: dict[str, JsonObject] = {
     },
 }
 
+ROUNDS = {
+    "test_input_required_result_elicitation": 1,
+    "test_input_required_result_request_state": 1,
+    "test_input_required_result_tampered_state": 1,
+    "test_input_required_result_capabilities": 1,
+    "test_input_required_result_multi_round": 2,
+}
+"""How often the user is asked by tools of revisions without sessions."""
+
 RESOURCES: dict[str, JsonObject] = {
     "test://static-text": {"mimeType": "text/plain", "text": "This is a static text resource."},
     "test://static-binary": {"mimeType": "image/png", "blob": PIXEL},
@@ -110,7 +124,7 @@ TEMPLATE = {
 TOOLS = [
     *(
         listed(name, CONNECTOR, description=name)
-        for name in (*RESULTS, *FORMS, "test_tool_with_progress")
+        for name in (*RESULTS, *FORMS, *ROUNDS, "test_tool_with_progress")
     ),
     listed(
         "json_schema_2020_12_tool",
@@ -156,6 +170,11 @@ async def _call(exchange: Exchange) -> JsonObject:
         message = exchange.params.get("arguments", {}).get("message", "Which?")
         said: Any = await exchange.peer.elicit({"message": message, "requestedSchema": schema})
         return {"content": [{"type": "text", "text": f"The user said: {said}"}]}
+    for _ in range(ROUNDS.get(name, 0)):
+        form = {"type": "object", "properties": {"name": {"type": "string"}}}
+        await exchange.peer.elicit({"message": "Who?", "requestedSchema": form})
+    if name in ROUNDS:
+        return {"content": [{"type": "text", "text": "state-ok"}]}
     if name == "test_tool_with_progress" and exchange.report is not None:
         for progress in (0, 50, 100):
             await exchange.report(progress, 100, None)

@@ -111,6 +111,9 @@ class RouteApp:
         """Answer one request."""
         version = values_of(scope, _VERSION)
         if version and version[-1] not in _HANDSHAKES:
+            # Blanks around a value are no part of it, and headers are compared with the body.
+            headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+            scope = {**scope, "headers": headers}
             await self._stateless.handle_request(scope, receive, send)
         elif scope["method"] == "GET":
             await self._listen(scope, receive, send)

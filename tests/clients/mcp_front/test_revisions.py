@@ -139,6 +139,9 @@ async def test_a_call_that_is_asked_about_belongs_to_its_arguments(tmp_path: Pat
         # Without the answer it is asked again.
         again = await stateless(client, "tools/call", **call, **state, inputResponses={"x": 1})
         assert again["inputRequests"] == asked["inputRequests"]
+        with pytest.raises(MCPError):
+            await stateless(client, "tools/call", **call, **state, **answers)
+        state = {"requestState": again["requestState"]}
         done = await stateless(client, "tools/call", **call, **state, **answers)
         thread_id = done["structuredContent"]["threadId"]
         assert {key: done[key] for key in ("content", "structuredContent")} == result_of(

@@ -35,6 +35,7 @@ from app_server.clients.demo.hosted.tools import (
     drive,
     survey,
 )
+from app_server.mcp_wire.revisions import NOT_CACHED, STATELESS, stamped
 from app_server.runtime.http.listening import HOST
 from app_server.runtime.http.loopback_server import serve_on_loopback
 
@@ -75,7 +76,7 @@ class HostedServer:
         }
 
     async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        if ctx.method == "initialize":
+        if ctx.method in ("initialize", "server/discover"):
             hello = await call_next(ctx)
             assert isinstance(hello, dict)
             return {**hello, "capabilities": _CAPABILITIES}
@@ -83,7 +84,11 @@ class HostedServer:
         if method is None or ctx.request_id is None:
             return await call_next(ctx)
         try:
-            return await method(ctx, dict(ctx.params or {}))
+            result = await method(ctx, dict(ctx.params or {}))
+            if ctx.protocol_version != STATELESS:
+                return result
+            kept = {} if ctx.method == "tools/call" else NOT_CACHED
+            return stamped({**result, **kept}, self.sdk.server_info_stamp)
         except MCPError:
             raise
         except Exception:

@@ -36,7 +36,12 @@ class Caller:
         self._context = context
 
     def can_be_asked(self, mode: str) -> bool:
-        """Whether it declared that users can be asked: `form`, `url`, `openai/form`."""
+        """Whether it declared that users can be asked: `form`, `url`, `openai/form`.
+
+        Never without a session: the questions of the demo are requests.
+        """
+        if not self._context.session.can_send_request:
+            return False
         capabilities = self._context.session.client_capabilities
         if capabilities is None:
             return False
