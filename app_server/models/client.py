@@ -8,7 +8,7 @@ import math
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Literal
 
@@ -46,6 +46,7 @@ from app_server.models.responses_api import ResponsesApi
 from app_server.observability.telemetry.spans import trace_context
 from app_server.runtime.http.bounded_body import read_beginning
 from app_server.runtime.http.loopback_address import LOOPBACK_PATTERNS
+from app_server.runtime.loader import Lazy
 from app_server.runtime.loop_share import LoopShare
 from protocol.model import Json, JsonObject
 from protocol.server.account import CreditsSnapshot, RateLimitSnapshot, RateLimitWindow
@@ -159,11 +160,11 @@ class ModelClient:
 
     def __init__(
         self,
-        offline_url: Callable[[], Awaitable[str]],
+        offline_url: Lazy[str],
         accounts: Accounts,
         trusted: ssl.SSLContext | None = None,
     ) -> None:
-        """`offline_url` starts the offline model if need be and gives its base URL.
+        """`offline_url` is the base URL of the offline model, which is started with it.
 
         `trusted` verifies servers; without it it is made now, which takes 20 ms.
         """
@@ -251,7 +252,7 @@ class ModelClient:
         path: str,
         content: bytes | None = None,
     ) -> httpx.Request:
-        base_url = provider.base_url or await self._offline_url()
+        base_url = provider.base_url or await self._offline_url.get()
         if account is not None and account.is_chatgpt:
             base_url = provider.chatgpt_url or base_url
         idle_s = provider.stream_idle_timeout_s

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class LazyModel:
     """A Model that makes its HTTP client when it is first asked."""
 
-    def __init__(self, offline_url: Callable[[], Awaitable[str]], accounts: Accounts) -> None:
+    def __init__(self, offline_url: Lazy[str], accounts: Accounts) -> None:
         """See app_server.models.client.ModelClient."""
         self._offline_url = offline_url
         self._accounts = accounts

@@ -6,7 +6,7 @@ loopback from when a turn first asks for it.
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -108,18 +108,15 @@ def _read(read: Callable[[Config], T], config: Config, default: T) -> T:
         return default
 
 
-def offline_model_url(tasks: anyio.abc.TaskGroup) -> Callable[[], Awaitable[str]]:
-    """Return what gives the base URL of the model, and has `tasks` serve it first if need be.
-
-    It raises LoadFailed where what serves it cannot be imported now.
-    """
+def offline_model_url(tasks: anyio.abc.TaskGroup) -> Lazy[str]:
+    """Return the base URL of the model, which `tasks` serves once the URL is asked for."""
 
     async def start() -> str:
         serve_offline_model = await load(_serve_offline_model)
         url: str = await tasks.start(_hold, serve_offline_model())
         return url
 
-    return Lazy("the offline model", start).get
+    return Lazy("the offline model", start)
 
 
 def _serve_offline_model() -> Callable[[], AbstractAsyncContextManager[str]]:
@@ -177,7 +174,7 @@ async def build_services(
     plugins, registry = extensions.plugins, extensions.registry
     skills = join_skills(settings, plugins, hub, background)
     lazy_model = LazyModel(offline_model_url(background), accounts)
-    model_lists = ModelLists(lazy_model.list_models, lazy_model.prepare)
+    model_lists = ModelLists(lazy_model)
     first = await read_first_settings(configuration)
     hub.streams.limits = first.memory.stream
     counts = (await load(_use_counts))() if first.counts_use else None

@@ -16,6 +16,7 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.models.client import ModelClient
 from app_server.models.interface import ModelFailure, Provider
+from app_server.runtime.loader import Lazy
 from app_server.threads.repair import Check, counted
 
 CLOSE_S = 2.0
@@ -50,7 +51,7 @@ async def check_model(machine: Machine) -> Check:
         check.message = "the offline model answers: no provider is configured, nobody is signed in"
         return check
     check.message = f"provider `{provider.id}`"
-    client = ModelClient(_no_offline_model, accounts)
+    client = ModelClient(Lazy("the offline model", _no_offline_model), accounts)
     try:
         body = await client.list_models(provider)
     except ModelFailure as exc:

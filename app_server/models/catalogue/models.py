@@ -10,11 +10,11 @@ Source: docs/config.md, "Models"; docs/compaction.md.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import anyio.to_thread
 from pydantic_core import from_json
@@ -284,10 +284,6 @@ MAX_KEPT = 64
 """Lists, of which the oldest goes first."""
 
 
-async def _nothing() -> None:
-    pass
-
-
 _Key: TypeAlias = tuple[str, str | None]
 
 
@@ -297,21 +293,29 @@ class _Answer:
     """By name; None: the provider gave no list."""
 
 
+class ListSource(Protocol):
+    """Client that asks providers for their lists."""
+
+    async def prepare(self) -> None:
+        """Load what asking needs, which is no wait for a provider.
+
+        Raises:
+            LoadFailed: it cannot be imported now.
+        """
+
+    async def list_models(self, provider: Provider) -> bytes:
+        """Ask a provider for its models.
+
+        Raises:
+            ModelFailure: it gives none.
+        """
+
+
 class ModelLists:
     """Cache of the model lists of providers."""
 
-    def __init__(
-        self,
-        fetch: Callable[[Provider], Awaitable[bytes]],
-        prepare: Callable[[], Awaitable[None]] = _nothing,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`fetch` asks a provider, and may raise ModelFailure.
-
-        `prepare` loads what that needs, which is no wait for a provider; it may raise LoadFailed.
-        """
-        self._fetch = fetch
-        self._prepare = prepare
+    def __init__(self, source: ListSource, now: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
         self._kept: TtlCache[_Key, _Answer] = TtlCache(MAX_KEPT, now)
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
@@ -355,9 +359,9 @@ class ModelLists:
     async def _ask(self, key: _Key, provider: Provider) -> None:
         answer = _Answer()
         try:
-            await self._prepare()
+            await self._source.prepare()
             async with asyncio.timeout(FETCH_S):
-                content = await self._fetch(provider)
+                content = await self._source.list_models(provider)
             listed = await anyio.to_thread.run_sync(parse_models, content)
             answer = _Answer({model.name: model for model in listed})
         except (LoadFailed, ModelFailure, TimeoutError, ValueError) as exc:

@@ -139,7 +139,10 @@ class Server:
         self.asked = 0
         self.clock = 0.0
 
-    async def fetch(self, provider: Provider) -> bytes:
+    async def prepare(self) -> None:
+        pass
+
+    async def list_models(self, provider: Provider) -> bytes:
         self.asked += 1
         await asyncio.sleep(0)
         if isinstance(self.answer, Exception):
@@ -147,7 +150,7 @@ class Server:
         return self.answer
 
     def lists(self) -> ModelLists:
-        return ModelLists(self.fetch, now=lambda: self.clock)
+        return ModelLists(self, now=lambda: self.clock)
 
 
 async def test_a_list_is_fetched_once_and_again_when_it_is_old() -> None:
@@ -196,22 +199,23 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(lists, "FETCH_S", 0.01)
 
-    async def never(provider: Provider) -> bytes:
-        await asyncio.Event().wait()
-        return b""
+    class Silent(Server):
+        async def list_models(self, provider: Provider) -> bytes:
+            await asyncio.Event().wait()
+            return b""
 
-    assert await ModelLists(never).models(LOCAL) is None
+    assert await Silent(b"").lists().models(LOCAL) is None
 
 
 async def test_what_cannot_be_loaded_or_read_is_no_list() -> None:
-    async def fails() -> None:
-        raise LoadFailed("later")
+    class Unloaded(Server):
+        async def prepare(self) -> None:
+            raise LoadFailed("later")
 
-    server = Server(b'{"data": []}')
-    assert await ModelLists(server.fetch, fails).models(LOCAL) is None
-    assert server.asked == 0
-    server.answer = b"<html>"
-    assert await server.lists().models(LOCAL) is None
+    unloaded = Unloaded(b'{"data": []}')
+    assert await unloaded.lists().models(LOCAL) is None
+    assert unloaded.asked == 0
+    assert await Server(b"<html>").lists().models(LOCAL) is None
 
 
 async def test_a_base_url_that_is_none_fails_the_turn_by_name(tmp_path: Path) -> None:

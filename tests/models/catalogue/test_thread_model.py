@@ -10,8 +10,14 @@ from app_server.threads.log.state import begin
 from tests.support.threads.stores import created
 
 
-async def nobody_is_asked(provider: Provider) -> bytes:
-    raise AssertionError(provider)
+class NobodyIsAsked:
+    """A client that must not be used."""
+
+    async def prepare(self) -> None:
+        raise AssertionError
+
+    async def list_models(self, provider: Provider) -> bytes:
+        raise AssertionError(provider)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +42,7 @@ def test_the_limit_is_the_smaller_of_what_is_configured_and_most_of_the_window(
     state.settings = state.settings.model_copy(update={"model": model})
     thread = LiveThread(state, None, lambda _: None)
     read = read_model_settings(Config(settings))
-    lists = ModelLists(nobody_is_asked)
+    lists = ModelLists(NobodyIsAsked())
     assert ThreadModel(thread, read, lists).compact_at == limit
 
 

@@ -22,7 +22,7 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
-from app_server.models.interface import ModelRequest
+from app_server.models.interface import ModelRequest, Provider
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.rules import RuleBook
@@ -250,9 +250,11 @@ class NoModel:
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
         raise AssertionError("no turn runs")
 
+    async def prepare(self) -> None:
+        raise AssertionError("no turn runs")
 
-async def _unasked(asked: object) -> Any:
-    raise AssertionError("no turn runs")
+    async def list_models(self, provider: Provider) -> bytes:
+        raise AssertionError("no turn runs")
 
 
 def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> Sessions:
@@ -262,7 +264,7 @@ def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> S
     ports = ServerContext(
         store=store,
         model_client=NoModel(),
-        model_lists=ModelLists(_unasked),
+        model_lists=ModelLists(NoModel()),
         clients=Hub(clock.now_ms),
         clock=clock,
         lasting_approvals=approvals_in(home),
