@@ -1,4 +1,4 @@
-"""app-server mcp: list, add and remove MCP servers, and sign in to them, with no server running."""
+"""app-server mcp: MCP servers of a home, and of the app-server that runs with it."""
 
 import argparse
 import asyncio
@@ -6,12 +6,14 @@ import json
 import re
 import sys
 import webbrowser
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+import anyio
 import anyio.to_thread
 
 from app_server.clients.command_line import command_parser
@@ -19,7 +21,7 @@ from app_server.config.config_toml import parse_override, profile_file
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import ConfigSources, Configuration, lets_others_in
 from app_server.config.home import default_home, resolve_home
-from app_server.config.values import Config, ConfigError, NotRecorded
+from app_server.config.values import Config, ConfigError, NotRecorded, has
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.store import PluginStore
@@ -46,12 +48,16 @@ examples:
   app-server mcp add docs --url https://mcp.example.com/mcp --bearer-token-env-var DOCS_TOKEN
   app-server mcp get docs --json
   app-server mcp login docs                            in the browser; the token goes into the home
+  app-server mcp disable docs                          and `enable`: for all threads, until changed
+  app-server mcp restart files                         in the app-server that runs
+  app-server mcp logs files                            what its processes wrote to stderr
   app-server mcp remove files
 
-`add` and `remove` write config.toml in the home folder: --home, else APP_SERVER_HOME, else
-CODEX_HOME, else {home}. Comments stay. A running server takes changes over with
-`config/mcpServer/reload`, or when it starts the next time. Secrets are not written: name the
-variable that has one. The exit status is 0, 1 for a failure, 2 for a wrong call."""
+`add`, `remove`, `enable` and `disable` write config.toml in the home folder: --home, else
+APP_SERVER_HOME, else CODEX_HOME, else {home}. Comments stay. A server that runs with this home
+takes changes over between two requests to a model; calls that run end first. `restart` and `logs`
+ask the server that runs; `app-server status` lists those of a home. Secrets are not written: name
+the variable that has one. The exit status is 0, 1 for a failure, 2 for a wrong call."""
 
 
 ADD_EPILOG = """\
@@ -126,6 +132,40 @@ def make_parser() -> argparse.ArgumentParser:
         help="take a server out",
         description="Take an MCP server out of config.toml.",
     )
+    commands.add_parser(
+        "enable",
+        parents=[named],
+        help="switch a server on",
+        description="Switch an MCP server on, in config.toml; one of a plugin in the plugin's "
+        "table.",
+    )
+    commands.add_parser(
+        "disable",
+        parents=[named],
+        help="switch a server off",
+        description="Switch an MCP server off, in config.toml; one of a plugin in the plugin's "
+        "table. Its settings stay. Calls that run end first.",
+    )
+    asking = argparse.ArgumentParser(add_help=False, parents=[named])
+    asking.add_argument("--thread", metavar="ID", help="in this thread alone, not in all")
+    asking.add_argument(
+        "--server", metavar="URL", help="the app-server to ask, where several run with the home"
+    )
+    asking.add_argument("--token-file", metavar="FILE", type=Path, help="the token that it wants")
+    commands.add_parser(
+        "restart",
+        parents=[asking],
+        help="start a server afresh",
+        description="Start an MCP server afresh in the loaded threads of the app-server that runs "
+        "with this home. Calls that run end on the old process.",
+    )
+    commands.add_parser(
+        "logs",
+        parents=[asking],
+        help="show what a server wrote",
+        description="Show what the processes of an MCP server wrote to stderr, in the app-server "
+        "that runs with this home: the newest lines, without secrets.",
+    )
     login = commands.add_parser(
         "login",
         parents=[named],
@@ -147,8 +187,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if TYPE_CHECKING:
+    from app_server.clients.address import ServerAddress
+    from app_server.clients.connection import Client
     from app_server.mcp.oauth.login import Login, LoginWishes
     from app_server.mcp.oauth.target import SignInTarget
+    from app_server.server.running_servers import FoundServer
 
 TABLE = "mcp_servers"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -176,7 +219,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("only add takes a command")
     if options.command == "add" and bool(options.url) == bool(options.words):
         parser.error("add takes either --url URL, or -- and a command")
-    home = resolve_home(options.home)
+    home = options.home_folder = resolve_home(options.home)
     try:
         overrides = dict(parse_override(text) for text in options.config or [])
         if options.profile is not None:
@@ -212,8 +255,16 @@ async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
             print(json.dumps(shown, indent=2) if options.json else _details(shown))
         case "add":
             await _add(options, config, ConfigFile(home))
+            await _tell_running(home)
         case "remove":
             await _remove(options.name, config, ConfigFile(home))
+            await _tell_running(home)
+        case "enable" | "disable":
+            await _switch(options, await _server(config, home, options.name), config)
+        case "restart":
+            await _restart(options, home)
+        case "logs":
+            await _show_logs(options, home)
         case "login":
             others_are_let_in.set(await lets_others_in(sources))
             await _login(options, await _server(config, home, options.name))
@@ -295,6 +346,107 @@ async def _remove(name: str, config: Config, file: ConfigFile) -> None:
 
     await file.change(changed)
     print(f"Removed MCP server `{name}` from {file.path}.")
+
+
+async def _switch(options: argparse.Namespace, server: ServerConfig, config: Config) -> None:
+    enabled, name, file = options.command == "enable", server.name, ConfigFile(options.home_folder)
+    word = "enabled" if enabled else "disabled"
+    plugin_id = server.metadata.plugin_id
+    if not server.allowed and enabled:
+        raise Failed(f"the administrator of this machine does not allow MCP server `{name}`")
+    path = (TABLE, name) if plugin_id is None else ("plugins", plugin_id, TABLE, name)
+
+    def changed(edit: Any, found: Config) -> str:
+        if not has(found.document, path[:2]):
+            raise Failed(
+                f"{file.path} has no MCP server named `{name}`; it is switched where it is set up"
+            )
+        return str(edit.set_value(found.text, (*path, "enabled"), enabled))
+
+    if server.enabled == enabled:
+        print(f"MCP server `{name}` is {word} already.")
+        return
+    await file.change(changed)
+    print(f"MCP server `{name}` is {word} in {file.path}.")
+    await _tell_running(options.home_folder)
+
+
+async def _tell_running(home: Path) -> None:
+    """Have the servers that run with a home look at its files; those out of reach do it later."""
+    clients = await load(_clients)
+    running = [server.entry for server in clients.servers_of(home) if server.is_running]
+    for entry in running:
+        address = entry.for_clients
+        with suppress(Exception):
+            if address is not None:
+                token_file = None if address[1] is None else Path(address[1])
+                async with clients.open(address[0], token_file) as client:
+                    await client.call("config/read", {})
+    if running:
+        shown = ", ".join(str(entry.pid) for entry in running)
+        print(f"The app-server that runs takes it over (process {shown}).")
+
+
+async def _ask(options: argparse.Namespace, home: Path, method: str) -> Any:
+    """Call a method about a server in the app-server that runs."""
+    clients = await load(_clients)
+    command = f"app-server mcp {options.command} {options.name}"
+    choose = partial(
+        clients.choose, options.server, str(home), options.token_file, command, "--server"
+    )
+    params = {"name": options.name, "threadId": options.thread}
+    try:
+        address = await anyio.to_thread.run_sync(choose)
+        async with clients.open(address.url, address.token_file) as client:
+            return await client.call(method, params)
+    except (clients.nobody, ValueError) as exc:
+        raise Failed(str(exc)) from exc
+    except clients.refused as exc:
+        hint = "`app-server mcp list` shows the servers of this home"
+        raise Failed(f"{str(exc).rstrip('.')}; {hint}") from exc
+    except (OSError, anyio.EndOfStream, TimeoutError) as exc:
+        raise Failed(f"the app-server does not answer: {exc}") from exc
+
+
+async def _restart(options: argparse.Namespace, home: Path) -> None:
+    threads = (await _ask(options, home, "mcpServer/restart"))["threadIds"]
+    if not threads:
+        print(f"No loaded thread has MCP server `{options.name}`: it starts with the next one.")
+    for thread_id in threads:
+        print(f"MCP server `{options.name}` starts afresh in thread {thread_id}.")
+
+
+async def _show_logs(options: argparse.Namespace, home: Path) -> None:
+    outputs = (await _ask(options, home, "mcpServer/output/read"))["data"]
+    for output in outputs:
+        if len(outputs) > 1:
+            print(f"== thread {output['threadId']}")
+        for line in output["text"].splitlines():
+            print(one_line(line))
+    if not any(output["text"] for output in outputs):
+        print(f"MCP server `{options.name}` has written nothing to stderr.", file=sys.stderr)
+
+
+class _Clients(NamedTuple):
+    """What asks servers that run, which commands that only read settings do not need."""
+
+    servers_of: "Callable[[Path], list[FoundServer]]"
+    choose: "Callable[[str | None, str | None, Path | None, str, str], ServerAddress]"
+    open: "Callable[[str, Path | None], AbstractAsyncContextManager[Client]]"
+    nobody: type[Exception]
+    refused: type[Exception]
+
+
+def _clients() -> _Clients:
+    from app_server.cli.chosen_server import NoOneServer, server_address
+    from app_server.clients.connection import open_client
+    from app_server.server.running_servers import servers_of
+    from protocol.jsonrpc.errors import RpcError
+
+    def opened(url: str, token_file: Path | None) -> "AbstractAsyncContextManager[Client]":
+        return open_client(url, "app-server-mcp", token_file=token_file, experimentalApi=True)
+
+    return _Clients(servers_of, server_address, opened, NoOneServer, RpcError)
 
 
 async def _login(options: argparse.Namespace, server: ServerConfig) -> None:

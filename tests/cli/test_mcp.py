@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,9 +13,13 @@ import pytest
 
 from app_server.cli.mcp import main
 from app_server.mcp.oauth.credentials import credential_key
-from tests.support.harness import WAIT_S, claim, environment_without
+from app_server.transport.address import UnixAddress
+from tests.support.files.plugins import server, write_plugin
+from tests.support.harness import WAIT_S, claim, environment_without, serve
+from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.oauth_peer import OAuthPeer, query_of
 from tests.support.mcp_peers.sign_in import keep, stored, table, visit
+from tests.support.paths import MCP_PEER
 from tests.support.processes import EXECUTABLE
 
 SECRETS = """\
@@ -211,3 +217,93 @@ async def test_a_server_of_an_environment_is_signed_in_to_by_a_running_server(
         )
         assert await anyio.to_thread.run_sync(run, tmp_path, "logout", "web") == 0
         assert list(stored(tmp_path)) == [credential_key("web", peer.url)]
+
+
+@claim("cli:mcp-switch")
+def test_a_server_is_switched_and_the_rest_of_the_file_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(SECRETS)
+    assert run(tmp_path, "disable", "local") == 0
+    off = tomllib.loads(file.read_text())["mcp_servers"]
+    assert (off["local"]["enabled"], off["remote"]) == (
+        False, tomllib.loads(SECRETS)["mcp_servers"]["remote"],
+    )  # fmt: skip
+    assert "# kept" in file.read_text()
+    assert run(tmp_path, "disable", "local") == 0
+    assert run(tmp_path, "enable", "local") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"MCP server `local` is disabled in {file}.",
+        "MCP server `local` is disabled already.",
+        f"MCP server `local` is enabled in {file}.",
+    ]
+    assert run(tmp_path, "enable", "none") == 1
+    assert capsys.readouterr().err.startswith("app-server mcp: no MCP server named `none`")
+
+
+@claim("cli:mcp-switch")
+def test_a_server_of_a_plugin_is_switched_in_the_plugins_table(tmp_path: Path) -> None:
+    write_plugin(tmp_path / "plugins/cache/shop/kit/local", "kit", servers={"kit": server()})
+    file = tmp_path / "config.toml"
+    file.write_text('[plugins."kit@shop"]\nenabled = true\n')
+    assert run(tmp_path, "disable", "kit") == 0
+    tables = tomllib.loads(file.read_text())["plugins"]["kit@shop"]["mcp_servers"]
+    assert tables == {"kit": {"enabled": False}}
+
+
+@claim("cli:mcp-asks")
+async def test_a_running_server_follows_restarts_and_shows_what_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def command(*words: str) -> tuple[int, list[str]]:
+        status = await anyio.to_thread.run_sync(run, tmp_path, *words)
+        return status, capsys.readouterr().out.splitlines()
+
+    socket = tmp_path / "s"
+    script = f'echo "here with $TOKEN" >&2; exec {sys.executable} {MCP_PEER}'
+    config = (
+        f'[mcp_servers.raw]\ncommand = "sh"\nargs = {json.dumps(["-c", script])}\n'
+        'env = { TOKEN = "of-many-characters" }\n'
+    )
+    listen = [UnixAddress(socket)]
+    async with (
+        serve(tmp_path, config=config, listen=listen, watches_files=True) as served,
+        served.client() as client,
+    ):
+        thread_id = await client.start_thread()
+        await steps_until_settled(client, "raw")
+        status, said = await command("restart", "raw")
+        assert (status, said) == (0, [f"MCP server `raw` starts afresh in thread {thread_id}."])
+        await steps_until_settled(client, "raw")
+        with anyio.fail_after(WAIT_S):
+            while await command("logs", "raw", "--thread", thread_id) != (
+                0, ["here with ***"] * 2,
+            ):  # fmt: skip
+                pass
+        status, said = await command("disable", "raw")
+        shown = f"The app-server that runs takes it over (process {os.getpid()})."
+        assert (status, said[1:]) == (0, [shown])
+        params = {"threadId": thread_id}
+        with anyio.fail_after(WAIT_S):
+            while True:
+                listed = await client.call("mcpServerStatus/list", params)
+                if listed["data"][0]["runtimeStatus"] == "disabled":
+                    break
+        assert (await command("restart", "raw"))[0] == 1
+
+
+@claim("cli:mcp-asks")
+@pytest.mark.parametrize("command", ["restart", "logs"])
+def test_without_a_server_that_runs_it_says_how_to_start_one(
+    tmp_path: Path,
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app_server.cli.chosen_server.START_S", 0)
+    (tmp_path / "config.toml").write_text(SECRETS)
+    assert run(tmp_path, command, "local") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"app-server mcp: no server runs with {tmp_path}. Start one:")
+    assert f"app-server mcp {command} local" in error
