@@ -95,12 +95,13 @@ class Handshake:
         return await self._find_out(timeout_s)
 
     async def _find_out(self, timeout_s: float) -> JsonObject:
+        was_answered = True
         try:
             return await self._discover(min(self._probe_s, timeout_s))
         except TransportClosed as exc:
             raise EndedByQuestion from exc
         except RequestTimedOut:
-            pass
+            was_answered = False
         except PeerError as exc:
             if not _may_be_old(exc):
                 raise
@@ -108,6 +109,11 @@ class Handshake:
                 return await self._discover(timeout_s)
         try:
             return await self._initialize(timeout_s)
+        except TransportClosed as exc:
+            if was_answered:
+                raise
+            # It was slow to read the question.
+            raise EndedByQuestion from exc
         except PeerError as exc:
             # It was slow, and answers the question meanwhile: it takes no handshake after that.
             if exc.code != UNSUPPORTED_VERSION or STATELESS not in _supported(exc):

@@ -1,0 +1,185 @@
+"""mcp: servers that speak another revision than was agreed on, or change it."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from app_server.mcp import client as mcp_client
+from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig, StdioTransport
+from app_server.mcp.servers.pool import ServerPool
+from app_server.mcp.servers.requests import call_tool
+from app_server.mcp.servers.server import McpServer
+from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.tools.naming import RawName
+from app_server.mcp_wire.errors import McpError
+from tests.support.harness import WAIT_S, WireClient, claim, serve
+from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.mcp_peers.web_servers import listening
+from tests.support.paths import MCP_PEER
+
+STRANGE = Path(__file__).with_name("strange_peer.py")
+
+
+@asynccontextmanager
+async def strange(home: Path, kind: str, more: str = "") -> AsyncIterator[tuple[Any, WireClient]]:
+    """Give a server of ours that has the strange one as `raw`, and an ordinary one as `other`."""
+    log = home / "starts"
+    config = (
+        f"[mcp_servers.raw]\ncommand = {json.dumps(sys.executable)}\n"
+        f"args = {json.dumps([str(STRANGE), kind, str(log)])}\n{more}"
+        f"[mcp_servers.other]\ncommand = {json.dumps(sys.executable)}\n"
+        f"args = {json.dumps([str(MCP_PEER)])}\n"
+    )
+    async with serve(home, config=config) as served, served.client() as client:
+        yield served, client
+
+
+async def call(client: WireClient, thread_id: str, server: str = "raw", tool: str = "act") -> str:
+    params = {"threadId": thread_id, "server": server, "tool": tool, "arguments": {}}
+    result = await client.call("mcpServer/tool/call", params)
+    return str(result["content"][0]["text"])
+
+
+@claim("mcp:wrong-revision")
+@pytest.mark.parametrize(("kind", "starts"), [("ends", 2), ("silent", 1), ("refuses", 1)])
+async def test_an_older_server_starts_whatever_it_makes_of_the_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, starts: int
+) -> None:
+    monkeypatch.setattr(mcp_client, "STDIO_PROBE_S", 0.01)
+    async with strange(tmp_path, kind) as (_, client):
+        thread_id = await client.start_thread()
+        assert (await steps_until_settled(client, "raw", "other"))["raw"] == [
+            ("starting", None),
+            ("ready", None),
+        ]
+        assert await call(client, thread_id) == "done"
+        # One that is pinned is not asked, and starts once.
+        assert len((tmp_path / "starts").read_text().splitlines()) == starts
+
+
+async def test_a_pinned_older_server_is_not_asked(tmp_path: Path) -> None:
+    async with strange(tmp_path, "ends", 'protocol = "2025"\n') as (_, client):
+        thread_id = await client.start_thread()
+        assert (await steps_until_settled(client, "raw", "other"))["raw"][-1] == ("ready", None)
+        assert await call(client, thread_id) == "done"
+        assert (tmp_path / "starts").read_text().splitlines() == ["initialize"]
+
+
+@claim("mcp:wrong-revision")
+@pytest.mark.parametrize("kind", ["asks-in-session", "requests", "kind", "strays"])
+async def test_what_a_revision_has_not_fails_one_call_and_harms_nobody(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = {
+        "asks-in-session": "answered tools/call as in 2026-07-28",
+        "requests": "sent a request, 'elicitation/create', which its revision has not",
+        "kind": "answered tools/call with an unknown resultType",
+        "strays": "answered a request that was not made",
+    }[kind]
+    async with strange(tmp_path, kind) as (_, client):
+        thread_id = await client.start_thread()
+        await steps_until_settled(client, "raw", "other")
+        params = {"threadId": thread_id, "server": "raw", "tool": "act", "arguments": {}}
+        if kind in ("asks-in-session", "kind"):
+            error = await client.refusal("mcpServer/tool/call", params)
+            assert (error.code, said in error.message) == (-32603, True)
+        else:
+            assert await call(client, thread_id) == "done"
+        assert await call(client, thread_id, "other", "plain") == "plain ran"
+    assert f"MCP server raw {said}" in caplog.text
+
+
+class Changing:
+    """A server behind a URL that has one revision after the other."""
+
+    def __init__(self, *revisions: str) -> None:
+        self.revisions = list(revisions)
+        self.methods: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        body += message.get("body", b"")
+        status, answer = self._answer(json.loads(body)) if body else (405, None)
+        content = b"" if answer is None else json.dumps(answer).encode()
+        kind = [(b"content-type", b"application/json")] if content else []
+        await send({"type": "http.response.start", "status": status, "headers": kind})
+        await send({"type": "http.response.body", "body": content})
+
+    def _answer(self, message: Any) -> tuple[int, Any]:
+        method, params = message["method"], message.get("params") or {}
+        self.methods.append(method)
+        is_new = "io.modelcontextprotocol/protocolVersion" in (params.get("_meta") or {})
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id")}
+        if self.revisions[0] == "2031-01-01" or is_new != (self.revisions[0] == "2026-07-28"):
+            supported = {"supported": self.revisions[:1], "requested": "?"}
+            error = {"code": -32022, "message": "no", "data": supported}
+            is_old = self.revisions[0] == "2025-06-18"
+            return 400, None if is_old else {**answer, "error": error}
+        if "id" not in message:
+            return 202, None
+        results: dict[str, Any] = {
+            "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {}},
+            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {}},
+            "tools/list": {"tools": [{"name": "act", "inputSchema": {"type": "object"}}] * 2},
+            "tools/call": {"content": [{"type": "text", "text": self.revisions[0]}]},
+        }
+        return 200, {**answer, "result": results[method]}
+
+
+@asynccontextmanager
+async def changing(peer: Changing) -> AsyncIterator[tuple[ServerSet, McpServer]]:
+    async with listening(peer) as port:
+        config = ServerConfig("raw", HttpTransport(f"http://127.0.0.1:{port}/mcp"))
+        servers = ServerSet(
+            McpSettings({"raw": config}), ".", ServerPool(NoProcesses()), lambda *_: None, None
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(servers.run)
+            with anyio.fail_after(WAIT_S):
+                await servers.server("raw").settled.wait()
+            yield servers, servers.server("raw")
+            servers.stop()
+
+
+async def told(servers: ServerSet) -> Any:
+    result = await call_tool(servers, RawName("raw", "act"), {}, {})
+    return result["content"][0]["text"]
+
+
+@claim("mcp:wrong-revision")
+@pytest.mark.parametrize(
+    ("before", "after"), [("2026-07-28", "2025-06-18"), ("2025-06-18", "2026-07-28")]
+)
+async def test_a_server_that_changes_its_revision_is_asked_again(before: str, after: str) -> None:
+    peer = Changing(before, after)
+    async with changing(peer) as (servers, server):
+        assert (server.protocol_version, await told(servers)) == (before, before)
+        assert server.record.last_fault == "listed the tool 'act' 2 times"
+        peer.revisions.pop(0)
+        assert (await told(servers), server.protocol_version) == (after, after)
+        peer.methods.clear()
+        # Now it is known again.
+        assert await told(servers) == after
+        assert peer.methods == ["tools/call"]
+
+
+async def test_a_server_that_has_no_revision_any_more_fails_its_calls() -> None:
+    peer = Changing("2026-07-28", "2031-01-01")
+    async with changing(peer) as (servers, server):
+        peer.revisions.pop(0)
+        with pytest.raises(McpError):
+            await told(servers)
+        assert server.status == "connected"
+
+
+def test_a_process_and_a_url_have_the_same_default() -> None:
+    assert ServerConfig("a", StdioTransport("x")).protocol == "auto"
