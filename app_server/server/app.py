@@ -106,11 +106,11 @@ class AppServer:
             if self._core is not None:
                 await self._core.aclose()
 
-    async def converse(self, stream: "MessageStream") -> None:
+    async def serve_client(self, stream: "MessageStream") -> None:
         """Hold the conversation with one client, from when its requests can be served."""
         await self.loaded.wait()
         if self._core is not None:
-            await self._core.converse(stream)
+            await self._core.answer_client(stream)
 
     async def _serve(
         self,
@@ -125,7 +125,7 @@ class AppServer:
             are_let_in = await lets_others_in(settings.sources)
             stack.callback(others_are_let_in.reset, others_are_let_in.set(are_let_in))
             listeners = Listeners(
-                conversation=self.converse,
+                conversation=self.serve_client,
                 on_stdio=self._converse_on_stdio,
                 limits=settings.websocket,
                 tasks=background,
@@ -159,7 +159,7 @@ class AppServer:
         return await stack.enter_async_context(open_gate(guards))
 
     async def _converse_on_stdio(self) -> None:
-        await self.converse(await open_stdio())
+        await self.serve_client(await open_stdio())
         if len(self._settings.listen) == 1:
             # The only client there will ever be has gone: nobody waits for its turns.
             self.stop()

@@ -131,7 +131,7 @@ class Core:
             raise
         return cls(built, conversations, work, settings, opened)
 
-    async def converse(self, stream: MessageStream) -> None:
+    async def answer_client(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
         await self._conversations.converse(stream, self._requests)
 

@@ -364,7 +364,7 @@ def host_without_port(value: str) -> str | None:
 
 
 Conversation: TypeAlias = Callable[[MessageStream], Awaitable[None]]
-"""Serves one client to its end: `converse` of app_server/server/app.py."""
+"""Serves one client to its end: `AppServer.serve_client` (app_server/server/app.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +417,7 @@ class _Listener:
             )
         return None
 
-    async def converse(self, connection: ServerConnection) -> None:
+    async def take_socket(self, connection: ServerConnection) -> None:
         assert isinstance(connection, FlowControlledConnection)
         self._open += 1
         try:
@@ -481,7 +481,7 @@ async def listen_tcp(
         names_this_machine=is_loopback_address(address.host),
     )
     listener = _Listener(conversation, limits, admission)
-    server = await serve(listener.converse, address.host, address.port, **listener.options)
+    server = await serve(listener.take_socket, address.host, address.port, **listener.options)
     lengthen_backlogs(server.sockets)
     port = server.sockets[0].getsockname()[1]
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -506,7 +506,7 @@ async def listen_unix(
     path = address.path
     bound = (await load(_binding))(path)
     try:
-        server = await unix_serve(listener.converse, sock=bound, **listener.options)
+        server = await unix_serve(listener.take_socket, sock=bound, **listener.options)
         lengthen_backlogs([bound])
     except BaseException:
         bound.close()

@@ -244,7 +244,7 @@ async def serve_inspector(upstream: ServerAddress, port: int = 0) -> AsyncIterat
         # The library wants a class, and calls it to make a connection.
         connection: Any = partial(_Connection, accepted=AcceptedSockets(MAX_SOCKETS))
         async with serve(
-            pages.converse,
+            pages.relay_socket,
             sock=listener,
             create_connection=connection,
             process_request=pages.before_upgrade,
@@ -287,7 +287,7 @@ class _Pages:
             return _refuse(http.HTTPStatus.SERVICE_UNAVAILABLE)
         return None
 
-    async def converse(self, connection: ServerConnection) -> None:
+    async def relay_socket(self, connection: ServerConnection) -> None:
         if self._open >= MAX_PAGES:
             # Others came while this one shook hands.
             await connection.close(CloseCode.TRY_AGAIN_LATER)

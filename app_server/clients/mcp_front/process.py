@@ -78,7 +78,7 @@ async def offer(server: AppServer, stream: MessageStream, limits: FrontLimits) -
 
     async def open_older() -> MessageStream:
         other_near, other_far = open_pipe()
-        tasks.start_soon(server.converse, other_far)
+        tasks.start_soon(server.serve_client, other_far)
         return other_near
 
     conversation = Conversation(stream, AppClient(near), VERSION, limits, open_older)
@@ -89,7 +89,7 @@ async def offer(server: AppServer, stream: MessageStream, limits: FrontLimits) -
         server.stop()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.converse, far)
+        tasks.start_soon(server.serve_client, far)
         try:
             await conversation.run(stop)
         finally:
