@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from app_server.mcp_wire.errors import McpError
 from protocol.model import Json
 
-MAX_LISTED = 4096
+MAX_LISTED = 8192
 """Elements of one list of one server, invalid ones included."""
 
 MAX_LIST_BYTES = 8 * 1024 * 1024
