@@ -21,7 +21,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
 
-from tests.bench.server import Client, Target, p50_ms, print_table, started
+from app_server.clients.bench.run import processor_seconds
+from tests.bench.server import Client, Target, print_table, started
 from tests.support.mcp_peers.web_peer import WebPeer
 from tests.support.paths import MCP_PEER
 
@@ -43,6 +44,17 @@ async def many(call: Callable[[], Awaitable[Any]], rounds: int) -> tuple[float, 
     began = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(WIDTH)))
     return rounds / (time.perf_counter() - began), statistics.median(durations) * 1000
+
+
+async def quantiles_ms(call: Callable[[], Awaitable[Any]], rounds: int) -> tuple[float, float]:
+    """Return the median of a call's durations and their 99th percentile, in milliseconds."""
+    durations = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        await call()
+        durations.append(time.perf_counter() - began)
+    durations.sort()
+    return statistics.median(durations) * 1000, durations[int(rounds * 0.99)] * 1000
 
 
 async def until_connected(client: Client, thread_id: str) -> None:
@@ -69,8 +81,13 @@ async def measure(target: Target, rounds: int) -> dict[str, float]:
                 result = await client.call("mcpServer/tool/call", params)
                 assert result["content"], result
 
-            figures[f"{name}, one at a time, p50 ms"] = alone = await p50_ms(call, rounds)
-            figures[f"{name}, one at a time, calls/s"] = 1000 / alone
+            before = target.pid and processor_seconds(target.pid)
+            p50, p99 = await quantiles_ms(call, rounds)
+            figures[f"{name}, one at a time, p50 ms"] = p50
+            figures[f"{name}, one at a time, p99 ms"] = p99
+            figures[f"{name}, one at a time, calls/s"] = 1000 / p50
+            if target.pid and before is not None and (after := processor_seconds(target.pid)):
+                figures[f"{name}, one at a time, processor ms"] = (after - before) / rounds * 1000
             per_second, p50 = await many(call, rounds * 4)
             figures[f"{name}, {WIDTH} in flight, p50 ms"] = p50
             figures[f"{name}, {WIDTH} in flight, calls/s"] = per_second
