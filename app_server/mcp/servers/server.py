@@ -154,26 +154,35 @@ class McpServer:
                     if wait_s is not None and not self.settled.is_set():
                         await anyio.sleep(wait_s)
         finally:
-            if self._joined is None:
-                self.owner_share.connection_ended()
+            self._leave_unless_connected()
 
     def join(self, own: anyio.abc.TaskGroup, cwd: str) -> bool:
-        """Be ready at once if its tools are known already; False: it has to be run.
+        """Join the instance behind the server, if there is one; False: it has to be run.
 
-        Connections that are not shared are made in `own`; `end` ends them.
+        With known tools it is ready at once. Connections that are not shared are made in `own`;
+        `end` ends them.
         """
         if self.settled.is_set():
             return True
         self.instance = instance = self._pool.instance_of(
             self.config, cwd, own, can_elicit=self.can_elicit
         )
-        if instance is None or instance.listing is None or instance.failure is not None:
+        if instance is None:
+            return False
+        self._joined = instance.join(self)
+        if instance.listing is None or instance.failure is not None:
             return False
         self._begin(cwd)
-        if not self.settled.is_set():
-            self._joined = instance.join(self)
-            self._serve(self._joined, instance.listing)
+        self._serve(self._joined, instance.listing)
+        self._leave_unless_connected()
         return True
+
+    def _leave_unless_connected(self) -> None:
+        if self._connection is None or self.instance is None:
+            joined, self._joined = self._joined, None
+            if joined is not None:
+                joined.close(keep_warm=True)
+            self.owner_share.connection_ended()
 
     def _begin(self, cwd: str) -> None:
         self._status = "starting"
@@ -190,8 +199,8 @@ class McpServer:
         self.owner_share.is_connected = not self.settled.is_set()
 
     async def _connect_once(self, cwd: str) -> None:
-        if self.instance is not None:
-            await self._start_instance(self.instance)
+        if self.instance is not None and self._joined is not None:
+            await self._start_instance(self.instance, self._joined)
             return
         self._cwd = cwd
         try:
@@ -207,8 +216,7 @@ class McpServer:
             self._status = "failed"
             self.failure = StartupFailed("Transport closed")
 
-    async def _start_instance(self, instance: ServerInstance) -> None:
-        joined = self._joined = instance.join(self)
+    async def _start_instance(self, instance: ServerInstance, joined: InstanceConnection) -> None:
         try:
             known = instance.listing if instance.failure is None else None
             self._serve(joined, await joined.started() if known is None else known)
@@ -216,10 +224,6 @@ class McpServer:
             self.failed(exc)
         except TransportClosed:
             logger.debug("MCP server %s: it was stopped while it started", self.config.name)
-        finally:
-            if self._connection is None:
-                self._joined = None
-                joined.close(keep_warm=True)
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection into service."""

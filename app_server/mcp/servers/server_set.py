@@ -255,8 +255,9 @@ class ServerSet:
         server = self.servers[name] = self._make(old.config)
         if server.listing is None:
             server.listing, server.stands_in = old.listing, True
-        server.record, server.output = old.record, old.record.output
-        server.record.restarts += 1
+        if old.instance is not None:
+            old.instance.is_replaced = True
+        self._go_on(server, old)
         self._launcher.retire(old)
         self._launcher.launch(server)
 
@@ -275,11 +276,17 @@ class ServerSet:
             return
         server = self.servers[ended.config.name] = self._make(ended.config)
         ended.owner_share.leave()
-        server.listing, server.record = ended.listing, ended.record
-        server.output = ended.record.output
-        server.record.restarts += 1
+        server.listing = ended.listing
+        self._go_on(server, ended)
         server.returns = returns
         self._launcher.launch(server)
+
+    @staticmethod
+    def _go_on(server: McpServer, ended: McpServer) -> None:
+        """Go on with the record of a server; an instance has its own, and counts its starts."""
+        if ended.instance is None:
+            server.record, server.output = ended.record, ended.record.output
+            server.record.restarts += 1
 
     def cancel_starting(self) -> None:
         """Give up the starts that are not decided yet."""

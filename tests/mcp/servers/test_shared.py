@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from app_server.config.values import Config
@@ -364,3 +365,30 @@ def test_headers_of_a_folder_contradict_one_session_for_all() -> None:
     assert read_mcp_settings(config).servers["s"].problem == text
     assert str(broken_servers(config)["s"]).strip() == text
     assert read({"s": {**table, "share": "folder"}}).servers["s"].problem is None
+
+
+@claim("mcp:shared")
+async def test_a_shared_server_that_is_restarted_is_one_again_and_calls_end_on_the_old_one(
+    tmp_path: Path,
+) -> None:
+    config = stdio_server("raw", **HOME)
+    reached, opened = tmp_path / "reached", tmp_path / "opened"
+    for pipe in (reached, opened):
+        os.mkfifo(pipe)
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        threads = [await ready_thread(client, "raw") for _ in range(3)]
+        old = await pid_of(client, threads[0])
+        wait = {"reached": str(reached), "opened": str(opened)}
+        params = {"threadId": threads[0], "server": "raw", "tool": "wait", "arguments": wait}
+        request = await client.request("mcpServer/tool/call", params)
+        await anyio.to_thread.run_sync(reached.read_text)
+        await client.call("mcpServer/restart", {"name": "raw"})
+        await client.wait_for("mcpServer/startupStatus/updated", lambda p: p["status"] == "ready")
+        found = {await pid_of(client, thread_id) for thread_id in threads}
+        server = served.services.sessions.get(threads[0]).servers.live().servers["raw"]
+        assert (len(found), old in found) == (1, False)
+        assert (server.record.restarts, server.record.shared_by) == (1, 3)
+        await anyio.to_thread.run_sync(opened.write_text, "go on")
+        answer = await client.answer(request)
+        assert answer["result"]["content"][0]["text"] == str(old)
+        await end_of(old)
