@@ -199,12 +199,19 @@ class McpServer:
         self.owner_share.is_connected = not self.settled.is_set()
 
     async def _connect_once(self, cwd: str) -> None:
-        if self.instance is not None and self._joined is not None:
-            await self._start_instance(self.instance, self._joined)
-            return
+        instance, joined = self.instance, self._joined
         self._cwd = cwd
         try:
-            await hold_connection(self.config, cwd, self, self._pool.processes)
+            if instance is None or joined is None:
+                await hold_connection(self.config, cwd, self, self._pool.processes)
+            else:
+                known = instance.listing if instance.failure is None else None
+                self._serve(joined, await joined.started() if known is None else known)
+                return
+        except StartupFailed as exc:
+            self.failed(exc)
+        except TransportClosed:
+            logger.debug("MCP server %s: it was stopped while it started", self.config.name)
         except LoadFailed as exc:
             self.failed(StartupFailed(f"the client cannot be loaded: {exc}", transient=True))
         except Exception:
@@ -215,15 +222,6 @@ class McpServer:
         if self._status == "connected":
             self._status = "failed"
             self.failure = StartupFailed("Transport closed")
-
-    async def _start_instance(self, instance: ServerInstance, joined: InstanceConnection) -> None:
-        try:
-            known = instance.listing if instance.failure is None else None
-            self._serve(joined, await joined.started() if known is None else known)
-        except StartupFailed as exc:
-            self.failed(exc)
-        except TransportClosed:
-            logger.debug("MCP server %s: it was stopped while it started", self.config.name)
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection into service."""
