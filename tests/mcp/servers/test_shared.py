@@ -83,7 +83,7 @@ async def unload(client: WireClient, thread_id: str) -> None:
 
 @claim("mcp:shared")
 async def test_threads_share_one_process_and_each_is_told_of_its_own_calls(tmp_path: Path) -> None:
-    config = stdio_server("raw", **HOME)
+    config = "thread_unload_delay_secs = 0\n" + stdio_server("raw", **HOME)
     async with serve(tmp_path, config=config) as served, served.client() as client:
         threads = [await ready_thread(client, "raw") for _ in range(3)]
         pids = {await pid_of(client, thread_id) for thread_id in threads}
