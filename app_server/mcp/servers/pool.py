@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -261,8 +261,6 @@ class ServerInstance:
         """How often the server had other tools than those it listed."""
         self.failure: StartupFailed | None = None
         """Why the last start failed, if it did."""
-        self.is_replaced = False
-        """Whether threads to come make another one; those that have this one go on."""
         self._is_shared = is_shared
         self._processes = processes
         self._tasks = tasks
@@ -604,17 +602,15 @@ class ServerPool:
         if config.share is None and (config.is_registered or identity not in self._sessionless):
             return None
         self._shared = [known for known in self._shared if not known[1].is_over]
-        cache = self._cache if config.lazy else None
-        fresh = ServerInstance(config, cwd, self.processes, self._tasks, cache, is_shared=True)
         for known, instance in self._shared:
-            if known == identity and not instance.is_replaced:
+            if known == identity:
                 # Its bounds are those of the thread that came last.
                 instance.config = config
                 return instance
-            if known == identity:
-                fresh.record = replace(instance.record)
-        self._shared.append((identity, fresh))
-        return fresh
+        cache = self._cache if config.lazy else None
+        instance = ServerInstance(config, cwd, self.processes, self._tasks, cache, is_shared=True)
+        self._shared.append((identity, instance))
+        return instance
 
     def connected(self, config: ServerConfig, cwd: str, connection: McpConnection) -> None:
         """Learn from the connection of one thread whether threads to come may share one."""

@@ -255,8 +255,6 @@ class ServerSet:
         server = self.servers[name] = self._make(old.config)
         if server.listing is None:
             server.listing, server.stands_in = old.listing, True
-        if old.instance is not None:
-            old.instance.is_replaced = True
         self._go_on(server, old)
         self._launcher.retire(old)
         self._launcher.launch(server)

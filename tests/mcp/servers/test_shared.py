@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
 
 from app_server.config.values import Config
@@ -368,27 +367,16 @@ def test_headers_of_a_folder_contradict_one_session_for_all() -> None:
 
 
 @claim("mcp:shared")
-async def test_a_shared_server_that_is_restarted_is_one_again_and_calls_end_on_the_old_one(
-    tmp_path: Path,
-) -> None:
-    config = stdio_server("raw", **HOME)
-    reached, opened = tmp_path / "reached", tmp_path / "opened"
-    for pipe in (reached, opened):
-        os.mkfifo(pipe)
+async def test_threads_that_start_at_once_make_one_process_of_each_server(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(3)]
+    config = "".join(stdio_server(name, **HOME) for name in names)
     async with serve(tmp_path, config=config) as served, served.client() as client:
-        threads = [await ready_thread(client, "raw") for _ in range(3)]
-        old = await pid_of(client, threads[0])
-        wait = {"reached": str(reached), "opened": str(opened)}
-        params = {"threadId": threads[0], "server": "raw", "tool": "wait", "arguments": wait}
-        request = await client.request("mcpServer/tool/call", params)
-        await anyio.to_thread.run_sync(reached.read_text)
-        await client.call("mcpServer/restart", {"name": "raw"})
-        await client.wait_for("mcpServer/startupStatus/updated", lambda p: p["status"] == "ready")
-        found = {await pid_of(client, thread_id) for thread_id in threads}
-        server = served.services.sessions.get(threads[0]).servers.live().servers["raw"]
-        assert (len(found), old in found) == (1, False)
-        assert (server.record.restarts, server.record.shared_by) == (1, 3)
-        await anyio.to_thread.run_sync(opened.write_text, "go on")
-        answer = await client.answer(request)
-        assert answer["result"]["content"][0]["text"] == str(old)
-        await end_of(old)
+        requests = [await client.request("thread/start", {}) for _ in range(10)]
+        threads = [(await client.answer(one))["result"]["thread"]["id"] for one in requests]
+        found: dict[str, set[int]] = {name: set() for name in names}
+        for thread_id in threads:
+            for name in names:
+                params = {"threadId": thread_id, "server": name, "tool": "whoami"}
+                result = await client.call("mcpServer/tool/call", params)
+                found[name].add(json.loads(result["content"][0]["text"])[0])
+        assert [len(pids) for pids in found.values()] == [1, 1, 1]
