@@ -42,20 +42,23 @@ async def call_tool(
         if arguments is not None:
             params["arguments"] = arguments
         running = server.running_calls.run(caller, config.tool_timeout_s)
-        with span(
-            "mcp",
-            f"tools/call {raw.tool}",
-            mcp__method__name="tools/call",
-            gen_ai__tool__name=raw.tool,
-            appserver__mcp__server=raw.server,
-        ) as work:
-            with measured_call(config, raw.tool), running as call, call.scope:
+        with (
+            span(
+                "mcp",
+                f"tools/call {raw.tool}",
+                mcp__method__name="tools/call",
+                gen_ai__tool__name=raw.tool,
+                appserver__mcp__server=raw.server,
+            ) as work,
+            measured_call(config, raw.tool),
+        ):
+            with running as call, call.scope:
                 result = await connection.request("tools/call", params, on_progress=on_progress)
                 if result.get("isError") is True:
                     work.fail("tool_error")
                 return result
             work.fail("timeout")
-    raise RequestTimedOut("tools/call", config.tool_timeout_s)
+            raise RequestTimedOut("tools/call", config.tool_timeout_s)
 
 
 async def list_or_nothing(server: McpServer, method: str, member: str) -> list[JsonObject]:

@@ -1,8 +1,11 @@
 """mcp: calls of tools as items, with metadata and progress, interrupted and unanswered."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from protocol.integrations.mcp import RESERVED_META
 from tests.support.harness import claim, serve, stdio_server
@@ -321,3 +324,24 @@ async def test_a_call_without_an_answer_fails_alone(tmp_path: Path) -> None:
         (entry,) = status["data"]
         assert (entry["runtimeStatus"], entry["toolsError"]) == ("failed", None)
         assert "meta" in entry["tools"]
+
+
+async def test_a_call_without_a_result_is_measured_as_failed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="app_server.mcp.measurements")
+    async with with_peer(tmp_path, tool_timeout_sec="0.2") as (served, client, thread_id):
+        await call_items(served, client, thread_id, raw_call("slow"))
+        async with held_clocks(client, thread_id):
+            for name in ("fail", "refuse", "die"):
+                await call_items(served, client, thread_id, raw_call(name))
+    lines = [record.getMessage().rpartition(" duration_ms=")[0] for record in caplog.records]
+    assert [line for line in lines if line.startswith("call ")] == [
+        f"call server='raw' tool='{name}' origin=None outcome={outcome}"
+        for name, outcome in {
+            "slow": "failed",
+            "fail": "done",
+            "refuse": "failed",
+            "die": "failed",
+        }.items()
+    ]
