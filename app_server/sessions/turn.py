@@ -583,7 +583,6 @@ class Turn(RunningTurn):
             if entry.message is not None:
                 self.recorder.announce_user_message(entry.message)
         context.slot.clear()
-        context.servers.take_over()
         state = context.log.state
         state.turn_settings = None
         context.goals.publish(self.id, marks)
@@ -597,6 +596,8 @@ class Turn(RunningTurn):
         failure = None if error is None else kind_of(error.codex_error_info)
         context.server.metrics.turn_ended(end, failure)
         logger.info("turn %s%s", end, f": {failure}" if failure else "")
+        # After all that has to go out; whatever the settings are, the turn has ended.
+        context.servers.take_over()
 
 
 def without_newest(history: Sequence[JsonObject], items: Sequence[JsonObject]) -> list[JsonObject]:

@@ -131,17 +131,13 @@ class ThreadServers:
 
     async def _discover(self) -> None:
         """Start what extensions find for the thread without waiting for its first turn."""
-        await self._look()
+        await _discover_extensions(self._catalog, self.config)
         self._discovered.set()
         if self._has_asked or self._catalog.is_current:
             return
         await self._catalog.prepare(self.config)
         if not self._has_asked:
             self.live().update(self._resolved())
-
-    async def _look(self) -> None:
-        with anyio.move_on_after(DISCOVERY_S):
-            await self._catalog.discovered(self.config)
 
     def _look_ends_at(self) -> float:
         """Return until when the look of extensions is waited for, on the clock of anyio.
@@ -185,33 +181,43 @@ class ThreadServers:
 
         The subscribers are warned once of what cannot be used, and nothing changes.
         """
-        refused = self._refused
         try:
             if (found := await self._live.changed()) is None or not _has_servers(found.base):
                 return
             news = with_projects(found.base, found.projects)
             read_mcp_settings(news.with_layers(self._config.layers))
         except ConfigError as exc:
-            self._refused = str(exc)
-            if self._refused != refused:
-                self._clients.warning(f"failed to refresh MCP servers: {exc}")
+            self._refuse(exc)
         else:
             self._news, self._refused = news, None
+
+    def _refuse(self, problem: ConfigError) -> None:
+        """Warn of settings that cannot be used, once for as long as they stay so."""
+        if self._refused != str(problem):
+            self._refused = str(problem)
+            self._clients.warning(f"failed to refresh MCP servers: {problem}")
 
     def take_over(self, *, with_extensions: bool = False) -> None:
         """Reconcile the servers with what `look` found; never waits.
 
         To be called between two model requests: a response goes with the servers of its request.
         Servers with equal settings stay as they are. `with_extensions`: also with what extensions
-        register now, which a turn asks for itself.
+        register now, which a turn asks for itself. Where what was found makes no sense any more, it
+        is left out, and the subscribers are warned.
         """
         self.catch_up()
         news, self._news = self._news, None
         is_behind, self._is_behind = self._is_behind, False
-        has_news = self._discovered.is_set() and not self._catalog.is_current
         if news is not None:
-            self._set.update(self._adopt(news))
-        elif is_behind or (with_extensions and has_news):
+            try:
+                self._set.update(self._adopt(news))
+            except ConfigError as exc:
+                # A client has changed the thread's own settings since `look` tried them.
+                self._refuse(exc)
+            else:
+                return
+        has_news = self._discovered.is_set() and not self._catalog.is_current
+        if is_behind or (with_extensions and has_news):
             self._set.update(self._resolved())
 
     def change(self, values: Mapping[str, Any]) -> None:
@@ -255,7 +261,7 @@ class ThreadServers:
             if not self._has_asked:
                 await self._discovered.wait()
             if not self._catalog.is_current:
-                await self._look()
+                await _discover_extensions(self._catalog, self.config)
         self._has_asked = True
         if not self._catalog.is_current:
             await self._catalog.prepare(self.config)
@@ -311,6 +317,11 @@ class ThreadServers:
         failure = None if server is None or step != "failed" else server.failure
         again = isinstance(failure, NotLoggedIn) and failure.again
         self._clients.server_step(name, step, error, sign_in_again=again)
+
+
+async def _discover_extensions(catalog: ServerCatalog, config: Config) -> None:
+    with anyio.move_on_after(DISCOVERY_S):
+        await catalog.discovered(config)
 
 
 async def _declare(servers: ServerSet) -> None:

@@ -114,6 +114,33 @@ async def test_a_switch_in_a_turn_holds_from_its_next_request_on(tmp_path: Path)
 
 
 @claim("mcp:set")
+@pytest.mark.parametrize("is_last", [False, True])
+async def test_a_turn_goes_on_where_a_switch_and_an_edit_contradict_each_other(
+    tmp_path: Path, is_last: bool
+) -> None:
+    config = PATIENT + stdio_server("raw")
+    async with thread_with(tmp_path, config, "raw") as thread:
+        gate = Gate()
+        answers = [says("Done.")] if is_last else [calls(raw_call("meta")), says("Done.")]
+        thread.served.model.scripts += [[gate, *answers[0]], *answers[1:]]
+        params = {"threadId": thread.id, "input": [{"type": "text", "text": "go"}]}
+        await thread.client.call("turn/start", params)
+        await gate.wait_until_reached()
+        # What was found has no such server any more, and what is in force has it.
+        thread.write(PATIENT)
+        await thread.served.services.sessions.follow_files()
+        await set_server(thread, threadId=thread.id, enabled=False)
+        gate.opened.set()
+        ended = await thread.client.wait_for("turn/completed")
+        assert ended["params"]["turn"]["status"] == "completed"
+        assert await thread.runtime() == {"raw": "disabled"}
+        assert await thread.namespaces() == []
+        warnings = [line for line in thread.client.transcript if "failed to refresh" in line]
+        assert len(warnings) == 1
+        assert "invalid transport" in warnings[0]
+
+
+@claim("mcp:set")
 async def test_a_plugins_server_is_switched_in_the_table_of_the_plugin(tmp_path: Path) -> None:
     write_plugin(tmp_path / "plugins/cache/shop/kit/local", "kit", servers={"kit": server()})
     config = PATIENT + '[plugins."kit@shop"]\nenabled = true\n'
