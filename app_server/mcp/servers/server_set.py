@@ -147,8 +147,10 @@ class ServerSet:
         """The surface on which the model sees tools: `direct`, `deferred`, `code_mode`."""
         return self.settings.surface
 
-    def _make(self, config: ServerConfig) -> McpServer:
+    def _make(self, config: ServerConfig, replaced: McpServer | None = None) -> McpServer:
         server = McpServer(config, self._pool, self._notify, self._asks)
+        if replaced is not None and replaced.wanted.is_set() and not replaced.settled.is_set():
+            server.wanted.set()
         if self._is_paused:
             server.running_calls.pause()
         return server
@@ -209,14 +211,14 @@ class ServerSet:
 
     def _replace(self, old: McpServer | None, config: ServerConfig) -> McpServer:
         if old is None or not (old.config.is_registered and config.is_registered):
-            return self._make(config)
+            return self._make(config, old)
         if config.known is not None and old.config.known is not None:
             # Nothing starts: it goes on by another way, and says so if it has other tools.
             is_same = config.known == old.config.known
             announced = partial(_without_start, self._notify)
             notify: StatusCallback = (lambda *_: None) if is_same else announced
             return McpServer(config, self._pool, notify, self._asks)
-        server = self._make(config)
+        server = self._make(config, old)
         # Until it is ready the model is shown what there was, so that no turn is without.
         if server.listing is None:
             server.listing, server.stands_in = old.listing, True
@@ -252,7 +254,7 @@ class ServerSet:
             old.instance.restart()
             if old.status == "connected":
                 return
-        server = self.servers[name] = self._make(old.config)
+        server = self.servers[name] = self._make(old.config, old)
         if server.listing is None:
             server.listing, server.stands_in = old.listing, True
         self._go_on(server, old)

@@ -64,12 +64,17 @@ async def wait_for_wanted(servers: ServerSet, is_wanted: Callable[[ServerConfig]
 
 
 async def _settled(servers: ServerSet, is_meant: Callable[[McpServer], bool]) -> None:
-    """Wait until the starts of some servers are decided, or those of what replaces them."""
+    """Wait until the starts of some servers are decided, or those of what replaces them.
+
+    Lazy ones start for it.
+    """
     while waiting := [
         server
         for server in servers.servers.values()
         if is_meant(server) and not server.settled.is_set()
     ]:
+        for server in waiting:
+            server.wanted.set()
         await waiting[0].settled.wait()
 
 

@@ -1,6 +1,7 @@
 """mcp: instances of servers, from one connection to the next, and the threads that share them."""
 
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,15 +11,18 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
+from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.connection import ConnectionOwner
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.servers import pool as pool_module
 from app_server.mcp.servers.pool import OwnerShare, ServerInstance, ServerPool
+from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.servers.waits import wait_for_grace, wait_for_wanted
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import RequestRefused, TransportClosed
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S
+from tests.support.mcp_peers.calls import read
 from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.shelf import Generation
 
@@ -353,3 +357,52 @@ async def test_settings_that_make_another_process_make_another_instance() -> Non
         assert found(web, "/else") is None
         await pool.aclose()
         assert found(named()) is None
+
+
+@pytest.mark.parametrize("share", ["thread", "home"])
+@pytest.mark.parametrize("grace", [False, True])
+@pytest.mark.parametrize("how", ["restart", "update"])
+async def test_a_lazy_server_that_is_waited_for_and_replaced_starts_in_its_place(
+    monkeypatch: pytest.MonkeyPatch, share: str, grace: bool, how: str
+) -> None:
+    begun = anyio.Event()
+
+    async def hold(config: Any, cwd: str, owner: ConnectionOwner, processes: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            await anyio.sleep_forever()
+        owner.ready(Line(), Listing())
+        await owner.stop.wait()
+
+    async def wait_for_all() -> None:
+        if grace:
+            await wait_for_grace(servers, math.inf)
+        else:
+            await wait_for_wanted(servers, lambda config: True)
+        waited.set()
+
+    def lazy(*arguments: str) -> McpSettings:
+        table = {"command": "s", "args": list(arguments), "lazy": True, "share": share}
+        settings: McpSettings = read({"s": table})
+        return settings
+
+    monkeypatch.setattr(pool_module, "hold_connection", hold)
+    waited = anyio.Event()
+    pool = ServerPool(NoProcesses())
+    servers = ServerSet(lazy(), "/", pool, lambda *_: None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pool.run)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(servers.run)
+        servers.revive()
+        tasks.start_soon(wait_for_all)
+        with anyio.fail_after(WAIT_S):
+            await begun.wait()
+            if how == "restart":
+                servers.restart("s")
+            else:
+                servers.update(lazy("other"))
+            await waited.wait()
+        assert servers.servers["s"].status == "connected"
+        servers.stop()
+        tasks.cancel_scope.cancel()
