@@ -6,6 +6,7 @@ docs/mcp.md, "Revisions of the protocol".
 
 from app_server.mcp_wire.errors import (
     EndedByQuestion,
+    McpError,
     PeerError,
     RequestTimedOut,
     TransportClosed,
@@ -37,11 +38,16 @@ _UNDECIDED = (401, 403, 407, 408, 425, 429)
 """Statuses from 400 to 499 that say nothing about the revision."""
 
 
+AGAIN_PART = 4
+"""At most this part of the time for an answer goes into the last question to a slow server."""
+
+
 class Handshake:
     """The choice of a revision: `server/discover`, `initialize`, or one after the other.
 
     With `auto` the newest revision is asked for first, unless the last answer was an older one. A
-    server that does not answer in `probe_s` is sent `initialize` as well.
+    server that does not answer in `probe_s` is sent `initialize` as well. If it refuses that, it is
+    asked for the newest revision once more.
     """
 
     def __init__(
@@ -103,7 +109,7 @@ class Handshake:
         except RequestTimedOut:
             was_answered = False
         except PeerError as exc:
-            if not _may_be_old(exc):
+            if not _leaves_open(exc):
                 raise
             if STATELESS in _supported(exc):
                 return await self._discover(timeout_s)
@@ -116,9 +122,18 @@ class Handshake:
             raise EndedByQuestion from exc
         except PeerError as exc:
             # It was slow, and answers the question meanwhile: it takes no handshake after that.
-            if exc.code != UNSUPPORTED_VERSION or STATELESS not in _supported(exc):
-                raise
+            if STATELESS not in _supported(exc):
+                if was_answered or not _leaves_open(exc):
+                    raise
+                return await self._discover_after(exc, timeout_s / AGAIN_PART)
         return await self._discover(timeout_s)
+
+    async def _discover_after(self, refusal: PeerError, timeout_s: float) -> JsonObject:
+        """Ask once more; without a good answer the `refusal` of the handshake is raised."""
+        try:
+            return await self._discover(timeout_s)
+        except McpError:
+            raise refusal from None
 
     async def _discover(self, timeout_s: float) -> JsonObject:
         envelope: JsonObject = {
@@ -161,8 +176,8 @@ class Handshake:
         return hello
 
 
-def _may_be_old(error: PeerError) -> bool:
-    """Whether an answer to `server/discover` can be that of a server with handshakes.
+def _leaves_open(error: PeerError) -> bool:
+    """Whether an error leaves open that another request begins the conversation.
 
     Failures of the way to it decide nothing.
     """

@@ -5,6 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.mcp_wire import handshake as handshakes
 from app_server.mcp_wire.errors import EndedByQuestion, PeerError, RequestTimedOut
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.revisions import Revision, WrongRevision
@@ -162,6 +163,38 @@ async def test_a_server_that_says_nothing_is_sent_a_handshake_as_well() -> None:
         handshake = Handshake(talk.client, WHO, {}, "auto", None, 0.01)
         script = [(DISCOVER, None), (INITIALIZE, {"result": HELLO})]
         assert await agreed(talk, handshake, script) == (OLD, HELLO)
+
+
+@pytest.mark.parametrize("code", [-32600, -32000, -32603])
+async def test_a_slow_server_that_takes_no_handshake_any_more_is_asked_once_more(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "AGAIN_PART", 1)
+    async with conversing() as talk:
+        handshake = Handshake(talk.client, WHO, {}, "auto", None, 0.01)
+        script = [(DISCOVER, None), (INITIALIZE, error(code)), (DISCOVER, {"result": FOUND})]
+        assert (await agreed(talk, handshake, script))[0] == NEW
+
+
+@pytest.mark.parametrize("answer", [error(-32601), error(-32022), {"result": {}}, None])
+async def test_a_silent_server_fails_with_its_refusal_of_the_handshake(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if answer is None:
+        monkeypatch.setattr(handshakes, "AGAIN_PART", 100_000)
+    async with conversing() as talk:
+        handshake = Handshake(talk.client, WHO, {}, "auto", None, 0.01)
+        script = [(DISCOVER, None), (INITIALIZE, error(-32001)), (DISCOVER, answer)]
+        assert (await agreed(talk, handshake, script))[1] == (-32001, "no")
+
+
+@pytest.mark.parametrize("answer", [stands_for(401), stands_for(503), error(-32020)])
+async def test_a_silent_server_is_not_asked_again_after_what_decides_nothing(answer: Any) -> None:
+    async with conversing() as talk:
+        handshake = Handshake(talk.client, WHO, {}, "auto", None, 0.01)
+        script = [(DISCOVER, None), (INITIALIZE, answer)]
+        code = answer["error"]["code"]
+        assert (await agreed(talk, handshake, script))[1][0] == code
 
 
 async def test_a_server_that_ends_at_the_question_may_be_an_old_one() -> None:

@@ -240,7 +240,9 @@ class Conversation:
 
     async def _initialize(self, params: JsonObject) -> JsonObject:
         asked = params.get("protocolVersion")
-        await self._introduce(params.get("clientInfo"))
+        if not self._is_introduced:
+            # A client that was impatient with `server/discover` shakes hands after it.
+            await self._introduce(params.get("clientInfo"))
         return {
             "protocolVersion": asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
             "capabilities": {"tools": {"listChanged": True}},

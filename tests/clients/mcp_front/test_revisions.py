@@ -8,9 +8,10 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from app_server.mcp_wire import held_calls
-from tests.support.clients.mcp_front import Front, front, pipe
+from tests.support.clients.mcp_front import INFO, Front, front, pipe
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
 from tests.support.harness import WAIT_S, claim, stdio_server
 from tests.support.model import calls, says
@@ -116,6 +117,25 @@ async def test_a_request_that_makes_no_sense_is_refused(
         listed = await stateless(client, "tools/list")
         assert [tool["name"] for tool in listed["tools"]] == ["codex", "codex-reply"]
         assert (listed["ttlMs"], listed["cacheScope"]) == (0, "private")
+
+
+@claim("front:revisions")
+async def test_a_handshake_after_requests_without_one_is_answered(tmp_path: Path) -> None:
+    later = {"protocolVersion": "2025-06-18", "clientInfo": INFO, "capabilities": {}}
+    async with scripted(tmp_path), pipe(tmp_path) as streams, anyio.create_task_group() as tasks:
+        dispatcher: Any = JSONRPCDispatcher(*streams)
+        client = Front(dispatcher)
+        await tasks.start(dispatcher.run, client.answer, client.on_notification)
+        await stateless(client, "server/discover")
+        hello = await client.request("initialize", later)
+        assert (hello["protocolVersion"], hello["serverInfo"]["name"]) == (
+            "2025-06-18",
+            "codex-mcp-server",
+        )
+        for _ in range(2):
+            assert len((await stateless(client, "tools/list"))["tools"]) == 2
+            assert len((await client.request("tools/list"))["tools"]) == 2
+        tasks.cancel_scope.cancel()
 
 
 @claim("front:revisions")
