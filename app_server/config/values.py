@@ -75,7 +75,7 @@ class Config:
         for key, value in overrides.items():
             path = tuple(key.split("."))
             overridden.add(path)
-            _merge_at(document, path, value)
+            merge_at(document, path, value)
         layers = (*self.layers, overrides) if overrides else self.layers
         return replace(self, document=document, overridden=frozenset(overridden), layers=layers)
 
@@ -278,7 +278,8 @@ def has(document: Any, path: Sequence[str]) -> bool:
     return True
 
 
-def _merge_at(document: Document, path: KeyPath, value: Any) -> None:
+def merge_at(document: Document, path: KeyPath, value: Any) -> None:
+    """Put a value at a path of a document; a table is merged with one that is there."""
     for key in path[:-1]:
         inner = document.get(key)
         if not isinstance(inner, dict):

@@ -56,6 +56,8 @@ class LiveSettings:
     async def changed(self) -> NewSettings | None:
         """Return what there is now if it is new; None: it is not, or cannot be used.
 
+        One call at a time: what one reads is not new to another.
+
         All clients are warned of a file of the user or the administrator that cannot be used
         (app_server/handlers/server/lifecycle.py).
 
@@ -76,6 +78,10 @@ class LiveSettings:
             # It was written meanwhile: an editor may have begun with an empty file.
             self._changes = UNSEEN
         return None
+
+    def forget(self) -> None:
+        """Have the next look find a change: it is to be tried with other settings on top."""
+        self._changes = UNSEEN
 
     async def _read(self) -> NewSettings | None:
         try:

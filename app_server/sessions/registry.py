@@ -249,7 +249,7 @@ class Sessions(LoadedThreads):
         end.
         """
         for session in self:
-            await session.servers.look()
+            await session.servers.look_at_files()
             if session.slot.turn is None:
                 session.servers.take_over(with_extensions=True)
 

@@ -12,7 +12,8 @@ import anyio.abc
 import anyio.to_thread
 from pydantic_core import to_json
 
-from app_server.config.values import Config, ConfigError
+from app_server.config.positions import KeyPath
+from app_server.config.values import Config, ConfigError, merge_at
 from app_server.extensions.contract.registration import (
     NO_METADATA,
     ContributionContext,
@@ -82,16 +83,17 @@ class ThreadServers:
         self._reload_base: Config | None = None
         """The configuration of a reload that has not been done yet."""
         self._live = LiveSettings(server.configuration, cwd)
+        self._looking = anyio.Lock()
         self._news: Config | None = None
-        """Settings that `look` found, and that are not in force yet."""
+        """Settings that `look_at_files` found, and that are not in force yet."""
         self._layers = config.layers
         """What the thread was loaded with, on top of the files."""
-        self._own: dict[str, Any] = {}
+        self._own: Mapping[KeyPath, Any] = {}
         """What clients changed for this thread alone, on top of all."""
         self._is_behind = False
         """Whether the servers do not follow that yet."""
         self._refused: str | None = None
-        """What is wrong with the settings that `look` found last."""
+        """What is wrong with the settings that `look_at_files` found last."""
         self._set = ServerSet(self._resolved(), cwd, server.mcp_pool, self._step, self)
 
     def live(self) -> ServerSet:
@@ -176,20 +178,22 @@ class ThreadServers:
         else:
             self._set.update(settings, reload=True)
 
-    async def look(self) -> None:
+    async def look_at_files(self) -> None:
         """Look whether the files have changed; `take_over` takes over what was found.
 
         The subscribers are warned once of what cannot be used, and nothing changes.
         """
-        try:
-            if (found := await self._live.changed()) is None or not _has_servers(found.base):
-                return
-            news = with_projects(found.base, found.projects)
-            read_mcp_settings(news.with_layers(self._config.layers))
-        except ConfigError as exc:
-            self._refuse(exc)
-        else:
-            self._news, self._refused = news, None
+        # Whoever comes while another one reads has what that finds.
+        async with self._looking:
+            try:
+                if (found := await self._live.changed()) is None or not _has_servers(found.base):
+                    return
+                news = with_projects(found.base, found.projects)
+                read_mcp_settings(news.with_layers(self._config.layers))
+            except ConfigError as exc:
+                self._refuse(exc)
+            else:
+                self._news, self._refused = news, None
 
     def _refuse(self, problem: ConfigError) -> None:
         """Warn of settings that cannot be used, once for as long as they stay so."""
@@ -198,7 +202,7 @@ class ThreadServers:
             self._clients.warning(f"failed to refresh MCP servers: {problem}")
 
     def take_over(self, *, with_extensions: bool = False) -> None:
-        """Reconcile the servers with what `look` found; never waits.
+        """Reconcile the servers with what `look_at_files` found; never waits.
 
         To be called between two model requests: a response goes with the servers of its request.
         Servers with equal settings stay as they are. `with_extensions`: also with what extensions
@@ -212,7 +216,7 @@ class ThreadServers:
             try:
                 self._set.update(self._adopt(news))
             except ConfigError as exc:
-                # A client has changed the thread's own settings since `look` tried them.
+                # A client has changed the thread's own settings since `look_at_files` tried them.
                 self._refuse(exc)
             else:
                 return
@@ -220,20 +224,24 @@ class ThreadServers:
         if is_behind or (with_extensions and has_news):
             self._set.update(self._resolved())
 
-    def change(self, values: Mapping[str, Any]) -> None:
-        """Put settings on top for this thread alone, until it is unloaded; never waits.
+    def change(self, path: KeyPath, settings: Mapping[str, Any]) -> None:
+        """Put settings of the table at `path` on top, until the thread is unloaded; never waits.
 
-        The servers have them with the next `take_over`. A value of None takes a setting away.
+        They replace what is below them, also tables; None takes a setting away. The servers have
+        them with the next `take_over`, and `look_at_files` tries the files with them.
 
         Raises:
             ConfigError: they make no sense, alone or with the others; nothing has changed.
         """
-        own = Config(self._own).override(values).document
-        if len(to_json(own)) > MAX_OWN_BYTES:
+        own = {**self._own, **{(*path, key): value for key, value in settings.items()}}
+        cleared, changed = _layers_of(own)
+        if len(to_json(changed)) > MAX_OWN_BYTES:
             raise ConfigError(f"a thread takes {MAX_OWN_BYTES} bytes of changes of its own")
-        config = replace(self.config.override(values), layers=(*self._layers, own))
+        config = self.config.override(cleared).override(changed)
+        config = replace(config, layers=(*self._layers, cleared, changed))
         self._mcp = read_mcp_settings(config)
         self._own, self._config, self._is_behind = own, config, True
+        self._live.forget()
 
     def _adopt(self, below: Config) -> McpSettings:
         """Have the settings in force, with what the thread was loaded with on top.
@@ -254,7 +262,7 @@ class ThreadServers:
         together, and for servers that are wanted until they have started or failed. Without a limit
         of the grace a look is waited for until it has taken DISCOVERY_S.
         """
-        await self.look()
+        await self.look_at_files()
         self.take_over()
         ends_at = grace_ends_at(self.live())
         with anyio.CancelScope(deadline=self._look_ends_at()):
@@ -335,6 +343,16 @@ async def _declare(servers: ServerSet) -> None:
     is_small = len(table.tools) <= SMALL_TABLE
     if servers.surface == "direct" and not is_small and not is_declared(table):
         await anyio.to_thread.run_sync(declare, table)
+
+
+def _layers_of(own: Mapping[KeyPath, Any]) -> tuple[JsonObject, JsonObject]:
+    """Make two layers that replace values: the first one clears what tables would merge with."""
+    cleared: JsonObject = {}
+    changed: JsonObject = {}
+    for path, value in own.items():
+        merge_at(cleared, path, None)
+        merge_at(changed, path, value)
+    return cleared, changed
 
 
 def _has_servers(base: Config) -> bool:

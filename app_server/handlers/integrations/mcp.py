@@ -254,7 +254,9 @@ async def set_server(context: RequestContext, params: McpServerSetParams) -> Mcp
         found = servers[params.name].config if params.name in servers else None
         path = _path_of(params, found, session.servers.config)
         with config_failures():
-            session.servers.change(_nested(path, change))
+            session.servers.change(path, change)
+        # An edit may make sense with it that made none before.
+        await session.servers.look_at_files()
         if session.slot.turn is None:
             session.servers.take_over()
         return McpServerSetResponse(overridden=False)
@@ -321,12 +323,6 @@ def _path_of(
         rule = f"of a plugin's server these are the user's: {', '.join(ADJUSTABLE)}"
         raise invalid_params(f"Invalid params: `settings`: {rule}", field="settings", rule=rule)
     return ("plugins", plugin_id, "mcp_servers", name)
-
-
-def _nested(path: Sequence[str], value: JsonObject) -> JsonObject:
-    for key in reversed(path):
-        value = {key: value}
-    return value
 
 
 def _key_path(path: Sequence[str]) -> str:

@@ -276,3 +276,20 @@ async def test_a_turn_without_a_further_request_takes_an_edit_over_at_its_end(
         assert session.servers.statuses() == []
         with anyio.fail_after(30):
             await until_gone(old)
+
+
+async def test_looks_at_files_that_overlap_end_with_what_the_files_say(tmp_path: Path) -> None:
+    async with thread_with(tmp_path, PATIENT + stdio_server("raw"), "raw") as thread:
+        sessions = thread.served.services.sessions
+        found = []
+
+        async def follow() -> None:
+            await sessions.follow_files()
+            found.append(sessions.get(thread.id).servers.statuses())
+
+        await sessions.follow_files()
+        thread.write(PATIENT)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(follow)
+        assert found == [[], [], []]

@@ -92,6 +92,36 @@ async def test_settings_are_set_one_by_one_and_null_takes_one_away(tmp_path: Pat
 
 
 @claim("mcp:set")
+@pytest.mark.parametrize("of_thread", [False, True])
+async def test_a_table_that_is_set_replaces_the_one_that_was_there(
+    tmp_path: Path, of_thread: bool
+) -> None:
+    config = PATIENT + stdio_server("raw", env='{ WHO = "file" }')
+    async with thread_with(tmp_path, config, "raw") as thread:
+        of = {"threadId": thread.id} if of_thread else {}
+        found = [(await thread.direct("whoami"))[1]]
+        for variables in ({"OTHER": "x"}, {"WHO": "second"}, {"OTHER": "y"}):
+            await set_server(thread, settings={"env": variables}, **of)
+            await steps_until_settled(thread.client, "raw")
+            found.append((await thread.direct("whoami"))[1])
+        assert found == ["file", None, "second", None]
+
+
+@claim("mcp:set")
+async def test_a_switch_that_mends_a_refused_edit_has_it_followed(tmp_path: Path) -> None:
+    overrides = {"mcp_servers.raw.disabled_tools": ["meta"]}
+    config = PATIENT + stdio_server("raw")
+    async with thread_with(tmp_path, config, "raw", overrides=overrides) as thread:
+        before = tables(tmp_path)["raw"]
+        # With what the thread was started with, `raw` has no command now.
+        thread.write(PATIENT + stdio_server("other"))
+        assert await thread.namespaces() == ["mcp__raw"]
+        await set_server(thread, threadId=thread.id, settings=before)
+        assert sorted(await thread.runtime()) == ["other", "raw"]
+        assert await thread.namespaces() == ["mcp__other", "mcp__raw"]
+
+
+@claim("mcp:set")
 async def test_a_switch_in_a_turn_holds_from_its_next_request_on(tmp_path: Path) -> None:
     async with thread_with(tmp_path, PATIENT + stdio_server("raw"), "raw") as thread:
         gate = Gate()
