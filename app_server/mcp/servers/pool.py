@@ -116,10 +116,10 @@ class InstanceUser(Protocol):
 
     can_elicit: bool
     """Whether there is anybody who could be asked."""
-    listing: Listing | None
-    list_is_old: bool
-    """Whether the server has other tools than those of the listing."""
     owner_share: "OwnerShare"
+
+    def relist(self, listing: Listing, *, is_old: bool) -> None:
+        """Take what the server listed; `is_old`: it has other tools by now."""
 
     def tools_changed(self) -> None:
         """Note that the server has other tools than those it listed."""
@@ -328,8 +328,8 @@ class ServerInstance:
         """Give all threads what the server listed after so many `list_changes`."""
         self.listing, self.record.tools_cached_at_ms = listing, None
         for connection in self._connections:
-            if (user := connection.user) is not None:
-                user.listing, user.list_is_old = listing, changes != self.list_changes
+            if connection.user is not None:
+                connection.user.relist(listing, is_old=changes != self.list_changes)
 
     def tools_changed(self) -> None:
         """Note that the server has other tools than those it listed."""
@@ -390,10 +390,10 @@ class ServerInstance:
         record.started_at_ms = SystemClock().now_ms()
         record.tools_cached_at_ms = None
         self.failure, self.keeps_session = None, connection.keeps_session
-        if listing != self.listing:
-            if self.listing is not None:
-                self.tools_changed()
-            self.relist(listing, self.list_changes)
+        if self.listing is not None and listing != self.listing:
+            self.tools_changed()
+        # Also the same list: a thread whose start failed has none.
+        self.relist(listing, self.list_changes)
         if self._cache is not None:
             start_apart(self._tasks, self._keep, listing, record.started_at_ms)
 

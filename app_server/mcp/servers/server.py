@@ -20,7 +20,6 @@ from app_server.mcp.catalog.config import (
     VALID_NAME,
     Ingredients,
     ServerConfig,
-    StdioTransport,
     ingredients,
 )
 from app_server.mcp.connection import McpConnection
@@ -210,6 +209,9 @@ class McpServer:
                 return
         except StartupFailed as exc:
             self.failed(exc)
+            if joined is not None and self._status == "failed" and not exc.is_away:
+                # The next request of any thread starts it.
+                self._connection = joined
         except TransportClosed:
             logger.debug("MCP server %s: it was stopped while it started", self.config.name)
         except LoadFailed as exc:
@@ -256,6 +258,13 @@ class McpServer:
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; it goes on."""
         self.record.misbehaved(self.config, what)
+
+    def relist(self, listing: Listing, *, is_old: bool) -> None:
+        """Take what the instance listed; a start that failed before has worked now."""
+        self.listing, self.list_is_old = listing, is_old
+        if self._status == "failed" and self._connection is not None:
+            self._status, self.failure = "connected", None
+            self.protocol_version = listing.protocol_version
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date; said once until it is listed again."""
@@ -325,12 +334,6 @@ class McpServer:
     def has_died(self) -> bool:
         """Whether the server was ready and has ended since."""
         return self._connection is not None and self._connection.closed.is_set()
-
-    @property
-    def may_be_revived(self) -> bool:
-        """Whether it is a process that was ready, has died, and was not asked to."""
-        is_process = isinstance(self.config.transport, StdioTransport)
-        return is_process and self.has_died and not self.stop.is_set()
 
     def cancel_start(self) -> None:
         """Give a start up that is not decided yet."""

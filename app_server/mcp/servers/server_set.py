@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from app_server.mcp.catalog.config import McpSettings, ServerConfig
+from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
@@ -235,7 +235,8 @@ class ServerSet:
             if server is None:
                 continue
             server.wanted.set()
-            if server.may_be_revived:
+            is_process = isinstance(server.config.transport, StdioTransport)
+            if is_process and server.has_died and not server.stop.is_set():
                 self._start_again(server)
 
     def restart(self, name: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from app_server.config.values import Config
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
+from app_server.mcp.servers import pool as pool_module
 from app_server.mcp.servers import tool_cache
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
@@ -163,6 +164,41 @@ async def test_the_death_of_a_shared_process_is_one_error_for_each_call_of_each_
         assert server.record.restarts == 1
         assert server.record.last_error is not None
         assert server.record.last_error.endswith(": the server ended: exit status -9")
+
+
+@claim("mcp:shared")
+async def test_a_shared_server_whose_first_start_failed_is_started_by_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "MAX_WAIT_S", 0.0)
+    broken = tmp_path / "broken"
+    broken.touch()
+    config = stdio_server("raw", "unless", str(broken), **HOME)
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        threads = []
+        for _ in range(3):
+            threads.append(await client.start_thread())
+            assert (await settled(client))[0] == "failed"
+        for thread_id in threads:
+            whoami = {"threadId": thread_id, "server": "raw", "tool": "whoami"}
+            error = await client.refusal("mcpServer/tool/call", whoami)
+            assert "failed to get client" in error.message
+            status = await client.call("mcpServerStatus/list", {"threadId": thread_id})
+            [row] = status["data"]
+            assert (row["runtimeStatus"], row["tools"]) == ("failed", {})
+        broken.unlink()
+        pid = await pid_of(client, threads[0])
+        # What one thread's request has started, all threads have.
+        for thread_id in threads:
+            status = await client.call("mcpServerStatus/list", {"threadId": thread_id})
+            [row] = status["data"]
+            assert (row["runtimeStatus"], row["toolsError"]) == ("connected", None)
+            assert (row["protocolVersion"], row["pid"]) == ("2025-06-18", pid)
+            assert "meta" in row["tools"]
+            assert await pid_of(client, thread_id) == pid
+        await client.turn(threads[-1], "hi")
+        tools = served.model.requests[-1]["tools"]
+        assert "mcp__raw" in [entry["name"] for entry in tools if "name" in entry]
 
 
 @claim("mcp:shared")
