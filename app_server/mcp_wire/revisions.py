@@ -167,11 +167,16 @@ def inputs_of(result: JsonObject) -> dict[str, tuple[str, JsonObject]]:
     """Return the questions of a result that asks: method and params, by the server's keys.
 
     Raises:
-        PeerError: they make no sense, or are more than MAX_INPUTS.
+        PeerError: they make no sense, or are more than MAX_INPUTS; or there are none, and no
+            `requestState`: the call would be made again as it was.
     """
     asked: Json = result.get("inputRequests") or {}
     if not isinstance(asked, dict) or len(asked) > MAX_INPUTS:
         raise PeerError(INTERNAL_ERROR, f"inputRequests must be an object of {MAX_INPUTS} at most")
+    if not asked and not isinstance(result.get("requestState"), str):
+        raise PeerError(
+            INTERNAL_ERROR, f"{INPUT_REQUIRED} must have inputRequests, or requestState, a string"
+        )
     found: dict[str, tuple[str, JsonObject]] = {}
     for key, request in asked.items():
         method = request.get("method") if isinstance(request, dict) else None

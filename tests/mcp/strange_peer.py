@@ -3,7 +3,8 @@
 `ends` ends at a first request that is no `initialize`, `silent` does not answer it, `refuses` does.
 `asks-in-session` answers a call with `input_required` after a handshake. Without one: `requests`
 sends a request of its own, `kind` answers with an unknown `resultType`, `strays` answers what was
-not asked. A second argument names a file, which gets the first method of each start as a line.
+not asked, `asks-nothing` and `asks-null` ask for input, but not for which. A second argument names
+a file, which gets the first method of each start as a line, and the calls of these two.
 """
 
 import json
@@ -11,7 +12,8 @@ import sys
 from pathlib import Path
 
 KIND, LOG = sys.argv[1], Path(sys.argv[2])
-IS_NEW = KIND in ("requests", "kind", "strays")
+ASKS_NOTHING = ("asks-nothing", "asks-null")
+IS_NEW = KIND in ("requests", "kind", "strays", *ASKS_NOTHING)
 TOOLS = [{"name": "act", "inputSchema": {"type": "object"}}]
 DONE: dict[str, object] = {"content": [{"type": "text", "text": "done"}]}
 
@@ -29,8 +31,10 @@ def call() -> dict[str, object]:
         send({"id": "mine", "method": "elicitation/create", "params": question})
     if KIND == "strays":
         send({"id": 4711, "result": {"of": "another"}})
-    if KIND == "asks-in-session":
+    if KIND in ("asks-in-session", "asks-nothing"):
         return {"resultType": "input_required", "inputRequests": {}}
+    if KIND == "asks-null":
+        return {"resultType": "input_required", "requestState": None}
     return {**DONE, "resultType": "other"} if KIND == "kind" else DONE
 
 
@@ -40,7 +44,7 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         method = message.get("method")
-        if is_first:
+        if is_first or (method == "tools/call" and KIND in ASKS_NOTHING):
             with LOG.open("a") as log:
                 log.write(f"{method}\n")
         if is_first and method != "initialize" and KIND == "ends":

@@ -96,6 +96,21 @@ async def test_what_a_revision_has_not_fails_one_call_and_harms_nobody(
     assert f"MCP server raw {said}" in caplog.text
 
 
+@claim("mcp:wrong-revision")
+@pytest.mark.parametrize("kind", ["asks-nothing", "asks-null"])
+async def test_a_call_that_is_asked_for_nothing_fails_and_is_made_once(
+    tmp_path: Path, kind: str
+) -> None:
+    async with strange(tmp_path, kind) as (_, client):
+        thread_id = await client.start_thread()
+        await steps_until_settled(client, "raw", "other")
+        params = {"threadId": thread_id, "server": "raw", "tool": "act", "arguments": {}}
+        error = await client.refusal("mcpServer/tool/call", params)
+        said = "input_required must have inputRequests, or requestState, a string"
+        assert (error.code, said in error.message) == (-32603, True)
+    assert (tmp_path / "starts").read_text().splitlines() == ["server/discover", "tools/call"]
+
+
 class Changing:
     """A server behind a URL that has one revision after the other."""
 
