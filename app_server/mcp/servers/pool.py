@@ -187,8 +187,6 @@ class InstanceConnection:
 
     @asynccontextmanager
     async def _used(self) -> AsyncIterator[McpConnection]:
-        if self.closed.is_set():
-            raise TransportClosed
         self.requests += 1
         try:
             with self._until_closed():
@@ -342,10 +340,27 @@ class ServerInstance:
     async def used(self, connection: InstanceConnection) -> AsyncIterator[McpConnection]:
         """Count the context as use; starts the server if it does not run.
 
+        A use that waits for a start which `restart` replaces waits for the next one.
+
         Raises:
             StartupFailed: it does not start.
+            TransportClosed: the thread's connection was closed.
         """
         self._last_caller = connection
+        while True:
+            if connection.closed.is_set():
+                raise TransportClosed
+            life = self._current()
+            with life.use():
+                await life.settled.wait()
+                if life.live is not None:
+                    yield life.live
+                    return
+            if not life.is_replaced:
+                assert life.failure is not None
+                raise life.failure
+
+    def _current(self) -> "_Life":
         life = self._life
         if life is None or life.is_over:
             before, life = life, _Life(self)
@@ -353,15 +368,13 @@ class ServerInstance:
             self._lives += 1
             thread_id = None if self._is_shared else THREAD.get()
             start_apart(self._tasks, self._hold, life, before, thread_id=thread_id)
-        with life.use():
-            await life.settled.wait()
-            if life.live is None:
-                assert life.failure is not None
-                raise life.failure
-            yield life.live
+        return life
 
     def restart(self) -> None:
-        """Have the next use start the server anew; calls end on the old one; never waits."""
+        """Have the next use start the server anew; never waits.
+
+        Calls end on the old one; a start that is not decided is given up.
+        """
         life, self._life = self._life, None
         self._failures, self._may_start_at, self.failure = 0, 0.0, None
         if life is not None:
@@ -436,7 +449,7 @@ class ServerInstance:
 
     def _put_off(self, life: "_Life", ran_s: float) -> None:
         """Have the next start wait if this one failed, or the server ended by itself."""
-        if not self._is_shared:
+        if not self._is_shared or life.is_replaced:
             return
         if life.live is None:
             self.failure = life.failure
@@ -470,7 +483,8 @@ class _Life:
         self.was_lost = False
         self._instance = instance
         self._users = 0
-        self._is_replaced = False
+        self.is_replaced = False
+        """Whether the next use starts another one, however this one ends."""
         self._changed = anyio.Event()
 
     @property
@@ -491,9 +505,12 @@ class _Life:
             self._changed.set()
 
     def replace(self) -> None:
-        """Have the connection end with the last use that goes on."""
-        self._is_replaced = True
+        """Have the connection end with the last use that goes on, or give up its start."""
+        self.is_replaced = True
         self._changed.set()
+        if not self.settled.is_set():
+            self.failed(StartupFailed("the server was restarted"))
+            self.scope.cancel()
 
     async def stop_when_idle(self, idle_s: float) -> None:
         """End the connection once it has been without use for `idle_s`, or is replaced."""
@@ -501,12 +518,14 @@ class _Life:
             self._changed = anyio.Event()
             with anyio.move_on_after(idle_s) as waited:
                 await self._changed.wait()
-            if (waited.cancelled_caught or self._is_replaced) and not self._users:
+            if (waited.cancelled_caught or self.is_replaced) and not self._users:
                 self.stop.set()
                 return
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
-        """Take the connection into service."""
+        """Take the connection into service, unless its start was given up."""
+        if self.settled.is_set():
+            return
         self.live = connection
         self._instance.protocol_version = self.protocol_version
         self._instance.started(connection, listing)

@@ -320,6 +320,80 @@ async def test_what_a_server_lists_after_a_restart_is_given_to_all_threads(
             lines[-1].closed.set()
 
 
+@pytest.mark.parametrize("late", ["fails", "is ready"])
+async def test_a_start_that_is_replaced_is_given_up_and_its_requests_go_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    begun, ended = anyio.Event(), anyio.Event()
+    tries = 0
+
+    async def connect(owner: ConnectionOwner) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            begun.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                if late == "fails":
+                    owner.failed(StartupFailed("late"))
+                else:
+                    owner.ready(Line(), Listing())
+                ended.set()
+        owner.ready(Line(), Listing())
+        await owner.stop.wait()
+
+    async def ask() -> None:
+        assert await one.request("ping", {}) == {"method": "ping"}
+
+    async with instance_of(monkeypatch, connect) as instance:
+        one, two = instance.join(User("one")), instance.join(User("two"))
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await begun.wait()
+                instance.restart()
+                assert await two.request("ping", {}) == {"method": "ping"}
+            await ended.wait()
+        record = instance.record
+        assert (instance.failure, record.last_error, record.restarts) == (None, None, 0)
+        assert tries == 2
+
+
+async def test_a_server_that_waits_for_its_next_start_starts_at_once_with_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = 0
+    waits = anyio.Event()
+
+    async def connect(owner: ConnectionOwner) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            owner.failed(StartupFailed("no"))
+            return
+        owner.ready(Line(), Listing())
+        await owner.stop.wait()
+
+    async def sleep_until(deadline: float) -> None:
+        if deadline > anyio.current_time():
+            waits.set()
+            await anyio.sleep_forever()
+
+    monkeypatch.setattr("app_server.mcp.servers.pool.anyio.sleep_until", sleep_until)
+    async with instance_of(monkeypatch, connect) as instance:
+        connection = instance.join(User())
+        for _ in range(2):
+            with pytest.raises(ClientUnavailable, match="no"):
+                await connection.request("ping", {})
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(connection.request, "ping", {})
+                await waits.wait()
+                instance.restart()
+        assert (tries, instance.failure) == (3, None)
+
+
 async def test_settings_that_make_another_process_make_another_instance() -> None:
     web = ServerConfig("w", HttpTransport("http://127.0.0.1:9/mcp", header_command="x"))
 
