@@ -131,7 +131,7 @@ def _read_server(
     tools = dict(view.at("tools").tables())
     budgets = {tool: _read_budget(table) for tool, table in tools.items()}
     modes = {tool: table.choice("approval_mode", APPROVAL_MODES) for tool, table in tools.items()}
-    life, problem = _Life(), None
+    life, problem = _LifeSettings(), None
     try:
         life = _read_life(view)
     except ConfigError as exc:
@@ -161,7 +161,7 @@ def _read_server(
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
+class _LifeSettings:
     """How long a server runs, and for whom."""
 
     protocol: str = "auto"
@@ -170,7 +170,7 @@ class _Life:
     idle_s: float = DEFAULT_IDLE_S
 
 
-def _read_life(view: ConfigView) -> _Life:
+def _read_life(view: ConfigView) -> _LifeSettings:
     """Read the keys whose faults concern their own server alone.
 
     Raises:
@@ -190,7 +190,7 @@ def _read_life(view: ConfigView) -> _Life:
             "`folder` can be shared",
             "share",
         )
-    return _Life(
+    return _LifeSettings(
         protocol=view.choice("protocol", PROTOCOLS) or "auto",
         share=share,
         lazy=lazy,
