@@ -27,6 +27,7 @@ from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.store import PluginStore
 from app_server.mcp.catalog.catalog import ServerCatalog
 from app_server.mcp.catalog.config import (
+    DEFAULT_IDLE_S,
     LOCAL,
     VALID_NAME,
     HttpTransport,
@@ -194,6 +195,9 @@ if TYPE_CHECKING:
     from app_server.server.running_servers import FoundServer
 
 TABLE = "mcp_servers"
+USUAL_LIFE = {"protocol": "auto", "share": None, "lazy": False, "idle_seconds": DEFAULT_IDLE_S}
+"""Settings that are shown where they differ from these."""
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -521,6 +525,13 @@ def _shown(server: ServerConfig) -> dict[str, Any]:
     shown["enabled_tools"] = None if server.enabled_tools is None else list(server.enabled_tools)
     shown["disabled_tools"] = list(server.disabled_tools)
     shown["plugin_id"] = server.metadata.plugin_id
+    life = {
+        "protocol": server.protocol,
+        "share": server.share,
+        "lazy": server.lazy,
+        "idle_seconds": server.idle_s,
+    }
+    shown |= {key: value for key, value in life.items() if value != USUAL_LIFE[key]}
     if not server.allowed:
         shown["disabled_reason"] = "the administrator of this machine does not allow it"
     return shown

@@ -73,6 +73,28 @@ def test_servers_are_shown_without_secrets(
     assert capsys.readouterr().err == error
 
 
+LIFE = 'protocol = "2025"\nshare = "folder"\nlazy = true\nidle_seconds = 90\n'
+
+
+@claim("cli:mcp-list")
+def test_how_long_a_server_runs_and_for_whom_is_shown_where_it_is_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        f'[mcp_servers.set]\ncommand = "tool"\n{LIFE}[mcp_servers.usual]\ncommand = "tool"\n'
+    )
+    found = []
+    for name in ("set", "usual"):
+        assert run(tmp_path, "get", name, "--json") == 0
+        shown = json.loads(capsys.readouterr().out)
+        keys = ("protocol", "share", "lazy", "idle_seconds")
+        found.append({key: shown[key] for key in keys if key in shown})
+    expected = {"protocol": "2025", "share": "folder", "lazy": True, "idle_seconds": 90}
+    assert found == [expected, {}]
+    assert run(tmp_path, "get", "set") == 0
+    assert "share: folder\nlazy: True\nidle_seconds: 90" in capsys.readouterr().out
+
+
 @claim("cli:mcp-list")
 def test_a_table_that_cannot_be_used_is_named_and_hides_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
