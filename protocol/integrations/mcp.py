@@ -378,6 +378,8 @@ class McpServerStatus(WireModel):
     """Starts after the first one in this thread; null without a thread."""
     last_error: str | None = experimental(extension=True)
     """Why it did not start or ended last, with its command; without secrets."""
+    tools_cached_at_ms: Int64 | None = experimental(extension=True)
+    """Unix time at which `tools` was listed, if it comes from the cache; else null."""
 
 
 class ListMcpServerStatusResponse(WireModel):

@@ -3764,6 +3764,8 @@ export type McpServerStatus = {
   restarts: number | null;
   /** Why it did not start or ended last, with its command; without secrets. */
   lastError: string | null;
+  /** Unix time at which `tools` was listed, if it comes from the cache; else null. */
+  toolsCachedAtMs: number | null;
 };
 
 /** How much to ask each MCP server for. */

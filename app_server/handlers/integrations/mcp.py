@@ -650,6 +650,7 @@ def row(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         started_at_ms=entry.record.started_at_ms,
         restarts=entry.record.restarts if of_thread else None,
         last_error=entry.last_error,
+        tools_cached_at_ms=entry.record.tools_cached_at_ms,
     )
 
 

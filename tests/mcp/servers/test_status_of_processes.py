@@ -15,6 +15,7 @@ from tests.support.paths import MCP_PEER
 
 MEMBERS = {
     "protocolVersion", "pid", "rssBytes", "sharedBy", "startedAtMs", "restarts", "lastError",
+    "toolsCachedAtMs",
 }  # fmt: skip
 SECRET = "a-secret-of-many-characters"
 
@@ -53,7 +54,13 @@ async def test_a_status_names_the_process_and_its_past(tmp_path: Path) -> None:
         assert before["rssBytes"] > 1_000_000
         assert before["startedAtMs"] > 1_500_000_000_000
         assert before["protocolVersion"] is not None
-        expected = {"pid": pid, "sharedBy": 1, "restarts": 0, "lastError": None}
+        expected = {
+            "pid": pid,
+            "sharedBy": 1,
+            "restarts": 0,
+            "lastError": None,
+            "toolsCachedAtMs": None,
+        }
         assert {key: before[key] for key in expected} == expected
         await thread.client.call("mcpServer/restart", {"name": "raw", "threadId": thread.id})
         await steps_until_settled(thread.client, "raw")
