@@ -1,8 +1,9 @@
 """A host for the official MCP conformance suite: connects, lists tools, calls each of them once.
 
-The suite starts `python -m tests.conformance.client URL` for every scenario, plays the server at
-that URL, and judges what it saw. Everything goes through this project's own servers and
-connections, as in a thread; the exit status says whether they came to an end as they should.
+`python -m tests.conformance.client --output-dir FOLDER COMMAND...` runs `COMMAND client ...`. The
+suite starts what it is given for every scenario, plays the server at a URL, and judges what it saw.
+Everything goes through this project's own servers and connections, as in a thread; the exit status
+says whether they came to an end as they should.
 Source: docs/mcp.md, "Conformance".
 """
 
@@ -10,10 +11,14 @@ import argparse
 import json
 import logging
 import os
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import anyio
 
+import tests.support.forks_loaded  # noqa: F401 (what a scenario would import)
 from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.servers.pool import ServerPool
@@ -23,11 +28,34 @@ from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
 from tests.conformance import sign_in
+from tests.conformance.warm import warm_command
 from tests.support.mcp_peers.no_processes import NoProcesses
 
 SERVER = "conformance"
 TOTAL_S = 120.0
 """For one scenario."""
+
+SCENARIO_S = 300
+"""After which the process of a scenario is ended, whatever it does."""
+
+SUITE_MS = 600_000
+"""For all scenarios: it starts them at once, and they come one after the other."""
+
+RUNS = {
+    "2026-07-28": [
+        *("--requirements", "2026-07-28"),
+        *("--expected-failures", str(Path(__file__).with_name("baseline_client.yml"))),
+    ],
+    # Sign-ins are the same in both revisions: of the older ones only what the newest has not.
+    **{
+        f"2025-11-25, {scenario}": ["--spec-version", "2025-11-25", "--scenario", scenario]
+        for scenario in (
+            *("initialize", "tools_call"),
+            *("elicitation-sep1034-client-defaults", "sse-retry"),
+        )
+    },
+}
+"""What the suite is run with, by name."""
 
 ARGUMENTS: dict[str, JsonObject] = {"add_numbers": {"a": 5, "b": 3}}
 """What a tool is called with; others get what the scenario says, or no arguments."""
@@ -89,18 +117,36 @@ async def _call(servers: ServerSet, tool: Tool, arguments: JsonObject) -> list[s
     return [f"{tool.raw.tool}: {result.get('content')}"] if result.get("isError") else []
 
 
-def main() -> int:
-    """Run one scenario; returns 1 if something went wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url", help="of the server that the suite plays")
-    options = parser.parse_args()
+def play(arguments: list[str]) -> int:
+    """Run the scenario of a URL; returns 1 if something went wrong."""
+    [url] = arguments
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING").upper())
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     run = sign_in.run_scenario if scenario.startswith("auth/") else run_scenario
-    problems = anyio.run(run, options.url)
+    problems = anyio.run(run, url)
     for problem in problems:
         print(f"{scenario}: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def main() -> int:
+    """Run the suite for each revision; returns 1 if a run failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument("command", nargs="+", help="that runs the suite")
+    options = parser.parse_args()
+    failed = 0
+    with warm_command(play, seconds=SCENARIO_S) as command:
+        suite = [*options.command, "client", "--command", command]
+        suite += ["--timeout", str(SUITE_MS), "--output-dir", str(options.output_dir)]
+        for name, run in RUNS.items():
+            done = subprocess.run([*suite, *run], capture_output=True, text=True, check=False)
+            totals = re.findall(r"^Total: .*$", done.stdout, re.MULTILINE)
+            print(f"{name}: {totals[-1] if totals else done.returncode}", flush=True)
+            if done.returncode:
+                failed += 1
+                print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

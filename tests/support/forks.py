@@ -22,6 +22,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from tests.support.pytest_plugins.patience import be_patient
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.support.forks_loaded"])
 
@@ -150,6 +152,7 @@ def _received(sent: Any) -> int:
 def _run(
     module: str, words: Sequence[str], environment: dict[str, str], folder: str, streams: list[int]
 ) -> None:
+    be_patient()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

@@ -12,14 +12,12 @@ import app_server.cli.entry
 import app_server.cli.serve
 import protocol
 from app_server.server.start import build_first_types
-from tests.support.pytest_plugins.patience import be_patient
 
 for package in (app_server, protocol):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
 
 build_first_types()
-be_patient()
 # What is never collected stays shared with the forks.
 gc.collect()
 gc.freeze()
