@@ -41,8 +41,8 @@ class ServerQuestion:
     server: str
     params: JsonObject
     """As the server sent them."""
-    caller: str | None
-    """Whom the newest running call of the server was made for; None when none runs."""
+    turn_id: str | None
+    """Of the newest running call of the server; None without a turn or a call."""
 
 
 class ElicitationPort(Protocol):
@@ -61,8 +61,8 @@ class ElicitationPort(Protocol):
 class RunningCall:
     """One call that runs: its deadline counts only the time in which no question is open."""
 
-    def __init__(self, caller: str | None, timeout_s: float, now: Callable[[], float]) -> None:
-        self.caller = caller
+    def __init__(self, turn_id: str | None, timeout_s: float, now: Callable[[], float]) -> None:
+        self.turn_id = turn_id
         self.scope = anyio.CancelScope(deadline=now() + timeout_s)
         self._now = now
         self._left_s = timeout_s
@@ -87,9 +87,9 @@ class RunningCalls:
         self._pauses = 0
 
     @contextmanager
-    def run(self, caller: str | None, timeout_s: float) -> Iterator[RunningCall]:
+    def run(self, turn_id: str | None, timeout_s: float) -> Iterator[RunningCall]:
         """Count a call as running for as long as the context lasts."""
-        call = RunningCall(caller, timeout_s, self._now)
+        call = RunningCall(turn_id, timeout_s, self._now)
         self._calls.append(call)
         if self._pauses:
             call.pause()
@@ -99,9 +99,9 @@ class RunningCalls:
             self._calls.remove(call)
 
     @property
-    def newest_caller(self) -> str | None:
-        """Whom the newest running call was made for."""
-        return self._calls[-1].caller if self._calls else None
+    def newest_turn_id(self) -> str | None:
+        """Turn of the newest running call; None without a turn or a call."""
+        return self._calls[-1].turn_id if self._calls else None
 
     @property
     def may_ask(self) -> bool:

@@ -239,12 +239,12 @@ async def test_the_clock_of_a_call_stops_while_a_question_is_open() -> None:
     now_s = 100.0
     running = RunningCalls(lambda: now_s)
     with running.run("first", 10) as first:
-        assert (first.scope.deadline, running.newest_caller) == (110, "first")
+        assert (first.scope.deadline, running.newest_turn_id) == (110, "first")
         now_s = 103
         with running.question():
             assert first.scope.deadline == float("inf")
             with running.question(), running.run("second", 5) as second:
-                assert (second.scope.deadline, running.newest_caller) == (float("inf"), "second")
+                assert (second.scope.deadline, running.newest_turn_id) == (float("inf"), "second")
                 now_s = 200
         assert first.scope.deadline == 207
         with ExitStack() as stack:
@@ -252,4 +252,4 @@ async def test_the_clock_of_a_call_stops_while_a_question_is_open() -> None:
                 assert running.may_ask
                 stack.enter_context(running.question())
             assert not running.may_ask
-    assert running.newest_caller is None
+    assert running.newest_turn_id is None

@@ -149,7 +149,7 @@ class InstanceConnection:
         """Id of the server's process, while there is one of this machine."""
         return self._instance.pid
 
-    async def started(self) -> Listing:
+    async def start(self) -> Listing:
         """Start the server unless it runs, and return what it lists.
 
         Raises:
@@ -381,10 +381,10 @@ class ServerInstance:
             life.replace()
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the thread that called last; with calls of several it is not known which is meant.
+        """Ask the only thread with requests under way; without any, the one that called last.
 
         Raises:
-            RequestRefused: it is not known, or the question makes no sense.
+            RequestRefused: several threads could be meant, or the question makes no sense.
         """
         asked = [one for one in self._connections if one.requests]
         if not asked:

@@ -20,12 +20,12 @@ async def call_tool(
     arguments: Json,
     meta: JsonObject,
     on_progress: ProgressCallback | None = None,
-    caller: str | None = None,
+    turn_id: str | None = None,
 ) -> JsonObject:
     """Call a tool by its raw name and return the result as the server sent it.
 
     Cancelling notifies the server. The timeout counts the time in which no question of the server's
-    is open; such a question names the `caller`.
+    is open; such a question names the turn.
 
     Raises:
         McpError: nobody of this name, not started, filtered out, bad arguments, timed out, ended,
@@ -41,7 +41,7 @@ async def call_tool(
         params: JsonObject = {"name": raw.tool, "_meta": meta}
         if arguments is not None:
             params["arguments"] = arguments
-        running = server.running_calls.run(caller, config.tool_timeout_s)
+        running = server.running_calls.run(turn_id, config.tool_timeout_s)
         with (
             span(
                 "mcp",

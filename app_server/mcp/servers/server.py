@@ -205,7 +205,7 @@ class McpServer:
                 await hold_connection(self.config, cwd, self, self._pool.processes)
             else:
                 known = instance.listing if instance.failure is None else None
-                self._serve(joined, await joined.started() if known is None else known)
+                self._serve(joined, await joined.start() if known is None else known)
                 return
         except StartupFailed as exc:
             self.failed(exc)
@@ -282,7 +282,7 @@ class McpServer:
         if not self.running_calls.may_ask:
             return CANCELLED
         check_size(params)
-        question = ServerQuestion(self.config.name, params, self.running_calls.newest_caller)
+        question = ServerQuestion(self.config.name, params, self.running_calls.newest_turn_id)
         with self.running_calls.question():
             return await self._asks.elicit(question)
 

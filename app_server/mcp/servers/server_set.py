@@ -321,7 +321,7 @@ class ServerSet:
         """Return the same as `tools`, made in a worker thread if there are many."""
         return await self._tables.prepare(self.surface, self._listed())
 
-    def instance_of(self, environment_id: str) -> str | None:
+    def environment_instance(self, environment_id: str) -> str | None:
         """Return an id of what an environment is now; None if it is unknown."""
         return self._pool.processes.instance_of(environment_id)
 

@@ -340,7 +340,7 @@ class McpCalls(TurnTool):
             return self._state_of_first(settings)
         place = None
         if config.environment_id != LOCAL:
-            instance_id = self._servers.instance_of(config.environment_id)
+            instance_id = self._servers.environment_instance(config.environment_id)
             place = SandboxMachine(config.environment_id, instance_id, config.folder)
         return sandbox_state(settings, self._environments.confinement(), place)
 
@@ -350,9 +350,9 @@ class McpCalls(TurnTool):
         if folder is None:
             return None
         if folder.environment_id == LOCAL:
-            place = SandboxMachine(LOCAL, self._servers.instance_of(LOCAL), settings.cwd)
+            place = SandboxMachine(LOCAL, self._servers.environment_instance(LOCAL), settings.cwd)
             return sandbox_state(settings, self._environments.confinement(), place)
-        instance_id = self._servers.instance_of(folder.environment_id)
+        instance_id = self._servers.environment_instance(folder.environment_id)
         place = SandboxMachine(folder.environment_id, instance_id, folder.cwd)
         there = settings.model_copy(update={"cwd": folder.cwd})
         return sandbox_state(there, self._environments.confinement(folder), place)

@@ -75,12 +75,12 @@ class Elicitations:
         is_for_reviewer = asks_for_approval(wire.meta) and is_reviewed(
             metadata.approvals_reviewer, settings
         )
-        if question.caller is not None and is_for_reviewer:
-            return await self._review(question.caller, wire, metadata)
+        if question.turn_id is not None and is_for_reviewer:
+            return await self._review(question.turn_id, wire, metadata)
         if wire.needs_extension and not clients.can_ask(ELICITATION, wire):
             raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
         waiting = questions.status.waiting_on_approval()
-        with questions.withdrawn_with(question.caller) as scope, waiting:
+        with questions.withdrawn_with(question.turn_id) as scope, waiting:
             answer, _ = await clients.ask(ELICITATION, wire)
         if scope.cancelled_caught:
             return CANCELLED
@@ -119,7 +119,7 @@ def _wire_question(thread_id: str, question: ServerQuestion) -> Wire:
     asked = question.params
     shared: JsonObject = {
         "threadId": thread_id,
-        "turnId": question.caller,
+        "turnId": question.turn_id,
         "serverName": question.server,
         "_meta": asked.get("_meta"),
         "message": asked.get("message"),

@@ -263,7 +263,7 @@ async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
     async with instance_of(monkeypatch, connect) as instance:
         users = [User("one"), User("two")]
         one, two = (instance.join(user) for user in users)
-        await one.started()
+        await one.start()
         await two.request("ping", {})
         assert await ask() == "two"
         async with anyio.create_task_group() as tasks:
@@ -314,7 +314,7 @@ async def test_what_a_server_lists_after_a_restart_is_given_to_all_threads(
             # One that comes has no list, also if the server lists what it did before.
             users.append(User())
             instance.join(users[-1])
-            await one.started()
+            await one.start()
             given = [(user.listing, user.list_is_old) for user in users]
             assert given == [(listing, False)] * len(users)
             lines[-1].closed.set()
