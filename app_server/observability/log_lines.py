@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
@@ -95,14 +95,19 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 class Redactor:
     """Replaces secrets in texts; safe on any thread."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Look for the values of those variables whose names say that they are secrets."""
+    def __init__(self, environ: Mapping[str, str], secrets: Collection[str] = ()) -> None:
+        """Look for the values of those variables whose names say that they are secrets.
+
+        `secrets` are looked for before them, whatever their length.
+        """
         found = {
             value
             for name, value in environ.items()
             if _NAME.search(name) and len(value) >= MIN_VALUE_CHARS
         }
-        values = sorted(found, key=len, reverse=True)[:MAX_VALUES]
+        kept = sorted(filter(None, secrets), key=len, reverse=True)
+        kept += sorted(found, key=len, reverse=True)
+        values = sorted(kept[:MAX_VALUES], key=len, reverse=True)
         self._values = re.compile("|".join(map(re.escape, values))) if values else None
 
     def redact(self, text: str) -> str:

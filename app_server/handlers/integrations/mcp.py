@@ -45,6 +45,7 @@ from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
+from app_server.mcp.redaction import without_secrets
 from app_server.mcp.servers.requests import call_tool, read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.status import (
@@ -52,7 +53,6 @@ from app_server.mcp.servers.status import (
     ServerReport,
     report,
     without_left_out,
-    without_secrets,
 )
 from app_server.mcp.servers.waits import refresh_lists
 from app_server.mcp.tools.call_contents import (

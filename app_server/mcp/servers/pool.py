@@ -30,6 +30,7 @@ from app_server.mcp.elicitation import CANCELLED
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.loading import hold_connection
 from app_server.mcp.processes import Processes, ServerOutput
+from app_server.mcp.redaction import redact
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, RequestRefused, TransportClosed
@@ -534,6 +535,7 @@ class _Life:
     def failed(self, failure: StartupFailed) -> None:
         """Note why there is no connection."""
         if not self.settled.is_set():
+            redact(failure, self._instance.config)
             self.failure = failure
             self.settled.set()
 

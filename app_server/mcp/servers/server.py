@@ -38,6 +38,7 @@ from app_server.mcp.errors import (
     text_for_people,
 )
 from app_server.mcp.loading import hold_connection
+from app_server.mcp.redaction import redact
 from app_server.mcp.servers.pool import (
     InstanceConnection,
     OwnerShare,
@@ -244,6 +245,7 @@ class McpServer:
         """Note that the start failed, unless it will be tried again."""
         if self.settled.is_set() or (failure.transient and self._may_retry):
             return
+        redact(failure, self.config)
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure, self.record.last_error = failure, str(failure)
         if self.stands_in:

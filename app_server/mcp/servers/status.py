@@ -21,13 +21,13 @@ from app_server.mcp.errors import OAuthFailed, UnknownServer
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.processes import Processes
+from app_server.mcp.redaction import without_secrets
 from app_server.mcp.servers.pool import ServerRecord
 from app_server.mcp.servers.requests import list_or_nothing
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tools.table import McpToolTable
-from app_server.observability.log_lines import Redactor
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.http.ttl_cache import TtlCache
 from app_server.runtime.loader import load
@@ -202,22 +202,6 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
         auth_status=auth_status,
         tools={name: listing.tools[name] for name in config.allowed_of(listing.tools)},
     )
-
-
-def without_secrets(text: str, config: ServerConfig) -> str:
-    """Return a text of a server's with marks in the place of what may be a secret.
-
-    Values of its variables and headers count as secrets, whatever their names.
-    """
-    transport = config.transport
-    if isinstance(transport, HttpTransport):
-        named = {**transport.http_headers}
-        named |= {name: os.environ.get(v, "") for name, v in transport.env_http_headers.items()}
-    else:
-        named = {**transport.env}
-        named |= {name: os.environ.get(name, "") for name in transport.env_vars}
-    secrets = {f"SECRET_{name}": value for name, value in named.items()}
-    return Redactor({**os.environ, **secrets}).redact(text)
 
 
 MAX_PROCESSES = 256

@@ -1,0 +1,49 @@
+"""Texts of MCP servers without secrets: what a server wrote, and why it did not start or ended.
+
+Source: docs/mcp.md, "Status"; docs/operations.md, "Secrets in the log".
+"""
+
+import os
+
+from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
+from app_server.mcp.errors import StartupFailed
+from app_server.observability.log_lines import MIN_VALUE_CHARS, Redactor
+
+MIN_WORD_CHARS = 6
+"""Of a header's value, and of a word in it, that is looked for."""
+
+SCHEMES = frozenset(("bearer", "basic", "digest", "negotiate"))
+"""Words before a credential that are none."""
+
+
+def without_secrets(text: str, config: ServerConfig) -> str:
+    """Return a text of a server's with marks in the place of what may be a secret.
+
+    Values of its variables and headers count as secrets, whatever their names, and so do its bearer
+    tokens, and each word of a header's value.
+    """
+    transport = config.transport
+    if isinstance(transport, HttpTransport):
+        secrets = _of_headers(transport)
+    else:
+        secrets = _of_variables(transport)
+    return Redactor(os.environ, secrets).redact(text)
+
+
+def redact(failure: StartupFailed, config: ServerConfig) -> None:
+    """Put marks into the text of a failure: it goes to clients, and to the model."""
+    failure.args = (without_secrets(str(failure), config),)
+
+
+def _of_headers(transport: HttpTransport) -> set[str]:
+    variables = [*transport.env_http_headers.values(), transport.bearer_token_env_var or ""]
+    values = [*transport.http_headers.values(), *(os.environ.get(name, "") for name in variables)]
+    if transport.bearer is not None:
+        values.append(transport.bearer.get_secret_value())
+    words = {word for value in values for word in (value, *value.split())}
+    return {word for word in words if len(word) >= MIN_WORD_CHARS and word.lower() not in SCHEMES}
+
+
+def _of_variables(transport: StdioTransport) -> set[str]:
+    ours = (os.environ.get(name, "") for name in transport.env_vars)
+    return {value for value in (*transport.env.values(), *ours) if len(value) >= MIN_VALUE_CHARS}
