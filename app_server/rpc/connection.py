@@ -200,6 +200,35 @@ BATCH_STEP = 16
 Work: TypeAlias = Coroutine[Any, Any, None]
 
 
+class RunningRequests:
+    """Requests of a conversation that run as tasks, until `cut_off`."""
+
+    def __init__(self) -> None:
+        self._cancels: set[anyio.CancelScope | asyncio.Task[None]] = set()
+
+    def start(self, work: Work, tasks: asyncio.TaskGroup) -> None:
+        """Start to work on a request."""
+        scope = anyio.CancelScope()
+        self._cancels.add(scope)
+        tasks.create_task(self._run_within(scope, work))
+
+    async def _run_within(self, scope: anyio.CancelScope, work: Work) -> None:
+        with scope:
+            await work
+        self._cancels.discard(scope)
+
+    def start_at_once(self, work: Work, tasks: asyncio.TaskGroup) -> None:
+        """Start a request that shields nothing: a scope costs more than its handler."""
+        task = tasks.create_task(work)
+        self._cancels.add(task)
+        task.add_done_callback(self._cancels.discard)
+
+    def cut_off(self) -> None:
+        """Cancel what runs; what is shielded in it is waited for."""
+        for request in list(self._cancels):
+            request.cancel()
+
+
 class Requests(Protocol):
     """Dispatcher of requests (rpc.dispatch)."""
 
@@ -268,6 +297,7 @@ class RpcConnection:
         """Requests that are being worked on, until their answers are on their way."""
         self._in_flight_chars = 0
         """Of their texts."""
+        self._running = RunningRequests()
         self._queues = RequestQueues()
         self._batches: list[BatchAnswers] = []
         self._id: ConnectionId = 0
@@ -308,11 +338,16 @@ class RpcConnection:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._read_then_finish)
-                    await self._write()
-                    await self._close()
-                    # A pipe that is closed in one direction may go on in the other one.
-                    self._clients.leave(self._id)
-                    self._reading.cancel()
+                    try:
+                        await self._write()
+                        await self._close()
+                        # A pipe that is closed in one direction may go on in the other one.
+                        self._clients.leave(self._id)
+                    except BaseException:
+                        self._running.cut_off()
+                        raise
+                    finally:
+                        self._reading.cancel()
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._close()
@@ -349,13 +384,17 @@ class RpcConnection:
             await self._stream.aclose(self._close_code, self._close_reason)
 
     async def _read_then_finish(self) -> None:
-        # asyncio's task group, not anyio's: starting a task costs a third (docs/decisions.md).
+        loop = asyncio.get_running_loop()
         try:
-            with anyio.CancelScope() as scope:
+            # What runs is ended by its own scopes: a task group that is cancelled cancels its tasks
+            # at once, and a write that waits for the disk would go on without them.
+            with anyio.CancelScope(shield=True):
+                # asyncio's, not anyio's: starting a task costs a third (docs/decisions.md).
                 async with asyncio.TaskGroup() as tasks:
                     with self._reading:
                         await self._read(tasks)
-                    scope.deadline = anyio.current_time() + self._limits.finish_s
+                    cutting_off = loop.call_later(self._limits.finish_s, self._running.cut_off)
+                cutting_off.cancel()
         finally:
             # A request that was cancelled leaves its batch incomplete; a turn that another one of
             # the batch has accepted has to begin all the same.
@@ -444,12 +483,15 @@ class RpcConnection:
         order = FREE if spec is None else spec.order
         if order.access is Access.BARRIER:
             return self._answer_on_reader(context, request, chars, batch)
+        if order.access is Access.AT_ONCE:
+            self._running.start_at_once(self._answer(context, request, chars, batch), tasks)
+            return None
         key = None if order.access is Access.FREE else _queue_key(order, request)
         if key is None:
-            tasks.create_task(self._answer(context, request, chars, batch))
+            self._running.start(self._answer(context, request, chars, batch), tasks)
         else:
             place = self._queues.take_place(key, order.access)
-            tasks.create_task(self._answer_queued(place, context, request, chars, batch))
+            self._running.start(self._answer_queued(place, context, request, chars, batch), tasks)
         return None
 
     async def _answer_on_reader(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from protocol.contract.specs import (
     ACCOUNT,
     ACCOUNT_READ,
+    AT_ONCE,
     BARRIER,
     COMMAND,
     CONFIG,
@@ -57,7 +58,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "app/installed": method("integrations.apps", "AppsInstalled", FREE),
     "app/list": method("integrations.apps", "AppsList", FREE),
     "app/read": method("integrations.apps", "AppsRead", FREE),
-    "collaborationMode/list": trial("server.models", "CollaborationModeList", FREE),
+    "collaborationMode/list": trial("server.models", "CollaborationModeList", AT_ONCE),
     "command/exec": method("host.commands", "CommandExec", FREE, large=True),
     "command/exec/resize": method("host.commands", "CommandExecResize", COMMAND),
     "command/exec/terminate": method("host.commands", "CommandExecTerminate", COMMAND),
@@ -148,7 +149,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "project/read": trial("organization.projects", "ProjectRead", PROJECTS_READ),
     "project/update": trial("organization.projects", "ProjectUpdate", PROJECTS),
     "remoteControl/status/read": trial(
-        "server.absent", "RemoteControlStatusRead", FREE, takes=NOTHING
+        "server.absent", "RemoteControlStatusRead", AT_ONCE, takes=NOTHING
     ),
     "review/start": method("turns.code_review", "ReviewStart", THREAD),
     "server/diagnostics": trial("server.diagnostics", "ServerDiagnostics", FREE),
@@ -191,7 +192,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "thread/items/list": method("threads.history", "ThreadItemsList", THREAD_READ),
     "thread/items/read": trial("threads.history", "ThreadItemsRead", THREAD_READ),
     "thread/list": method("threads.lists", "ThreadList", FREE),
-    "thread/loaded/list": method("threads.lists", "ThreadLoadedList", FREE),
+    "thread/loaded/list": method("threads.lists", "ThreadLoadedList", AT_ONCE),
     "thread/memory/read": trial("threads.metadata", "ThreadMemoryRead", THREAD_READ),
     "thread/memoryMode/set": trial("threads.metadata", "ThreadMemoryModeSet", THREAD),
     "thread/metadata/update": method("threads.metadata", "ThreadMetadataUpdate", THREAD),
@@ -205,7 +206,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "thread/queue/update": trial("threads.queue", "ThreadQueueUpdate", THREAD),
     "thread/read": method("threads.lists", "ThreadRead", THREAD_READ),
     "thread/readState/update": trial("threads.history", "ThreadReadStateUpdate", THREAD),
-    "thread/realtime/listVoices": trial("server.absent", "ThreadRealtimeListVoices", FREE),
+    "thread/realtime/listVoices": trial("server.absent", "ThreadRealtimeListVoices", AT_ONCE),
     "thread/realtime/stop": trial("server.absent", "ThreadRealtimeStop", THREAD),
     "thread/resume": method("threads.start", "ThreadResume", THREAD),
     "thread/revert": method("threads.changes", "ThreadRevert", THREAD),
@@ -227,9 +228,9 @@ METHODS: Mapping[str, MethodSpec] = {
     "turn/settings/update": trial("turns.requests", "TurnSettingsUpdate", THREAD),
     "turn/start": method("turns.requests", "TurnStart", THREAD),
     "turn/steer": method("turns.requests", "TurnSteer", THREAD),
-    "userVerification/status": trial("server.absent", "UserVerificationStatus", FREE),
+    "userVerification/status": trial("server.absent", "UserVerificationStatus", AT_ONCE),
     "windowsSandbox/readiness": method(
-        "server.absent", "WindowsSandboxReadiness", FREE, takes=NOTHING
+        "server.absent", "WindowsSandboxReadiness", AT_ONCE, takes=NOTHING
     ),
 }
 """Requests of clients. A method that is not built yet stands here too: its types are settled."""

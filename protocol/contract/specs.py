@@ -24,6 +24,8 @@ class Access(Enum):
     """In its queue, beside other shared requests."""
     FREE = "free"
     """In no queue: it must not wait for others, or others for it."""
+    AT_ONCE = "atOnce"
+    """In no queue, and answered from memory: its handler waits for nothing."""
     BARRIER = "barrier"
     """Answered before the next message of the connection is read."""
 
@@ -42,6 +44,7 @@ class Order:
 
 
 FREE = Order(Access.FREE)
+AT_ONCE = Order(Access.AT_ONCE)
 BARRIER = Order(Access.BARRIER)
 THREAD = Order(Access.EXCLUSIVE, "thread", "threadId")
 THREAD_READ = Order(Access.SHARED, "thread", "threadId")

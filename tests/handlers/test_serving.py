@@ -1,7 +1,10 @@
 """The functions that serve methods, against the contract."""
 
+import ast
+import inspect
 import subprocess
 import sys
+import textwrap
 from typing import Any, get_type_hints
 
 import pytest
@@ -10,7 +13,7 @@ from app_server.handlers import serving
 from app_server.handlers.serving import RequestContext, find_handler, serves
 from app_server.rpc.context import PreparedResult
 from protocol.contract.methods import METHODS
-from protocol.contract.specs import OBJECT_OR_NULL
+from protocol.contract.specs import AT_ONCE, OBJECT_OR_NULL
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -75,3 +78,14 @@ def test_a_start_imports_no_handlers() -> None:
     )
     rooms = ("services", "serving", "views", "views.rules")
     assert result.stdout.split() == [f"{serving.__package__}.{room}" for room in rooms]
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, spec in METHODS.items() if spec.order is AT_ONCE)
+)
+def test_a_method_that_is_answered_at_once_waits_for_nothing(name: str) -> None:
+    handler = find_handler(name)
+    assert handler is not None
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(handler))).body
+    waits = ast.Await | ast.AsyncWith | ast.AsyncFor
+    assert not any(isinstance(node, waits) for node in ast.walk(function))

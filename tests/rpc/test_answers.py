@@ -141,6 +141,73 @@ async def test_what_follows_an_answer_happens_also_when_the_request_is_cancelled
     assert followed == ["after"]
 
 
+@pytest.mark.parametrize("thread", [None, "t"], ids=["free", "in a queue"])
+async def test_a_cancelled_request_ends_what_it_has_shielded(thread: str | None) -> None:
+    begun, disk, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    class Writing:
+        services: object = None
+
+        def refused(self, failure: str) -> None:
+            """Count nothing."""
+
+        async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
+            begun.set()
+            try:
+                with anyio.CancelScope(shield=True):
+                    await disk.wait()
+                    ended.set()
+                await anyio.sleep_forever()
+            finally:
+                cancelled.set()
+            raise AssertionError
+
+    cancelled = anyio.Event()
+    async with conversation(Writing(), ConnectionLimits(finish_s=0)) as (stream, _, _):
+        stream.client_send(request(1, thread=thread))
+        await begun.wait()
+        stream.finish()
+        # The end is due, and more than due.
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        assert not cancelled.is_set()
+        disk.set()
+        assert await stream.client_receive_all() == []
+    assert ended.is_set()
+
+
+async def test_a_conversation_that_is_cancelled_ends_what_its_requests_have_shielded() -> None:
+    begun, disk, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    class Writing:
+        services: object = None
+
+        def refused(self, failure: str) -> None:
+            """Count nothing."""
+
+        async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
+            begun.set()
+            with anyio.CancelScope(shield=True):
+                await disk.wait()
+                ended.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    stream = MemoryStream()
+    connection = RpcConnection(stream, Writing(), Hub(), ConnectionLimits())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.run)
+        stream.client_send(request(1))
+        await begun.wait()
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+            disk.set()
+    stream.drop()
+    assert ended.is_set()
+
+
 async def test_what_follows_answers_happens_also_when_their_batch_is_never_complete() -> None:
     followed: list[str | int] = []
     first = anyio.Event()
