@@ -134,8 +134,6 @@ class InstanceConnection:
 
     def __init__(self, instance: "ServerInstance", user: InstanceUser) -> None:
         self.closed = anyio.Event()
-        self.requests = 0
-        """Requests of the thread under way."""
         self.user: InstanceUser | None = user
         self._instance = instance
         self._scopes: set[anyio.CancelScope] = set()
@@ -188,15 +186,11 @@ class InstanceConnection:
 
     @asynccontextmanager
     async def _used(self) -> AsyncIterator[McpConnection]:
-        self.requests += 1
-        try:
-            with self._until_closed():
-                async with self._instance.used(self) as live:
-                    yield live
-                    return
-            raise TransportClosed
-        finally:
-            self.requests -= 1
+        with self._until_closed():
+            async with self._instance.used(self) as live:
+                yield live
+                return
+        raise TransportClosed
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Pass on a question that belongs to this thread; it is cancelled with the connection.
@@ -266,7 +260,6 @@ class ServerInstance:
         self._cache = cache
         self._reading = anyio.Lock()
         self._connections: list[InstanceConnection] = []
-        self._last_caller: InstanceConnection | None = None
         self._life: _Life | None = None
         self._lives = 0
         """Connections, with those that end."""
@@ -314,8 +307,6 @@ class ServerInstance:
         """
         self._connections.remove(connection)
         self.record.shared_by = len(self._connections)
-        if self._last_caller is connection:
-            self._last_caller = None
         if not self._connections and not (keep_warm and self._is_shared) and self._life is not None:
             self._life.scope.cancel()
         if self._lives and not self._is_shared:
@@ -347,12 +338,11 @@ class ServerInstance:
             StartupFailed: it does not start.
             TransportClosed: the thread's connection was closed.
         """
-        self._last_caller = connection
         while True:
             if connection.closed.is_set():
                 raise TransportClosed
             life = self._current()
-            with life.use():
+            with life.use(connection):
                 await life.settled.wait()
                 if life.live is not None:
                     yield life.live
@@ -381,15 +371,18 @@ class ServerInstance:
         if life is not None:
             life.replace()
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, life: "_Life", params: JsonObject) -> JsonObject:
         """Ask the only thread with requests under way; without any, the one that called last.
+
+        Only calls on the connection that the question came on count.
 
         Raises:
             RequestRefused: several threads could be meant, or the question makes no sense.
         """
-        asked = [one for one in self._connections if one.requests]
+        asked = [one for one in self._connections if one in life.users]
         if not asked:
-            asked = self._connections if self._last_caller is None else [self._last_caller]
+            asked = [one for one in self._connections if one is life.last_user]
+            asked = asked or self._connections
         if len(asked) == 1:
             return await asked[0].elicit(params)
         text = f"the question names no call, and {len(asked)} threads could be meant"
@@ -483,7 +476,9 @@ class _Life:
         self.failure: StartupFailed | None = None
         self.was_lost = False
         self._instance = instance
-        self._users = 0
+        self.users: list[InstanceConnection] = []
+        """Of each use, the connection of its thread."""
+        self.last_user: InstanceConnection | None = None
         self.is_replaced = False
         """Whether the next use starts another one, however this one ends."""
         self._changed = anyio.Event()
@@ -496,13 +491,14 @@ class _Life:
         return ends or self.failure is not None or has_died
 
     @contextmanager
-    def use(self) -> Iterator[None]:
+    def use(self, user: InstanceConnection) -> Iterator[None]:
         """Count the context as use."""
-        self._users += 1
+        self.users.append(user)
+        self.last_user = user
         try:
             yield
         finally:
-            self._users -= 1
+            self.users.remove(user)
             self._changed.set()
 
     def replace(self) -> None:
@@ -519,7 +515,7 @@ class _Life:
             self._changed = anyio.Event()
             with anyio.move_on_after(idle_s) as waited:
                 await self._changed.wait()
-            if (waited.cancelled_caught or self.is_replaced) and not self._users:
+            if (waited.cancelled_caught or self.is_replaced) and not self.users:
                 self.stop.set()
                 return
 
@@ -555,7 +551,7 @@ class _Life:
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Answer a question that names no call; see ServerInstance."""
-        return await self._instance.elicit(params)
+        return await self._instance.elicit(self, params)
 
 
 @dataclass(frozen=True, slots=True)

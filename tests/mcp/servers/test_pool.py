@@ -296,6 +296,34 @@ async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
             await nobody.elicit({})
 
 
+async def test_a_question_goes_to_a_thread_that_calls_on_the_connection_it_came_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owners: list[ConnectionOwner] = []
+    line = Line()
+
+    async def connect(owner: ConnectionOwner) -> None:
+        owners.append(owner)
+        owner.ready(line, Listing())
+        await owner.stop.wait()
+
+    async def asked() -> list[str]:
+        return [(await owner.elicit({}))["content"]["by"] for owner in owners]
+
+    async with instance_of(monkeypatch, connect) as instance:
+        one, two = (instance.join(User(name)) for name in ("one", "two"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(two.request, "wait", {})
+            await anyio.wait_all_tasks_blocked()
+            instance.restart()
+            await one.request("ping", {})
+            assert await asked() == ["two", "one"]
+            tasks.start_soon(one.request, "wait", {})
+            await anyio.wait_all_tasks_blocked()
+            assert await asked() == ["two", "one"]
+            line.answered.set()
+
+
 async def test_what_a_server_lists_after_a_restart_is_given_to_all_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
