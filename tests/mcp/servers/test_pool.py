@@ -515,3 +515,39 @@ async def test_a_lazy_server_that_is_waited_for_and_replaced_starts_in_its_place
         assert servers.servers["s"].status == "connected"
         servers.stop()
         tasks.cancel_scope.cancel()
+
+
+async def test_a_server_that_started_at_its_second_try_keeps_its_owner_while_it_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = 0
+
+    async def hold(config: Any, cwd: str, owner: ConnectionOwner, processes: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            owner.failed(StartupFailed("away", transient=True))
+            return
+        owner.ready(Line(), Listing())
+        await owner.stop.wait()
+
+    monkeypatch.setattr(pool_module, "hold_connection", hold)
+    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
+    owner = Generation("gen")
+    settings = read({})
+    config = replace(SHARED, owner=owner)
+    pool = ServerPool(NoProcesses())
+    servers = ServerSet(replace(settings, servers={"s": config}), "/", pool, lambda *_: None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pool.run)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(servers.run)
+        with anyio.fail_after(WAIT_S):
+            async with servers.lease("s") as connection:
+                assert (await connection.request("ping", {}), tries) == ({"method": "ping"}, 2)
+                servers.update(settings)
+                assert owner.leases == 1
+            while owner.leases:
+                await anyio.lowlevel.checkpoint()
+        servers.stop()
+        tasks.cancel_scope.cancel()
