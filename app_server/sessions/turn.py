@@ -72,9 +72,6 @@ MAX_TIMES_STOPPED = 10
 MAX_REQUESTS = 500
 """Requests of one turn; a model that never stops calling tools is stopped here."""
 
-WRITE_END_S = 10.0
-"""For writing the end of a turn that was cancelled."""
-
 
 # The work of a turn: what it does first, before it asks the thread's model.
 
@@ -418,7 +415,8 @@ class Turn(RunningTurn):
             logger.exception("turn %s failed", self.id)
             failure = self._fail("internal error")
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(WRITE_END_S):
+            # As long as the disk takes: without an end the thread would wait for one for ever.
+            with anyio.CancelScope(shield=True):
                 async with context.slot.exclusive():
                     if context.slot.turn is self:
                         end = "interrupted" if failure is None else "failed"

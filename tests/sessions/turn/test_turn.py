@@ -22,6 +22,7 @@ from app_server.threads.store import ThreadStore
 from app_server.turns.slot import TurnOptions
 from protocol.log.rollout import Record
 from protocol.turns.code_review import UncommittedChangesReviewTarget
+from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S
 from tests.support.threads.stores import created, sessions_of
 
@@ -104,3 +105,24 @@ async def test_a_turn_has_its_settings_and_kind_from_its_beginning(
         state = session.log.state
         assert [(one.id, one.status) for one in state.turns] == [(turn.id, "interrupted")]
         assert (state.turn_settings, state.queue.paused) == (None, True)
+
+
+async def test_a_turn_ends_whenever_what_comes_before_its_end_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with loaded(tmp_path) as session:
+        slot = session.slot
+        async with slot.reserve():
+            turn = await session.queue.turns.begin(CompactionWork())
+        # As more input for the turn does that the disk holds up.
+        async with slot.exclusive():
+            turn.interrupt()
+            turn.run_soon()
+            await anyio.wait_all_tasks_blocked()
+            LoopClock(monkeypatch).put_forward(WAIT_S / 2)
+            await anyio.wait_all_tasks_blocked()
+            assert slot.turn is turn
+        await slot.idle.wait()
+        assert [(one.id, one.status) for one in session.log.state.turns] == [
+            (turn.id, "interrupted")
+        ]
