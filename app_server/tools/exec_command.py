@@ -128,16 +128,18 @@ class ExecCommand(TurnTool):
         recorder = self._turn.recorder
         made_room = await self._commands.make_room()
         command = self._commands.add(item, planned.arguments.cmd, recorder)
+        if made_room is not None:
+            command.note(made_room)
         try:
             if isinstance(verdict, NeedsApproval):
                 decision = await self._ask(command, planned, verdict)
                 if not decision.is_allowed:
-                    return _failed(decision.text)
+                    return _failed(decision.text, *command.read_notes())
                 verdict = await self._check_again(planned, verdict)
             else:
                 recorder.started(item)
             confinement = planned.request.confinement if verdict.sandboxed else UNCONFINED
-            return await self._run(command, planned, confinement, made_room)
+            return await self._run(command, planned, confinement)
         finally:
             if not command.is_background:
                 # Interrupted, or refused by the disk: nothing of it goes on.
@@ -236,7 +238,6 @@ class ExecCommand(TurnTool):
         command: ThreadCommand,
         planned: _Planned,
         confinement: Confinement,
-        made_room: str | None,
     ) -> str:
         began_s = time.perf_counter()
         try:
@@ -244,13 +245,13 @@ class ExecCommand(TurnTool):
             await self._commands.start(command, planned.line, confinement, gate)
         except SandboxUnavailable as exc:
             await command.decline()
-            return _failed(str(exc))
+            return _failed(str(exc), *command.read_notes())
         except OSError as exc:
             return await self._not_started(command, exc)
         has_ended = await self._wait(command, planned.arguments.yield_s)
         if has_ended and await self._may_run_unsandboxed(command, planned, confinement):
             command.again()
-            return await self._run(command, planned, UNCONFINED, made_room)
+            return await self._run(command, planned, UNCONFINED)
         if has_ended:
             assert command.exit_code is not None
             await command.complete(command.exit_code)
@@ -263,7 +264,7 @@ class ExecCommand(TurnTool):
             limit,
             time.perf_counter() - began_s,
             state_line(command.exit_code, command.session_id),
-            [*([] if made_room is None else [made_room]), *command.read_notes()],
+            command.read_notes(),
         )
 
     async def _wait(self, command: ThreadCommand, yield_s: float) -> bool:
@@ -301,7 +302,7 @@ class ExecCommand(TurnTool):
         reason = error.strerror or str(error) or "unknown error"
         text = reason if error.filename is None else f"{error.filename}: {reason}"
         await command.complete(NOT_STARTED, text)
-        return _failed(text)
+        return _failed(text, *command.read_notes())
 
 
 def _folder(cwd: str, workdir: str | None) -> str:
@@ -309,8 +310,8 @@ def _folder(cwd: str, workdir: str | None) -> str:
     return os.path.normpath(PurePath(cwd, workdir or ""))
 
 
-def _failed(reason: str) -> str:
-    return f"{EXEC_COMMAND} failed: {reason}"
+def _failed(reason: str, *notes: str) -> str:
+    return "\n".join((f"{EXEC_COMMAND} failed: {reason}", *notes))
 
 
 SIGNS = (

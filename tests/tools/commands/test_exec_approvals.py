@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app_server.turns import commands
 from tests.support.harness import claim
 from tests.support.host.exec_peer import Holders
 from tests.support.turn_tools.turn_commands import CommandResult, Desk, command, desk
@@ -103,6 +104,20 @@ async def test_a_declined_command_does_not_run_and_the_turn_goes_on(tmp_path: Pa
         )
         assert at.messages[-1]["params"]["turn"]["status"] == "completed"
         assert not (at.folder / "c").exists()
+
+
+async def test_a_declined_command_names_the_one_that_was_ended_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "MAX_COMMANDS", 1)
+    async with desk(tmp_path, "read-only", "on-request") as at:
+        left = await at.run("sleep 1000", yield_time_ms=250)
+        [text] = await decided(at, "decline", command("touch c", **ESCALATED))
+        assert text == (
+            "exec_command failed: rejected by user\n"
+            f"Session {left.session} was ended to make room: a thread has at most 1 commands, and "
+            "it had been silent longest"
+        )
 
 
 @claim("commands:approval")
