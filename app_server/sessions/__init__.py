@@ -1,1 +1,1 @@
-"""Loaded threads: the session of each, the registry of all, queue, inbox, goals, compaction."""
+"""Loaded threads: the session of each, the registry of all, their turns, queue and inbox."""

@@ -1,8 +1,8 @@
 """A loaded thread's slot for a turn: which turn runs, and who may begin, change or end one.
 
 The errors with which a thread refuses requests stand first; handlers translate them once.
-Knows: the order of whatever a thread accepts, and whether it still accepts anything.
-Does not know: the log, clients, how a turn runs.
+Knows: the order of whatever a thread accepts, whether it still accepts anything, and the status
+that clients are shown of it. Does not know: how a turn runs.
 """
 
 from abc import ABC, abstractmethod

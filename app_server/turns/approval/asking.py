@@ -107,7 +107,10 @@ class Question(RecordedAction, ABC):
 
     @abstractmethod
     def read(self, answer: WireModel, client: str | None) -> Decision | None:
-        """Return the decision that a user's answer is; None for one that was not offered."""
+        """Return the decision that a user's answer is; None for one that makes no sense here.
+
+        A rule that was not offered makes none; a simple decision may be given unoffered.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
