@@ -126,7 +126,7 @@ class McpClient:
             CLIENT_INFO,
             asked if owner.can_elicit else {},
             protocol or config.protocol,
-            owner.protocol_version,
+            owner.learned.protocol_version,
             min(
                 HTTP_PROBE_S if process is None else STDIO_PROBE_S,
                 config.startup_timeout_s / PROBE_PART,
@@ -171,6 +171,7 @@ class McpClient:
         except PeerError as exc:
             if _has_other_revision(exc, is_stateless=agreed.is_stateless):
                 self._handshake.forget()
+                self._owner.learned.protocol_version = None
                 await self._begin_anew(session)
                 if self._handshake.revision == agreed:
                     raise
@@ -291,7 +292,7 @@ class McpClient:
         hello = await self._handshake.run(self._introduction_s)
         self._sessions += 1
         revision = self._handshake.revision
-        self._owner.protocol_version = revision.version
+        self._owner.agreed(revision.version)
         self._tells_changes = revision.is_stateless and _tells_changes(hello)
         self._listens.set()
         return hello

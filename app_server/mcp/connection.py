@@ -3,6 +3,7 @@
 Source: docs/mcp.md, "Connections".
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
@@ -21,6 +22,16 @@ MAX_PAGES = 64
 
 PAGE_S = 30.0
 """For one page of a list."""
+
+
+@dataclass(slots=True)
+class Learned:
+    """What connections to a server found out; those to come begin with it."""
+
+    protocol_version: str | None = None
+    """Of MCP, as it was agreed on last; None: the server is asked."""
+    keeps_session: bool = True
+    """Whether it may remember what was said on a connection."""
 
 
 class McpConnection(Protocol):
@@ -64,10 +75,13 @@ class ConnectionOwner(Protocol):
     """Set to end the connection."""
     can_elicit: bool
     """Whether there is anybody who could be asked."""
-    protocol_version: str | None
-    """Of MCP, as a connection agreed on it last; None before the first."""
+    learned: Learned
+    """What connections before this one found out."""
     output: ServerOutput
     """Where its processes write what they say on stderr."""
+
+    def agreed(self, protocol_version: str) -> None:
+        """Note which revision of MCP is spoken from now on."""
 
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; the text begins with a verb."""

@@ -25,7 +25,7 @@ from app_server.mcp.catalog.config import (
     StdioTransport,
     ingredients,
 )
-from app_server.mcp.connection import McpConnection
+from app_server.mcp.connection import Learned, McpConnection
 from app_server.mcp.elicitation import CANCELLED
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.loading import hold_connection
@@ -52,13 +52,15 @@ MAX_WAIT_S = 30.0
 """Between the end of a shared server that ends again and again, and its next start."""
 
 MAX_REMEMBERED = 256
-"""Servers of which it is remembered that they keep no session."""
+"""Servers of which it is remembered what connections found out."""
 
 
 @dataclass(slots=True)
 class ServerRecord:
     """What became of a server so far; a server that takes the place of one goes on with its."""
 
+    protocol_version: str | None = None
+    """Of MCP, as a connection agreed on it last; None before the first."""
     started_at_ms: int | None = None
     """When it became ready last, in Unix milliseconds."""
     restarts: int = 0
@@ -79,6 +81,12 @@ class ServerRecord:
         transport = config.transport
         command = transport.command if isinstance(transport, StdioTransport) else None
         self.last_error = reason if command is None else f"{command}: {reason}"
+
+    def agreed(self, config: ServerConfig, protocol_version: str) -> None:
+        """Note which revision is spoken, and that it is another one, if it is."""
+        before, self.protocol_version = self.protocol_version, protocol_version
+        if before not in (None, protocol_version):
+            self.misbehaved(config, f"speaks MCP {protocol_version}, and spoke {before} before")
 
     def misbehaved(self, config: ServerConfig, what: str) -> None:
         """Note what the server did against MCP; it goes on."""
@@ -141,7 +149,7 @@ class InstanceConnection:
     @property
     def keeps_session(self) -> bool:
         """Whether the server may remember what was said on the connection; see McpConnection."""
-        return self._instance.keeps_session
+        return self._instance.learned.keeps_session
 
     @property
     def pid(self) -> int | None:
@@ -246,10 +254,9 @@ class ServerInstance:
         self.cwd = cwd
         self.can_elicit = can_elicit
         self.listing: Listing | None = config.known
-        self.keeps_session = True
-        self.protocol_version = None if config.known is None else config.known.protocol_version
-        """Of MCP, as its connection agreed on it last; None before the first."""
-        self.record = ServerRecord()
+        version = None if config.known is None else config.known.protocol_version
+        self.record = ServerRecord(version)
+        self.learned = Learned(version)
         self.list_changes = 0
         """How often the server had other tools than those it listed."""
         self.failure: StartupFailed | None = None
@@ -291,6 +298,7 @@ class ServerInstance:
                 found = await anyio.to_thread.run_sync(self._cache.read, self.config, self.cwd)
                 if found is not None and self.listing is None:
                     self.listing, self.record.tools_cached_at_ms = found
+                    self.record.protocol_version = self.listing.protocol_version
         return self.listing
 
     def join(self, user: InstanceUser) -> InstanceConnection:
@@ -354,6 +362,9 @@ class ServerInstance:
     def _current(self) -> "_Life":
         life = self._life
         if life is None or life.is_over:
+            if life is not None and life.has_died:
+                # Before it says so itself.
+                self.learned.protocol_version = None
             before, life = life, _Life(self)
             self._life = life
             self._lives += 1
@@ -367,6 +378,7 @@ class ServerInstance:
         Calls end on the old one; a start that is not decided is given up.
         """
         life, self._life = self._life, None
+        self.learned.protocol_version = None
         self._failures, self._may_start_at, self.failure = 0, 0.0, None
         if life is not None:
             life.replace()
@@ -396,7 +408,7 @@ class ServerInstance:
         record.restarts += record.started_at_ms is not None
         record.started_at_ms = SystemClock().now_ms()
         record.tools_cached_at_ms = None
-        self.failure, self.keeps_session = None, connection.keeps_session
+        self.failure, self.learned.keeps_session = None, connection.keeps_session
         if self.listing is not None and listing != self.listing:
             self.tools_changed()
         # Also the same list: a thread whose start failed has none.
@@ -466,7 +478,7 @@ class _Life:
     def __init__(self, instance: ServerInstance) -> None:
         self.stop = anyio.Event()
         self.can_elicit = instance.can_elicit
-        self.protocol_version = instance.protocol_version
+        self.learned = instance.learned
         self.output = instance.record.output
         self.settled = anyio.Event()
         self.ended = anyio.Event()
@@ -486,9 +498,14 @@ class _Life:
     @property
     def is_over(self) -> bool:
         """Whether it takes no further use."""
-        has_died = self.live is not None and self.live.closed.is_set()
         ends = self.stop.is_set() or self.scope.cancel_called
-        return ends or self.failure is not None or has_died
+        return ends or self.failure is not None or self.has_died
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the server ended by itself after it was ready."""
+        has_ended = self.live is not None and self.live.closed.is_set()
+        return has_ended and not self.stop.is_set()
 
     @contextmanager
     def use(self, user: InstanceConnection) -> Iterator[None]:
@@ -524,7 +541,6 @@ class _Life:
         if self.settled.is_set():
             return
         self.live = connection
-        self._instance.protocol_version = self.protocol_version
         self._instance.started(connection, listing)
         self.settled.set()
 
@@ -533,13 +549,20 @@ class _Life:
         if not self.settled.is_set():
             redact(failure, self._instance.config)
             self.failure = failure
+            self.learned.protocol_version = None
             self.settled.set()
 
     def lost(self, reason: str) -> None:
         """Note that the server ended by itself; the next request starts it again."""
         self.was_lost = True
+        self.learned.protocol_version = None
         self._instance.record.ended(self._instance.config, reason)
         logger.info("MCP server %s: it has ended", self._instance.config.name)
+
+    def agreed(self, protocol_version: str) -> None:
+        """Note which revision of MCP is spoken from now on."""
+        self.learned.protocol_version = protocol_version
+        self._instance.record.agreed(self._instance.config, protocol_version)
 
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; it goes on."""
@@ -575,7 +598,7 @@ class ServerPool:
         self.processes = processes
         self._cache = None if home is None else ToolCache(home)
         self._shared: list[tuple[_Identity, ServerInstance]] = []
-        self._sessionless: deque[_Identity] = deque(maxlen=MAX_REMEMBERED)
+        self._learned: deque[tuple[_Identity, Learned]] = deque(maxlen=MAX_REMEMBERED)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
@@ -608,15 +631,21 @@ class ServerPool:
         if config.known is None and not config.lazy:
             return None
         cache = self._cache if config.lazy else None
-        return ServerInstance(
+        instance = ServerInstance(
             config, cwd, self.processes, own, cache, is_shared=False, can_elicit=can_elicit
         )
+        if config.known is None:
+            instance.learned = self.learned(config, cwd)
+        return instance
 
     def _find(self, config: ServerConfig, cwd: str) -> ServerInstance | None:
         if self._tasks is None or config.share == "thread":
             return None
+        if config.share is None and config.is_registered:
+            return None
         identity = self._identity(config, cwd)
-        if config.share is None and (config.is_registered or identity not in self._sessionless):
+        learned = Learned() if config.is_registered else self._learned_of(identity)
+        if config.share is None and learned.keeps_session:
             return None
         self._shared = [known for known in self._shared if not known[1].is_over]
         for known, instance in self._shared:
@@ -626,19 +655,24 @@ class ServerPool:
                 return instance
         cache = self._cache if config.lazy else None
         instance = ServerInstance(config, cwd, self.processes, self._tasks, cache, is_shared=True)
+        instance.learned = learned
         self._shared.append((identity, instance))
         return instance
 
-    def connected(self, config: ServerConfig, cwd: str, connection: McpConnection) -> None:
-        """Learn from the connection of one thread whether threads to come may share one."""
-        if config.share is not None or config.is_registered:
-            return
-        identity = self._identity(config, cwd)
-        is_known = identity in self._sessionless
-        if connection.keeps_session and is_known:
-            self._sessionless.remove(identity)
-        elif not connection.keeps_session and not is_known:
-            self._sessionless.append(identity)
+    def learned(self, config: ServerConfig, cwd: str) -> Learned:
+        """Return what is known of a server, by value of its settings, for all threads to come.
+
+        Of one that is registered at run time nothing is kept.
+        """
+        return Learned() if config.is_registered else self._learned_of(self._identity(config, cwd))
+
+    def _learned_of(self, identity: _Identity) -> Learned:
+        for known, learned in self._learned:
+            if known == identity:
+                return learned
+        learned = Learned()
+        self._learned.append((identity, learned))
+        return learned
 
     def _identity(self, config: ServerConfig, cwd: str) -> _Identity:
         transport = config.transport

@@ -22,7 +22,7 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
     ingredients,
 )
-from app_server.mcp.connection import McpConnection
+from app_server.mcp.connection import Learned, McpConnection
 from app_server.mcp.elicitation import (
     CANCELLED,
     ElicitationPort,
@@ -103,10 +103,9 @@ class McpServer:
         """Set to start a lazy server whose tools are unknown."""
         self.running_calls = RunningCalls()
         self.can_elicit = asks is not None
-        self.protocol_version = None if config.known is None else config.known.protocol_version
-        """Of MCP, as its connection agreed on it last; None before the first."""
         self._asks = asks
         self.record = ServerRecord()
+        self.learned = Learned()
         self.output = self.record.output
         self.returns = 0
         """Restarts in a row after its environment could be reached again."""
@@ -119,7 +118,6 @@ class McpServer:
         self._joined: InstanceConnection | None = None
         """The connection to the instance."""
         self._made_of: Ingredients | None = None
-        self._cwd = ""
         self._leases = 0
         self._lease_ended = anyio.Event()
         self.list_is_old = False
@@ -200,9 +198,9 @@ class McpServer:
 
     async def _connect_once(self, cwd: str) -> None:
         instance, joined = self.instance, self._joined
-        self._cwd = cwd
         try:
             if instance is None or joined is None:
+                self.learned = self._pool.learned(self.config, cwd)
                 await hold_connection(self.config, cwd, self, self._pool.processes)
             else:
                 known = instance.listing if instance.failure is None else None
@@ -229,15 +227,13 @@ class McpServer:
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection into service."""
         self.record.started_at_ms = SystemClock().now_ms()
-        self._pool.connected(self.config, self._cwd, connection)
+        self.learned.keeps_session = connection.keeps_session
         self._serve(connection, listing)
 
     def _serve(self, connection: McpConnection, listing: Listing) -> None:
         if self.settled.is_set():
             return
         self._status, self._connection, self.listing = "connected", connection, listing
-        if self.instance is not None:
-            self.protocol_version = listing.protocol_version
         self.settled.set()
         self._notify(self.config.name, "ready", None)
 
@@ -246,6 +242,7 @@ class McpServer:
         if self.settled.is_set() or (failure.transient and self._may_retry):
             return
         redact(failure, self.config)
+        self.learned.protocol_version = None
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure, self.record.last_error = failure, str(failure)
         if self.stands_in:
@@ -255,7 +252,13 @@ class McpServer:
 
     def lost(self, reason: str) -> None:
         """Note why the server ended."""
+        self.learned.protocol_version = None
         self.record.ended(self.config, reason)
+
+    def agreed(self, protocol_version: str) -> None:
+        """Note which revision of MCP is spoken from now on."""
+        self.learned.protocol_version = protocol_version
+        self.record.agreed(self.config, protocol_version)
 
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; it goes on."""
@@ -266,7 +269,6 @@ class McpServer:
         self.listing, self.list_is_old = listing, is_old
         if self._status == "failed" and self._connection is not None:
             self._status, self.failure = "connected", None
-            self.protocol_version = listing.protocol_version
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date; said once until it is listed again."""

@@ -286,6 +286,8 @@ class ServerSet:
     def _go_on(server: McpServer, ended: McpServer) -> None:
         """Go on with the record of a server; an instance has its own, and counts its starts."""
         if ended.instance is None:
+            # Whatever ended it, it may have another revision now.
+            ended.learned.protocol_version = None
             server.record, server.output = ended.record, ended.record.output
             server.record.restarts += 1
 

@@ -127,7 +127,6 @@ class ServerReport:
     resources: Sequence[JsonObject] = ()
     resource_templates: Sequence[JsonObject] = ()
     auth_status: AuthStatus = "unsupported"
-    protocol_version: str | None = None
     pid: int | None = None
     """Of its process on this machine."""
     resident_bytes: int | None = None
@@ -189,7 +188,6 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
     resident = None if pid is None else await anyio.to_thread.run_sync(resident_bytes, pid)
     return ServerReport(
         config=config,
-        protocol_version=server.protocol_version,
         pid=pid,
         resident_bytes=resident,
         record=server.record,

@@ -460,9 +460,9 @@ async def test_settings_that_make_another_process_make_another_instance() -> Non
         assert found(named(cwd="/x", share="folder")) is folder
         # A server behind a URL is shared once it is known that it keeps no session.
         for keeps_session in (True, False, True):
-            pool.connected(web, "/", Line(keeps_session=keeps_session))
+            pool.learned(web, "/").keeps_session = keeps_session
             assert (found(web) is None) == keeps_session
-        pool.connected(web, "/", Line(keeps_session=False))
+        pool.learned(web, "/").keeps_session = False
         assert found(web, "/else") is None
         await pool.aclose()
         assert found(named()) is None
