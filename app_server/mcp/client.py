@@ -247,7 +247,7 @@ class McpClient:
         kept, mirrored, faults = await anyio.to_thread.run_sync(usable_tools, tools)
         self._mirrored |= mirrored
         for fault in faults:
-            self._owner.misbehaved(fault)
+            self._owner.record.misbehaved(fault)
         return {**result, "tools": kept}
 
     async def _call(
@@ -280,7 +280,7 @@ class McpClient:
             self.closed.set()
             raise
         except WrongRevision as exc:
-            self._owner.misbehaved(exc.what)
+            self._owner.record.misbehaved(exc.what)
             raise
 
     async def introduce(self) -> JsonObject:
@@ -292,7 +292,8 @@ class McpClient:
         hello = await self._handshake.run(self._introduction_s)
         self._sessions += 1
         revision = self._handshake.revision
-        self._owner.agreed(revision.version)
+        self._owner.learned.protocol_version = revision.version
+        self._owner.record.agreed(revision.version)
         self._tells_changes = revision.is_stateless and _tells_changes(hello)
         self._listens.set()
         return hello
@@ -331,7 +332,9 @@ class McpClient:
         There is no answer in a revision in which servers make no requests.
         """
         if self._handshake.revision.is_stateless:
-            self._owner.misbehaved(f"sent a request, {method[:100]!r}, which its revision has not")
+            self._owner.record.misbehaved(
+                f"sent a request, {method[:100]!r}, which its revision has not"
+            )
             return None
         return await self._answered(method, params, asker)
 
@@ -354,7 +357,7 @@ class McpClient:
         elif method == "notifications/subscriptions/acknowledged":
             self._is_heard = True
         elif method == STRAY:
-            self._owner.misbehaved("answered a request that was not made")
+            self._owner.record.misbehaved("answered a request that was not made")
 
 
 def _tells_changes(hello: JsonObject) -> bool:
@@ -488,7 +491,7 @@ async def _serve_once(
 ) -> None:
     async with open_streams(config, cwd, tokens, processes) as (streams, process):
         if process is not None:
-            process.write_to(owner.output)
+            process.write_to(owner.record.output)
         client = McpClient(streams, owner, config, process, protocol)
         ended_by_question: EndedByQuestion | None = None
         async with anyio.create_task_group() as tasks:
@@ -567,5 +570,5 @@ async def _shake_hands(client: McpClient, config: ServerConfig, owner: Connectio
         tools, meta = await list_all(client, "tools/list", "tools")
     counted = Counter(name for tool in tools if isinstance(name := tool.get("name"), str))
     if counted and (most := counted.most_common(1)[0])[1] > 1:
-        owner.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")
+        owner.record.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")
     return await anyio.to_thread.run_sync(Listing.of, hello, tools, meta)

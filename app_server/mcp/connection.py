@@ -3,7 +3,6 @@
 Source: docs/mcp.md, "Connections".
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
@@ -11,7 +10,7 @@ import anyio.to_thread
 
 from app_server.mcp.bounds import bytes_of, check_bytes, check_count
 from app_server.mcp.errors import StartupFailed
-from app_server.mcp.processes import ServerOutput
+from app_server.mcp.record import Learned, ServerRecord
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback
 from app_server.mcp_wire.json_rpc_client import Asker
@@ -22,16 +21,6 @@ MAX_PAGES = 64
 
 PAGE_S = 30.0
 """For one page of a list."""
-
-
-@dataclass(slots=True)
-class Learned:
-    """What connections to a server found out; those to come begin with it."""
-
-    protocol_version: str | None = None
-    """Of MCP, as it was agreed on last; None: the server is asked."""
-    keeps_session: bool = True
-    """Whether it may remember what was said on a connection."""
 
 
 class McpConnection(Protocol):
@@ -77,14 +66,8 @@ class ConnectionOwner(Protocol):
     """Whether there is anybody who could be asked."""
     learned: Learned
     """What connections before this one found out."""
-    output: ServerOutput
-    """Where its processes write what they say on stderr."""
-
-    def agreed(self, protocol_version: str) -> None:
-        """Note which revision of MCP is spoken from now on."""
-
-    def misbehaved(self, what: str) -> None:
-        """Note what the server did against MCP; the text begins with a verb."""
+    record: ServerRecord
+    """What became of the server so far."""
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection: the server can be called."""

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -22,14 +22,14 @@ from app_server.mcp.catalog.config import (
     HttpTransport,
     Ingredients,
     ServerConfig,
-    StdioTransport,
     ingredients,
 )
-from app_server.mcp.connection import Learned, McpConnection
+from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import CANCELLED
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.loading import hold_connection
-from app_server.mcp.processes import Processes, ServerOutput
+from app_server.mcp.processes import Processes
+from app_server.mcp.record import Learned, ServerRecord
 from app_server.mcp.redaction import redact
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
@@ -53,46 +53,6 @@ MAX_WAIT_S = 30.0
 
 MAX_REMEMBERED = 256
 """Servers of which it is remembered what connections found out."""
-
-
-@dataclass(slots=True)
-class ServerRecord:
-    """What became of a server so far; a server that takes the place of one goes on with its."""
-
-    protocol_version: str | None = None
-    """Of MCP, as a connection agreed on it last; None before the first."""
-    started_at_ms: int | None = None
-    """When it became ready last, in Unix milliseconds."""
-    restarts: int = 0
-    """Starts after the first one, whatever ended the server."""
-    last_error: str | None = None
-    """Why it did not start, ended, or was refused something, last."""
-    last_fault: str | None = None
-    """What it did last against MCP, as a text that begins with a verb; it went on."""
-    output: ServerOutput = field(default_factory=ServerOutput)
-    """What its processes wrote to stderr."""
-    shared_by: int = 1
-    """Threads that use the process or the session, this one included."""
-    tools_cached_at_ms: int | None = None
-    """When the tools were listed, in Unix milliseconds, if they come from the cache."""
-
-    def ended(self, config: ServerConfig, reason: str) -> None:
-        """Note why the server ended, with the name of its command."""
-        transport = config.transport
-        command = transport.command if isinstance(transport, StdioTransport) else None
-        self.last_error = reason if command is None else f"{command}: {reason}"
-
-    def agreed(self, config: ServerConfig, protocol_version: str) -> None:
-        """Note which revision is spoken, and that it is another one, if it is."""
-        before, self.protocol_version = self.protocol_version, protocol_version
-        if before not in (None, protocol_version):
-            self.misbehaved(config, f"speaks MCP {protocol_version}, and spoke {before} before")
-
-    def misbehaved(self, config: ServerConfig, what: str) -> None:
-        """Note what the server did against MCP; it goes on."""
-        if what != self.last_fault:
-            self.last_fault = what
-            logger.warning("MCP server %s %s", config.name, what)
 
 
 class OwnerShare:
@@ -254,9 +214,8 @@ class ServerInstance:
         self.cwd = cwd
         self.can_elicit = can_elicit
         self.listing: Listing | None = config.known
-        version = None if config.known is None else config.known.protocol_version
-        self.record = ServerRecord(version)
-        self.learned = Learned(version)
+        self.record = ServerRecord(config)
+        self.learned = Learned(self.record.protocol_version)
         self.list_changes = 0
         """How often the server had other tools than those it listed."""
         self.failure: StartupFailed | None = None
@@ -479,7 +438,7 @@ class _Life:
         self.stop = anyio.Event()
         self.can_elicit = instance.can_elicit
         self.learned = instance.learned
-        self.output = instance.record.output
+        self.record = instance.record
         self.settled = anyio.Event()
         self.ended = anyio.Event()
         """Set when nothing of it is left."""
@@ -556,17 +515,8 @@ class _Life:
         """Note that the server ended by itself; the next request starts it again."""
         self.was_lost = True
         self.learned.protocol_version = None
-        self._instance.record.ended(self._instance.config, reason)
+        self.record.ended(reason)
         logger.info("MCP server %s: it has ended", self._instance.config.name)
-
-    def agreed(self, protocol_version: str) -> None:
-        """Note which revision of MCP is spoken from now on."""
-        self.learned.protocol_version = protocol_version
-        self._instance.record.agreed(self._instance.config, protocol_version)
-
-    def misbehaved(self, what: str) -> None:
-        """Note what the server did against MCP; it goes on."""
-        self._instance.record.misbehaved(self._instance.config, what)
 
     def tools_changed(self) -> None:
         """Pass it on to all threads."""

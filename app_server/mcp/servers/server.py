@@ -22,7 +22,7 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
     ingredients,
 )
-from app_server.mcp.connection import Learned, McpConnection
+from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import (
     CANCELLED,
     ElicitationPort,
@@ -38,13 +38,13 @@ from app_server.mcp.errors import (
     text_for_people,
 )
 from app_server.mcp.loading import hold_connection
+from app_server.mcp.record import Learned, ServerRecord
 from app_server.mcp.redaction import redact
 from app_server.mcp.servers.pool import (
     InstanceConnection,
     OwnerShare,
     ServerInstance,
     ServerPool,
-    ServerRecord,
 )
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
@@ -104,9 +104,8 @@ class McpServer:
         self.running_calls = RunningCalls()
         self.can_elicit = asks is not None
         self._asks = asks
-        self.record = ServerRecord()
+        self.record = ServerRecord(config)
         self.learned = Learned()
-        self.output = self.record.output
         self.returns = 0
         """Restarts in a row after its environment could be reached again."""
         self.waited_for = False
@@ -253,16 +252,7 @@ class McpServer:
     def lost(self, reason: str) -> None:
         """Note why the server ended."""
         self.learned.protocol_version = None
-        self.record.ended(self.config, reason)
-
-    def agreed(self, protocol_version: str) -> None:
-        """Note which revision of MCP is spoken from now on."""
-        self.learned.protocol_version = protocol_version
-        self.record.agreed(self.config, protocol_version)
-
-    def misbehaved(self, what: str) -> None:
-        """Note what the server did against MCP; it goes on."""
-        self.record.misbehaved(self.config, what)
+        self.record.ended(reason)
 
     def relist(self, listing: Listing, *, is_old: bool) -> None:
         """Take what the instance listed; a start that failed before has worked now."""

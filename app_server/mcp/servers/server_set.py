@@ -288,7 +288,7 @@ class ServerSet:
         if ended.instance is None:
             # Whatever ended it, it may have another revision now.
             ended.learned.protocol_version = None
-            server.record, server.output = ended.record, ended.record.output
+            server.record = ended.record
             server.record.restarts += 1
 
     def cancel_starting(self) -> None:
