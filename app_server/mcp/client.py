@@ -61,6 +61,7 @@ from app_server.mcp_wire.revisions import (
 )
 from app_server.observability.telemetry.spans import trace_context
 from app_server.runtime.cut_text import cut_middle
+from app_server.runtime.late_event import LateEvent
 from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
@@ -138,7 +139,7 @@ class McpClient:
         """Set once it is known whether the server is to be asked for changes of its tools."""
         self._tells_changes = False
         self._is_heard = False
-        self.closed = anyio.Event()
+        self.closed = LateEvent()
 
     @property
     def keeps_session(self) -> bool:
@@ -557,7 +558,7 @@ async def _until_over(client: McpClient, owner: ConnectionOwner) -> None:
             tasks.start_soon(_cancel_when, event, tasks.cancel_scope)
 
 
-async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
+async def _cancel_when(event: LateEvent, scope: anyio.CancelScope) -> None:
     await event.wait()
     scope.cancel()
 

@@ -5,7 +5,6 @@ Source: docs/mcp.md, "Connections".
 
 from typing import Protocol
 
-import anyio
 import anyio.to_thread
 
 from app_server.mcp.bounds import bytes_of, check_bytes, check_count
@@ -14,6 +13,7 @@ from app_server.mcp.record import Learned, ServerRecord
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback
 from app_server.mcp_wire.json_rpc_client import Asker
+from app_server.runtime.late_event import LateEvent
 from protocol.model import JsonObject
 
 MAX_PAGES = 64
@@ -26,7 +26,7 @@ PAGE_S = 30.0
 class McpConnection(Protocol):
     """One live connection."""
 
-    closed: anyio.Event
+    closed: LateEvent
     """Set when the server has ended."""
 
     @property
@@ -60,7 +60,7 @@ class McpConnection(Protocol):
 class ConnectionOwner(Protocol):
     """The owner of a connection, called with its start, its failure and its changes."""
 
-    stop: anyio.Event
+    stop: LateEvent
     """Set to end the connection."""
     can_elicit: bool
     """Whether there is anybody who could be asked."""

@@ -54,15 +54,23 @@ class StdioTransport:
 
     def launch(self, environment_id: str, cwd: str) -> Launch:
         """Say what is to be started there; `cwd` is where the thread works, which is here."""
-        is_local = environment_id == LOCAL
-        ours = {name: os.environ[name] for name in self.env_vars if name in os.environ}
+        remote = () if environment_id == LOCAL else self.remote_env_vars
         return Launch(
             command=self.command,
             args=self.args,
-            env={**ours, **self.env},
-            inherited=(*INHERITED_VARIABLES, *(() if is_local else self.remote_env_vars)),
-            cwd=self.cwd or (cwd if is_local else None),
+            env=self.variables(),
+            inherited=(*INHERITED_VARIABLES, *remote),
+            cwd=self.folder(environment_id, cwd),
         )
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that it gets besides those that every process inherits."""
+        ours = {name: os.environ[name] for name in self.env_vars if name in os.environ}
+        return {**ours, **self.env}
+
+    def folder(self, environment_id: str, cwd: str) -> str | None:
+        """Return its working folder there; `cwd` is where the thread works, which is here."""
+        return self.cwd or (cwd if environment_id == LOCAL else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +264,10 @@ class Ingredients:
     transport: Transport
     environment_id: str
     resolved: dict[str, str] | None = field(repr=False)
-    """Variables of the process, or headers, with their secrets; None: they could not be found."""
+    """Variables of the process without those that all inherit, or headers, with their secrets.
+
+    None: they could not be found.
+    """
     cwd: str | None
     """The working folder of the process; None for a URL, or for the folder of its exec server."""
     owner: Owner | None = None
@@ -268,12 +279,9 @@ def ingredients(config: ServerConfig, cwd: str) -> Ingredients:
     """Resolve what a connection would be made of now; `cwd` is for a process without its own."""
     transport, environment_id = config.transport, config.environment_id
     if isinstance(transport, StdioTransport):
-        launch = transport.launch(environment_id, cwd)
-        # What the machine of an exec server has in its own environment is its own affair.
-        parent = os.environ if environment_id == LOCAL else {}
-        environment = launch.environment(parent)
+        folder = transport.folder(environment_id, cwd)
         return Ingredients(
-            transport, environment_id, environment, launch.cwd, protocol=config.protocol
+            transport, environment_id, transport.variables(), folder, protocol=config.protocol
         )
     try:
         headers = transport.headers(config.name)

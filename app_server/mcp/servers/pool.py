@@ -36,6 +36,7 @@ from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, RequestRefused, TransportClosed
 from app_server.observability.log_context import THREAD, start_apart
 from app_server.runtime.clock import SystemClock
+from app_server.runtime.late_event import LateEvent
 from app_server.runtime.loader import LoadFailed
 from protocol.jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from protocol.model import JsonObject
@@ -101,7 +102,7 @@ class InstanceConnection:
     """An McpConnection of one thread to an instance, and the Asker of its calls."""
 
     def __init__(self, instance: "ServerInstance", user: InstanceUser) -> None:
-        self.closed = anyio.Event()
+        self.closed = LateEvent()
         self.user: InstanceUser | None = user
         self._instance = instance
         self._scopes: set[anyio.CancelScope] = set()
@@ -435,7 +436,7 @@ class _Life:
     """One connection of an instance, from its start to its end, and its use: a ConnectionOwner."""
 
     def __init__(self, instance: ServerInstance) -> None:
-        self.stop = anyio.Event()
+        self.stop = LateEvent()
         self.can_elicit = instance.can_elicit
         self.learned = instance.learned
         self.record = instance.record

@@ -49,6 +49,7 @@ from app_server.mcp.servers.pool import (
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
 from app_server.runtime.clock import SystemClock
+from app_server.runtime.late_event import LateEvent
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 
@@ -96,10 +97,10 @@ class McpServer:
         self.listing: Listing | None = config.known
         """The listing from its registration or its last start; kept while it is started again."""
         self.failure: StartupFailed | None = None
-        self.settled = anyio.Event()
+        self.settled = LateEvent()
         """Set once a start has been decided, or will not be tried."""
-        self.stop = anyio.Event()
-        self.wanted = anyio.Event()
+        self.stop = LateEvent()
+        self.wanted = LateEvent()
         """Set to start a lazy server whose tools are unknown."""
         self.running_calls = RunningCalls()
         self.can_elicit = asks is not None
@@ -118,13 +119,13 @@ class McpServer:
         """The connection to the instance."""
         self._made_of: Ingredients | None = None
         self._leases = 0
-        self._lease_ended = anyio.Event()
+        self._lease_ended = LateEvent()
         self.list_is_old = False
         """Whether `notifications/tools/list_changed` came since the tools were listed."""
         self._may_retry = False
         self.stands_in = False
         """Whether the listing is that of a server that this one replaces, until it starts."""
-        self._running = anyio.CancelScope()
+        self._running: anyio.CancelScope | None = None
         self.owner_share = OwnerShare(config)
         if not self.startable:
             self.settled.set()
@@ -138,7 +139,7 @@ class McpServer:
         if self.settled.is_set():
             return
         try:
-            with self._running:
+            with anyio.CancelScope() as self._running:
                 instance = self.instance if self.config.lazy else None
                 if instance is not None and await instance.read_cache() is None:
                     await self.wanted.wait()
@@ -339,13 +340,14 @@ class McpServer:
         self.settled.set()
         if began:
             self._notify(self.config.name, "cancelled", None)
-        self._running.cancel()
+        if self._running is not None:
+            self._running.cancel()
 
     async def retire(self) -> None:
         """End the connection once its calls have ended, or after a bound."""
         with anyio.move_on_after(max(self.config.tool_timeout_s, MIN_LEASE_S)):
             while self._leases:
-                self._lease_ended = anyio.Event()
+                self._lease_ended = LateEvent()
                 await self._lease_ended.wait()
         self.end()
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.to_thread
 import pytest
 
 # Imported here so that no test waits for it.
@@ -20,6 +18,7 @@ from app_server.mcp.errors import NotLoggedIn
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.status import AuthProbe
 from app_server.mcp.tools.listing import Listing
+from app_server.runtime.late_event import LateEvent
 from tests.support.harness import claim
 from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.oauth_peer import PRM, OAuthPeer
@@ -31,7 +30,7 @@ class Idle:
     """A connection that nobody calls."""
 
     def __init__(self) -> None:
-        self.closed = anyio.Event()
+        self.closed = LateEvent()
         self.keeps_session = True
         self.pid = None
 

@@ -20,6 +20,7 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.waits import wait_for_grace, wait_for_wanted
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import RequestRefused, TransportClosed
+from app_server.runtime.late_event import LateEvent
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S
 from tests.support.mcp_peers.calls import read
@@ -60,7 +61,7 @@ class Line:
     """A live connection; `wait` takes until `answered`."""
 
     def __init__(self, *, keeps_session: bool = True) -> None:
-        self.closed = anyio.Event()
+        self.closed = LateEvent()
         self.keeps_session = keeps_session
         self.pid = 7
         self.answered = anyio.Event()
