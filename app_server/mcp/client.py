@@ -541,7 +541,8 @@ async def _start(
 
 def _startup_failure(error: PeerError, *, signed_in_before: bool) -> StartupFailed:
     status = error.data.get("status") if isinstance(error.data, dict) else None
-    if status == 401:
+    lacks_scopes = isinstance(error.data, dict) and "scopes" in error.data and signed_in_before
+    if status == 401 or (status == 403 and lacks_scopes):
         return NotLoggedIn(again=signed_in_before)
     # The text is the server's, and goes to clients.
     reason = cut_middle(error.message, MAX_REASON_BYTES)

@@ -82,7 +82,9 @@ class OAuthSettings:
     store: str = "auto"
     """`auto`, `file` or `keyring`."""
     client_id: str | None = None
-    """Registered beforehand; None: we register ourselves."""
+    """Registered beforehand, or the address of a client metadata document; None: we register."""
+    client_secret_env_var: str | None = None
+    """The variable with the secret of `client_id`; None: it has none."""
     callback_url: str | None = None
     """The redirect URI of the authorization request; None: one on our own port."""
     callback_port: int | None = None
@@ -120,16 +122,20 @@ class HttpTransport:
             if value := os.environ.get(variable):
                 headers[name] = value
         if self.bearer_token_env_var is not None:
-            token = os.environ.get(self.bearer_token_env_var)
-            if not token:
-                raise ServerUnavailable(
-                    f"Environment variable {self.bearer_token_env_var} for MCP server "
-                    f"'{server}' is not set"
-                )
+            token = _variable(self.bearer_token_env_var, server)
             headers["Authorization"] = f"Bearer {token}"
         if self.bearer is not None:
             headers["Authorization"] = f"Bearer {self.bearer.get_secret_value()}"
         return headers
+
+    def client_secret(self, server: str) -> str | None:
+        """Return the configured secret of the OAuth client, None if there is none.
+
+        Raises:
+            ServerUnavailable: its variable is not set.
+        """
+        variable = self.oauth.client_secret_env_var
+        return None if variable is None else _variable(variable, server)
 
     @property
     def has_credentials(self) -> bool:
@@ -152,6 +158,12 @@ class HttpTransport:
         except ValueError:
             return None
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else None
+
+
+def _variable(name: str, server: str) -> str:
+    if not (value := os.environ.get(name)):
+        raise ServerUnavailable(f"Environment variable {name} for MCP server '{server}' is not set")
+    return value
 
 
 Transport: TypeAlias = StdioTransport | HttpTransport

@@ -262,10 +262,14 @@ def _read_oauth(view: ConfigView) -> OAuthSettings:
     everyone, own = view.config.view(), view.at("oauth")
     source = view.config.source
     port = _port(own, "callback_port")
+    client_id, secret = own.string("client_id"), own.string("client_secret_env_var")
+    if secret is not None and client_id is None:
+        raise own.error("client_secret_env_var needs client_id", "client_secret_env_var")
     return OAuthSettings(
         home=None if source is None else source.parent,
         store=everyone.choice("mcp_oauth_credentials_store", CREDENTIAL_STORES) or "auto",
-        client_id=own.string("client_id"),
+        client_id=client_id,
+        client_secret_env_var=secret,
         callback_url=own.string("callback_url") or everyone.string("mcp_oauth_callback_url"),
         callback_port=_port(everyone, "mcp_oauth_callback_port") if port is None else port,
         resource=view.string("oauth_resource"),
