@@ -52,7 +52,7 @@ from app_server.mcp_wire.http.authorized import CredentialSource
 from app_server.mcp_wire.http.mirrored import Mirrored, mirrored_headers, usable_tools
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
-from app_server.mcp_wire.json_rpc_client import STRAY, Asker, JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import STRAY, Caller, JsonRpcClient
 from app_server.mcp_wire.revisions import (
     UNSUPPORTED_VERSION,
     WrongRevision,
@@ -160,7 +160,7 @@ class McpClient:
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
-        asker: Asker | None = None,
+        caller: Caller | None = None,
     ) -> JsonObject:
         """Call a method of the server; see McpConnection.
 
@@ -168,7 +168,7 @@ class McpClient:
         """
         session, agreed = self._sessions, self._handshake.revision
         try:
-            return await self._ask(method, params, timeout_s, on_progress, asker)
+            return await self._ask(method, params, timeout_s, on_progress, caller)
         except PeerError as exc:
             if _has_other_revision(exc, is_stateless=agreed.is_stateless):
                 self._handshake.forget()
@@ -183,7 +183,7 @@ class McpClient:
                 await self._begin_anew(session)
             else:
                 raise
-        return await self._ask(method, params, timeout_s, on_progress, asker)
+        return await self._ask(method, params, timeout_s, on_progress, caller)
 
     async def _ask(
         self,
@@ -191,12 +191,12 @@ class McpClient:
         params: JsonObject,
         timeout_s: float | None,
         on_progress: ProgressCallback | None,
-        asker: Asker | None,
+        caller: Caller | None,
     ) -> JsonObject:
         pause_s = STATE_ONLY_S
         asked = params
         for rounds in range(MAX_ROUNDS + 1):
-            result = await self._call(method, asked, timeout_s, on_progress, asker)
+            result = await self._call(method, asked, timeout_s, on_progress, caller)
             if not asks_for_input(result) or not self._handshake.revision.is_stateless:
                 return await self._usable(result) if method == "tools/list" else result
             if rounds == MAX_ROUNDS:
@@ -204,7 +204,7 @@ class McpClient:
             inputs = inputs_of(result)
             asked = dict(params)
             if inputs:
-                asked["inputResponses"] = await self._inputs(inputs, asker)
+                asked["inputResponses"] = await self._inputs(inputs, caller)
                 pause_s = STATE_ONLY_S
             else:
                 await anyio.sleep(pause_s)
@@ -214,7 +214,7 @@ class McpClient:
         raise PeerError(INTERNAL_ERROR, f"the server asked for input more than {MAX_ROUNDS} times")
 
     async def _inputs(
-        self, inputs: Mapping[str, tuple[str, JsonObject]], asker: Asker | None
+        self, inputs: Mapping[str, tuple[str, JsonObject]], caller: Caller | None
     ) -> JsonObject:
         """Answer the questions of one result, side by side, as if each were a request.
 
@@ -227,7 +227,7 @@ class McpClient:
 
             async def answer(key: str, method: str, params: JsonObject) -> None:
                 try:
-                    answers[key] = await self._answered(method, params, asker)
+                    answers[key] = await self._answered(method, params, caller)
                 except RequestRefused as exc:
                     refused.append(exc)
                     tasks.cancel_scope.cancel()
@@ -257,7 +257,7 @@ class McpClient:
         params: JsonObject,
         timeout_s: float | None,
         on_progress: ProgressCallback | None,
-        asker: Asker | None,
+        caller: Caller | None,
         *,
         may_cancel: bool = True,
     ) -> JsonObject:
@@ -273,7 +273,7 @@ class McpClient:
                 headers=headers,
                 timeout_s=timeout_s,
                 on_progress=on_progress,
-                asker=asker,
+                caller=caller,
                 may_cancel=may_cancel,
             )
             return revision.result(method, result)
@@ -326,9 +326,9 @@ class McpClient:
                 await self.introduce()
 
     async def _answer(
-        self, method: str, params: JsonObject, asker: Asker | None
+        self, method: str, params: JsonObject, caller: Caller | None
     ) -> JsonObject | None:
-        """Answer a request of the server; `asker` made the call that it belongs to, if known.
+        """Answer a request of the server; `caller` made the call that it belongs to, if known.
 
         There is no answer in a revision in which servers make no requests.
         """
@@ -337,9 +337,9 @@ class McpClient:
                 f"sent a request, {method[:100]!r}, which its revision has not"
             )
             return None
-        return await self._answered(method, params, asker)
+        return await self._answered(method, params, caller)
 
-    async def _answered(self, method: str, params: JsonObject, asker: Asker | None) -> JsonObject:
+    async def _answered(self, method: str, params: JsonObject, caller: Caller | None) -> JsonObject:
         if method == "ping":
             return {}
         if method in ("elicitation/create", OPENAI_FORM) and self._owner.can_elicit:
@@ -348,7 +348,8 @@ class McpClient:
             if params.get("mode") == "url" and "elicitationId" not in params:
                 # Clients know the question by it; revisions without sessions have none.
                 params = {**params, "elicitationId": uuid4().hex}
-            return await (asker or self._owner).elicit(params)
+            asker = self._owner if caller is None else caller.asker
+            return await asker.elicit(params, caller)
         raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _on_notification(self, method: str) -> None:

@@ -12,7 +12,7 @@ from app_server.mcp.errors import StartupFailed
 from app_server.mcp.record import Learned, ServerRecord
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback
-from app_server.mcp_wire.json_rpc_client import Asker
+from app_server.mcp_wire.json_rpc_client import Asker, Caller
 from app_server.runtime.late_event import LateEvent
 from protocol.model import JsonObject
 
@@ -44,12 +44,12 @@ class McpConnection(Protocol):
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
-        asker: Asker | None = None,
+        caller: Caller | None = None,
     ) -> JsonObject:
         """Call a method and return the result as the server sent it.
 
         With `on_progress` the request carries a progress token. Questions that the server asks on
-        account of it go to `asker`, in place of the owner, where it is known that they do.
+        account of it go to its asker, in place of the owner, where it is known that they do.
         Cancelling notifies the server.
 
         Raises:
@@ -57,7 +57,7 @@ class McpConnection(Protocol):
         """
 
 
-class ConnectionOwner(Protocol):
+class ConnectionOwner(Asker, Protocol):
     """The owner of a connection, called with its start, its failure and its changes."""
 
     stop: LateEvent
@@ -80,9 +80,6 @@ class ConnectionOwner(Protocol):
 
     def tools_changed(self) -> None:
         """Note that the server has other tools than those it listed."""
-
-    async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user what the server wants to know; see ElicitationPort."""
 
 
 async def list_all(

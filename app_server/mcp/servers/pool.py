@@ -34,6 +34,7 @@ from app_server.mcp.redaction import redact
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, RequestRefused, TransportClosed
+from app_server.mcp_wire.json_rpc_client import Asker, Caller
 from app_server.observability.log_context import THREAD, start_apart
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.late_event import LateEvent
@@ -81,7 +82,7 @@ class OwnerShare:
             self._lease = None
 
 
-class InstanceUser(Protocol):
+class InstanceUser(Asker, Protocol):
     """The server of one thread, in front of an instance."""
 
     can_elicit: bool
@@ -93,9 +94,6 @@ class InstanceUser(Protocol):
 
     def tools_changed(self) -> None:
         """Note that the server has other tools than those it listed."""
-
-    async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user what the server wants to know; see ElicitationPort."""
 
 
 class InstanceConnection:
@@ -135,11 +133,11 @@ class InstanceConnection:
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
-        asker: object = None,
+        caller: Caller | None = None,
     ) -> JsonObject:
         """Call a method, of a server that is started for it if it does not run; see McpConnection.
 
-        Questions that it leads to come to this connection, whatever `asker` is.
+        Questions that it leads to come to this connection, and name the turn of `caller`.
 
         Raises:
             ClientUnavailable: the server does not start; the next request tries again.
@@ -147,8 +145,9 @@ class InstanceConnection:
         """
         try:
             async with self._used() as live:
+                ours = Caller(self, None if caller is None else caller.turn_id)
                 return await live.request(
-                    method, params, timeout_s=timeout_s, on_progress=on_progress, asker=self
+                    method, params, timeout_s=timeout_s, on_progress=on_progress, caller=ours
                 )
         except StartupFailed as exc:
             raise ClientUnavailable(f"failed to get client: {exc}") from exc
@@ -161,7 +160,7 @@ class InstanceConnection:
                 return
         raise TransportClosed
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         """Pass on a question that belongs to this thread; it is cancelled with the connection.
 
         Raises:
@@ -172,7 +171,7 @@ class InstanceConnection:
         if not self.user.can_elicit:
             raise RequestRefused(METHOD_NOT_FOUND, "nobody can be asked here")
         with self._until_closed():
-            return await self.user.elicit(params)
+            return await self.user.elicit(params, caller)
         return CANCELLED
 
     @contextmanager
@@ -356,7 +355,7 @@ class ServerInstance:
             asked = [one for one in self._connections if one is life.last_user]
             asked = asked or self._connections
         if len(asked) == 1:
-            return await asked[0].elicit(params)
+            return await asked[0].elicit(params, None)
         text = f"the question names no call, and {len(asked)} threads could be meant"
         self.record.last_error = f"a question of the server was refused: {text}"
         logger.warning("MCP server %s: a question was refused: %s", self.config.name, text)
@@ -523,7 +522,7 @@ class _Life:
         """Pass it on to all threads."""
         self._instance.tools_changed()
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         """Answer a question that names no call; see ServerInstance."""
         return await self._instance.elicit(self, params)
 

@@ -48,6 +48,7 @@ from app_server.mcp.servers.pool import (
 )
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
+from app_server.mcp_wire.json_rpc_client import Caller
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.late_event import LateEvent
 from app_server.runtime.loader import LoadFailed
@@ -267,8 +268,10 @@ class McpServer:
             self.list_is_old = True
             self._notify(self.config.name, "toolsChanged", None)
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         """Pass a question of the server on; the clocks of its calls stop until it is answered.
+
+        One that names no call has the turn of the newest that runs.
 
         Raises:
             BadQuestion: it makes no sense.
@@ -277,7 +280,8 @@ class McpServer:
         if not self.running_calls.may_ask:
             return CANCELLED
         check_size(params)
-        question = ServerQuestion(self.config.name, params, self.running_calls.newest_turn_id)
+        turn_id = self.running_calls.newest_turn_id if caller is None else caller.turn_id
+        question = ServerQuestion(self.config.name, params, turn_id)
         with self.running_calls.question():
             return await self._asks.elicit(question)
 

@@ -20,6 +20,7 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.waits import wait_for_grace, wait_for_wanted
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import RequestRefused, TransportClosed
+from app_server.mcp_wire.json_rpc_client import Caller
 from app_server.runtime.late_event import LateEvent
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S
@@ -52,7 +53,7 @@ class User:
     def tools_changed(self) -> None:
         self.changes += 1
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         self.asked.append(params)
         return {"action": "accept", "content": {"by": self.name}}
 
@@ -65,10 +66,10 @@ class Line:
         self.keeps_session = keeps_session
         self.pid = 7
         self.answered = anyio.Event()
-        self.askers: list[Any] = []
+        self.callers: list[Any] = []
 
     async def request(self, method: str, params: JsonObject, **options: Any) -> JsonObject:
-        self.askers.append(options["asker"])
+        self.callers.append(options["caller"])
         if method == "wait":
             await self.answered.wait()
         return {"method": method}
@@ -157,7 +158,7 @@ async def test_a_server_ends_when_no_thread_uses_it_and_comes_back(
         steps.append("connected")
         owner.ready(Line(), Listing())
         owner.tools_changed()
-        asked = await owner.elicit({"mode": "form"})
+        asked = await owner.elicit({"mode": "form"}, None)
         assert asked == {"action": "accept", "content": {"by": ""}}
         await owner.stop.wait()
         steps.append("ended")
@@ -259,7 +260,7 @@ async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
         await owner.stop.wait()
 
     async def ask() -> Any:
-        return (await owners[0].elicit({}))["content"]["by"]
+        return (await owners[0].elicit({}, None))["content"]["by"]
 
     async with instance_of(monkeypatch, connect) as instance:
         users = [User("one"), User("two")]
@@ -280,8 +281,8 @@ async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
             assert instance.record.last_error == f"a question of the server was refused: {text}"
             assert text in caplog.text
             # One that names its call is asked.
-            assert line.askers[-2:] == [one, two]
-            assert (await line.askers[-2].elicit({}))["content"] == {"by": "one"}
+            assert line.callers[-2:] == [Caller(one), Caller(two)]
+            assert (await one.elicit({}, line.callers[-2]))["content"] == {"by": "one"}
             line.answered.set()
         # Who called last is gone, and two are left.
         third = instance.join(User("three"))
@@ -291,10 +292,10 @@ async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
             await ask()
         two.close(keep_warm=True)
         assert await ask() == "one"
-        assert await two.elicit({}) == {"action": "cancel"}
+        assert await two.elicit({}, None) == {"action": "cancel"}
         nobody = instance.join(User(can_elicit=False))
         with pytest.raises(RequestRefused, match="nobody can be asked here"):
-            await nobody.elicit({})
+            await nobody.elicit({}, None)
 
 
 async def test_a_question_goes_to_a_thread_that_calls_on_the_connection_it_came_on(
@@ -309,7 +310,7 @@ async def test_a_question_goes_to_a_thread_that_calls_on_the_connection_it_came_
         await owner.stop.wait()
 
     async def asked() -> list[str]:
-        return [(await owner.elicit({}))["content"]["by"] for owner in owners]
+        return [(await owner.elicit({}, None))["content"]["by"] for owner in owners]
 
     async with instance_of(monkeypatch, connect) as instance:
         one, two = (instance.join(User(name)) for name in ("one", "two"))
