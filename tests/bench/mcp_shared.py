@@ -13,7 +13,6 @@ These are figures to look at, not tests: nothing passes or fails.
 import argparse
 import asyncio
 import json
-import re
 import statistics
 import sys
 import time
@@ -25,6 +24,7 @@ from app_server.clients.bench.run import processor_seconds
 from tests.bench.model import bench_model
 from tests.bench.server import Client, Target, started
 from tests.support.paths import MCP_PEER
+from tests.support.processes import memory_mb, tree_of
 
 COMMAND = f"{Path(sys.executable).with_name('app-server')} --listen ws://127.0.0.1:{{port}}"
 FEW = 10
@@ -58,32 +58,6 @@ class Subject:
         assert before is not None
         assert after is not None
         self.processor_ms.append((after - before) / threads * 1000)
-
-
-def tree_of(pid: int) -> list[int]:
-    """Return a process and all that descend from it."""
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            found = re.search(r"PPid:\t(\d+)", (folder / "status").read_text())
-        except OSError:
-            continue
-        if found is not None:
-            parents[int(folder.name)] = int(found[1])
-    tree = [pid]
-    for one in tree:
-        tree += [child for child, parent in parents.items() if parent == one]
-    return tree
-
-
-def memory_mb(*pids: int) -> float:
-    """Return what processes take of memory."""
-    total = 0
-    for pid in pids:
-        found = re.search(r"Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text())
-        assert found is not None
-        total += int(found[1])
-    return total / 1024
 
 
 def show_memory(threads: int, pid: int) -> tuple[float, float]:
