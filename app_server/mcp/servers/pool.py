@@ -597,15 +597,15 @@ class ServerPool:
         learned = Learned() if config.is_registered else self._learned_of(identity)
         if config.share is None and learned.keeps_session:
             return None
-        self._shared = [known for known in self._shared if not known[1].is_over]
         for known, instance in self._shared:
-            if known == identity:
+            if known == identity and not instance.is_over:
                 # Its bounds are those of the thread that came last.
                 instance.config = config
                 return instance
         cache = self._cache if config.lazy else None
         instance = ServerInstance(config, cwd, self.processes, self._tasks, cache, is_shared=True)
         instance.learned = learned
+        self._shared = [known for known in self._shared if not known[1].is_over]
         self._shared.append((identity, instance))
         return instance
 
