@@ -25,7 +25,7 @@ from app_server.config.requirements import (
     read_requirements,
     requirements_of,
 )
-from app_server.config.unchanged import Stamp, is_settled, stamp_of
+from app_server.config.unchanged import QUIET_S, Stamp, is_settled, stamp_of
 from app_server.config.values import Config, ConfigError
 from app_server.runtime.loader import load, load_from_worker
 
@@ -60,11 +60,13 @@ class Configuration:
         *,
         is_strict: bool = False,
         ahead_ns: int = 0,
+        check: Callable[[Config], None] | None = None,
     ) -> None:
         """Read nothing yet.
 
         `is_signed_in` says whether there is an account for OpenAI's models; `is_strict` makes an
-        error of each unknown key; `ahead_ns` is how far the clock is ahead of that of the files.
+        error of each unknown key; `ahead_ns` is how far the clock is ahead of that of the files;
+        `check` raises a ConfigError for files that `read` is to have the ones before instead of.
 
         Raises:
             ConfigError: the profile has a name that no profile can have.
@@ -81,9 +83,14 @@ class Configuration:
         self._is_strict = is_strict
         self._is_signed_in = is_signed_in
         self._ahead_ns = ahead_ns
+        self._check = check
         self._stamps: Sequence[Stamp | None] | None = None
         """Of the files that `_files` was read from; None: they have to be read again."""
         self._files = Config({})
+        self._checked: tuple[Config, bool] | None = None
+        """`_files`, once they replaced others, and whether they can be used."""
+        self._good: Config | None = None
+        """The last files that could be used, once they were replaced."""
         self._made_of: Config | None = None
         """Source of `_started_with`: the files, with the command line on top."""
         self._started_with = self._files
@@ -91,6 +98,10 @@ class Configuration:
         """Features that clients switched, until the server ends."""
         self._seen: Config | str = self._files
         """Result of the last read of the files: settings, or the error."""
+        self._seen_ns = 0
+        """Time of the newest change in it."""
+        self._is_whole = False
+        """Whether it was read once the files had been left alone."""
         self.changes = 0
         """Count of detected changes of the files."""
         self._on_change: list[Callable[[], None]] = []
@@ -105,20 +116,38 @@ class Configuration:
         """Call `react` whenever a request finds that the files have changed, also for the worse."""
         self._on_change.append(react)
 
+    @property
+    def has_good_files(self) -> bool:
+        """Whether `read` has files to give in the place of broken ones."""
+        return self._good is not None
+
     async def read(self, overrides: Mapping[str, Any] | None = None) -> Config:
         """Read the settings in force, with `overrides` of one request on top.
 
+        Where the user's files broke while the server runs, the last ones that could be used stand
+        in for them; nothing stands in for an administrator's demands.
+
+        Raises:
+            ConfigError: see `read_as_is`, where nothing stands in; or an override has the mark of a
+                secret, or is unknown and that is an error.
+        """
+        return await self._in_force(await self._read_usable(), overrides)
+
+    async def read_as_is(self) -> Config:
+        """Read the settings of the files as they are now, with the command line on top.
+
         Raises:
             ConfigError: a file cannot be read or is not TOML, a demand makes no sense, a profile is
-                chosen in the older way, an override has the mark of a secret, or a key is unknown
-                and that is an error.
+                chosen in the older way, or a key is unknown and that is an error.
         """
+        return await self._in_force(await self._read(), None)
+
+    async def _in_force(self, files: Config, overrides: Mapping[str, Any] | None) -> Config:
         if overrides:
             refuse_marks(Config({}).override(overrides).document)
         if self._is_strict and overrides:
             refuse = (await load(_unknown_keys)).refuse_unknown_overrides
             refuse(Config({}).override(overrides).document, "the `config` of the request")
-        files = await self._read()
         if self._made_of is not files:
             # What was read stays as it is: putting values on top makes a copy.
             self._made_of, self._started_with = files, files.override(self._sources.overrides)
@@ -147,6 +176,37 @@ class Configuration:
         """Switch features on or off where no file, command line or request says otherwise."""
         self._features.update(enabled)
 
+    async def _read_usable(self) -> Config:
+        demanded: Config | None
+        try:
+            files = await self._read()
+        except ConfigError:
+            if self._good is None:
+                raise
+            demanded = await anyio.to_thread.run_sync(read_requirements, self._sources.requirements)
+        else:
+            if self._good is None:
+                return files
+            if self._checked is None or self._checked[0] is not files:
+                self._checked = files, await self._can_be_used(files)
+            if self._checked[1]:
+                return files
+            demanded = files.requirements
+        good = self._good
+        if good.requirements != demanded:
+            good = self._good = replace(good, requirements=demanded)
+        return good
+
+    async def _can_be_used(self, files: Config) -> bool:
+        if self._check is None:
+            return True
+        in_force = files.override(self._sources.overrides)
+        try:
+            await anyio.to_thread.run_sync(self._check, in_force)
+        except ConfigError:
+            return False
+        return True
+
     async def _read(self) -> Config:
         stamps = [stamp_of(file) for file in self.files]
         if self._stamps is None or stamps != self._stamps:
@@ -154,18 +214,39 @@ class Configuration:
             now_ns = time.time_ns() + self._ahead_ns
             # Those that change while they are read have other stamps by the next look.
             try:
-                self._files = await anyio.to_thread.run_sync(self._read_files)
+                files = await anyio.to_thread.run_sync(self._read_files)
             except ConfigError as exc:
-                self._look_was(str(exc))
+                await self._look_was(str(exc), stamps, now_ns)
                 raise
-            self._look_was(self._files)
+            await self._look_was(files, stamps, now_ns)
+            if files != self._files:
+                self._files = files
             settled = all(is_settled(stamp, now_ns) for stamp in stamps)
             self._stamps = stamps if settled else None
         return self._files
 
-    def _look_was(self, seen: Config | str) -> None:
+    async def _look_was(
+        self, seen: Config | str, stamps: Sequence[Stamp | None], now_ns: int
+    ) -> None:
+        """Note what a read has found, and what it replaces if that can stand in for it.
+
+        Between two writes of an editor the file may be empty, which is no fault: what did not stand
+        for QUIET_S does not count.
+        """
+        before, whole = self._seen, all(is_settled(stamp, now_ns, QUIET_S) for stamp in stamps)
+        if seen == before:
+            self._is_whole |= whole
+            return
+        changed_ns = max(stamp.changed_ns if stamp else 0 for stamp in stamps)
+        if changed_ns <= self._seen_ns:
+            changed_ns = now_ns
+        stood = self._is_whole or changed_ns - self._seen_ns > QUIET_S * 1e9
+        if isinstance(before, Config) and before.source is not None and stood:
+            # Only what was replaced is tried: most files are never edited.
+            is_good = await self._can_be_used(before)
+            self._good = before if is_good else self._good
         if seen != self._seen:
-            self._seen = seen
+            self._seen, self._seen_ns, self._is_whole = seen, changed_ns, whole
             self.changes += 1
             for react in self._on_change:
                 react()

@@ -10,6 +10,9 @@ from typing import NamedTuple
 SETTLED_S = 2.0
 """The coarsest clock of a file system in use: that of FAT."""
 
+QUIET_S = 0.05
+"""A file that was written a shorter time ago may not be whole yet."""
+
 
 class Stamp(NamedTuple):
     """Identity of a version of a file. Times are Unix nanoseconds."""
@@ -37,9 +40,13 @@ def stamp_of(path: Path) -> Stamp | None:
     )
 
 
-def is_settled(stamp: Stamp | None, now_ns: int) -> bool:
-    """Whether the next version of the file will have another stamp than this one."""
+def is_settled(stamp: Stamp | None, now_ns: int, after_s: float = SETTLED_S) -> bool:
+    """Whether nothing has changed the file for a time.
+
+    After SETTLED_S its next version will have another stamp than this one; after QUIET_S whoever
+    wrote it has most likely written all.
+    """
     if stamp is None:
         return False
     newest = max(stamp.modified_ns, stamp.changed_ns)
-    return now_ns - newest > SETTLED_S * 1e9
+    return now_ns - newest > after_s * 1e9

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
-from app_server.config.unchanged import Stamp, is_settled, stamp_of
+from app_server.config.unchanged import QUIET_S, Stamp, is_settled, stamp_of
 from app_server.config.values import Config, ConfigError
 from app_server.permissions.project_config import (
     ProjectLayer,
@@ -23,9 +23,6 @@ from app_server.permissions.project_config import (
 
 UNSEEN = -1
 """No number of changes: whatever there is has not been seen."""
-
-QUIET_S = 0.05
-"""A file that was written a shorter time ago may not be whole yet: it is waited for."""
 
 MAX_READS = 10
 """Of files that somebody writes all the time; then what was in force stays until the next look."""
@@ -85,7 +82,7 @@ class LiveSettings:
 
     async def _read(self) -> NewSettings | None:
         try:
-            base = await self._configuration.read()
+            base = await self._configuration.read_as_is()
         except ConfigError:
             return None
         changes = self._configuration.changes

@@ -44,9 +44,8 @@ from app_server.permissions.rules import BrokenRules, RuleBook
 from app_server.rpc.connection import Conversations
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
-from app_server.runtime.loader import Lazy, load
+from app_server.runtime.loader import Lazy, load, load_from_worker
 from app_server.server.extensions import join_extensions, join_skills
-from app_server.server.peers import HomePeers
 from app_server.server.settings import Settings, Substitutes
 from app_server.sessions.memory_budget import MemoryBudget, MemorySettings, read_memory_settings
 from app_server.sessions.registry import Sessions
@@ -95,6 +94,17 @@ async def read_first_settings(configuration: Configuration) -> FirstSettings:
         memory=_read(read_memory_settings, config, default.memory),
         counts_use=_read(counts_use, config, default.counts_use),
     )
+
+
+def _check_usable(config: Config) -> None:
+    load_from_worker(_usable_check)(config)
+
+
+def _usable_check() -> Callable[[Config], None]:
+    # With the first file that is edited.
+    from app_server.handlers.server.config_check import check_usable
+
+    return check_usable
 
 
 def _unload_delay_s(config: Config) -> float:
@@ -163,7 +173,10 @@ async def build_services(
     metrics = ServerMetrics(clock.now_ms)
     accounts = _accounts(settings, clock)
     configuration = Configuration(
-        settings.sources, partial(_is_signed_in, accounts), is_strict=settings.is_strict
+        settings.sources,
+        partial(_is_signed_in, accounts),
+        is_strict=settings.is_strict,
+        check=_check_usable,
     )
     config_file = ConfigFile(home, over=configuration.profile_file)
     environments = Environments(background)
@@ -219,7 +232,6 @@ async def build_services(
         clock=clock,
         notifier=signal_notifier,
         configuration=configuration,
-        peers=HomePeers(home),
     )
     signals = LazySignals(home, background, ports)
     services = Services(

@@ -210,22 +210,16 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
         self._writes.writing_resumed()
 
     async def send_texts(self, texts: Sequence[str]) -> None:
-        """Send messages, one at least, a frame each, in one write.
-
-        Waits while the client reads too little.
+        """Send messages, a frame each, in one write; waits while the client reads too little.
 
         Raises:
             ConnectionClosed: the connection is closed.
         """
-        first, *more = texts
-        if more:
+        if len(texts) > 1:
             self._writes.hold(len(texts))
         try:
-            await self.send(first)
-            if more:
-                async with self.send_context():
-                    for text in more:
-                        self.protocol.send_text(text.encode())
+            for text in texts:
+                await self.send(text)
         finally:
             self._writes.flush()
 
@@ -266,12 +260,10 @@ class WebSocketStream:
                 if len(text) <= FRAGMENT_CHARS:
                     small.append(text)
                     continue
-                if small:
-                    await self.socket.send_texts(small)
-                    small.clear()
-                await self._send_large(text)
-            if small:
                 await self.socket.send_texts(small)
+                small.clear()
+                await self._send_large(text)
+            await self.socket.send_texts(small)
         except (ConnectionClosed, ProtocolError) as exc:
             raise anyio.BrokenResourceError from exc
 

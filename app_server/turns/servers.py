@@ -239,7 +239,7 @@ class ThreadServers:
             raise ConfigError(f"a thread takes {MAX_OWN_BYTES} bytes of changes of its own")
         config = self.config.override(cleared).override(changed)
         config = replace(config, layers=(*self._layers, cleared, changed))
-        self._mcp = read_mcp_settings(config)
+        self._mcp = _with_last_good(read_mcp_settings(config), self._mcp)
         self._own, self._config, self._is_behind = own, config, True
         self._live.forget()
 
@@ -250,7 +250,7 @@ class ThreadServers:
             ConfigError: both together make no sense; what was in force stays.
         """
         config = below.with_layers(self._config.layers)
-        mcp = read_mcp_settings(config)
+        mcp = _with_last_good(read_mcp_settings(config), self._mcp)
         self._config, self._mcp = config, mcp
         return self._resolved()
 
@@ -353,6 +353,16 @@ def _layers_of(own: Mapping[KeyPath, Any]) -> tuple[JsonObject, JsonObject]:
         merge_at(cleared, path, None)
         merge_at(changed, path, value)
     return cleared, changed
+
+
+def _with_last_good(mcp: McpSettings, before: McpSettings) -> McpSettings:
+    """Let servers whose tables are wrong now go on as they were configured before."""
+    kept = {
+        name: before.servers[name]
+        for name, server in mcp.servers.items()
+        if server.problem is not None and name in before.servers
+    }
+    return replace(mcp, servers={**mcp.servers, **kept}) if kept else mcp
 
 
 def _has_servers(base: Config) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from app_server.cli import chosen_server
 from app_server.cli.bench import as_json, main, table
+from app_server.clients.address import ServerAddress
 from app_server.clients.bench.model import asked_for
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import (
@@ -21,7 +22,6 @@ from app_server.clients.bench.run import (
     processor_seconds,
 )
 from app_server.host.listening import listener_of
-from app_server.peer.address import ServerAddress
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from tests.support.harness import serve
 

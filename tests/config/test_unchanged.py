@@ -50,9 +50,32 @@ async def test_files_that_have_changed_are_read(tmp_path: Path) -> None:
     file.write_text("a =")
     for _ in range(2):
         with pytest.raises(ConfigError):
-            await settings.read()
+            await settings.read_as_is()
+        # The last one that could be used stands in for it; nothing does for demands.
+        assert (await settings.read()).document == {"a": 2, "over": 1}
+    demands.write_text('allowed_approval_policies = ["never"]')
+    demanded = (await settings.read()).requirements
+    assert demanded is not None
+    assert demanded.document == {"allowed_approval_policies": ["never"]}
+    demands.write_text("a =")
+    with pytest.raises(ConfigError, match="requirements"):
+        await settings.read()
+    demands.unlink()
     file.unlink()
     assert (await settings.read()).document == {"over": 1}
+
+
+async def test_nothing_stands_in_for_files_that_could_never_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    settings = configuration(tmp_path, LATER_NS)
+    for text in ("a =", "b ="):
+        file.write_text(text)
+        with pytest.raises(ConfigError):
+            await settings.read()
+    file.write_text("a = 1")
+    assert (await settings.read()).document == {"a": 1, "over": 1}
+    file.write_text("c =")
+    assert (await settings.read()).document == {"a": 1, "over": 1}
 
 
 async def test_a_file_that_was_changed_a_moment_ago_is_read_again(tmp_path: Path) -> None:

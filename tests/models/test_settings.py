@@ -95,7 +95,8 @@ def test_an_override_without_a_key_is_refused() -> None:
 async def test_a_wrong_setting_is_named_with_its_place(
     tmp_path: Path, text: str, overrides: dict[str, Any], message: str
 ) -> None:
-    async with serve(tmp_path) as served, served.client() as client:
+    # The server starts with a file that cannot be used, so none stands in for the next one.
+    async with serve(tmp_path, config="mcp_servers = 5\n") as served, served.client() as client:
         (tmp_path / "config.toml").write_text(text)
         error = await client.refusal("thread/start", {"config": overrides})
         expected = message.replace("{file}", str(tmp_path / "config.toml"))

@@ -38,7 +38,7 @@ from app_server.mcp.catalog.config import (
     ServerConfig,
     ServerUnavailable,
 )
-from app_server.mcp.catalog.tables import read_mcp_settings
+from app_server.mcp.catalog.tables import read_mcp_settings, unreadable_servers
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.measurements import origin
 from app_server.mcp.oauth import login
@@ -236,8 +236,10 @@ async def stop_event_stream(
 async def reload_servers(context: RequestContext, params: NoParams) -> McpServerRefreshResponse:
     """Reconcile every loaded thread with the file, once the caller has been answered."""
     with settings_failures("failed to refresh MCP servers"):
-        base = await context.services.configuration.read()
+        base = await context.services.configuration.read_as_is()
         read_mcp_settings(base)
+        for problem in unreadable_servers(base).values():
+            raise problem
     await context.services.sessions.refresh_extensions(base)
     context.after_answer(context.services.sessions.reload_servers, base)
     return McpServerRefreshResponse()
@@ -643,7 +645,7 @@ def row(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         resources=_elements(Resource, entry.resources),
         resource_templates=_elements(ResourceTemplate, entry.resource_templates),
         auth_status=entry.auth_status,
-        protocol_version=entry.record.protocol_version,
+        protocol_version=entry.protocol_version,
         pid=entry.pid,
         rss_bytes=entry.resident_bytes,
         shared_by=entry.record.shared_by if of_thread else None,

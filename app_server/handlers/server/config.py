@@ -73,7 +73,7 @@ async def read_config(context: RequestContext, params: ConfigReadParams) -> Conf
     """Return the settings in force in a folder, without keys that can hold secrets."""
     cwd = None if params.cwd is None else context.services.configuration.resolve(params.cwd)
     with config_failures():
-        config = await context.services.configuration.read()
+        config = await context.services.configuration.read_as_is()
         return await anyio.to_thread.run_sync(
             _read, config, params.include_layers, context.services.configuration, cwd
         )
@@ -206,7 +206,7 @@ async def write_edits(
     except (BadEdit, ConfigError) as exc:
         raise config_refusal(str(exc)) from exc
     with settings_failures("failed to load configuration"):
-        around = await services.configuration.read()
+        around = await services.configuration.read_as_is()
     result: list[ConfigWriteResponse] = []
 
     def changed(edit: Any, found: Config) -> str:

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 
 from app_server.accounts.account_settings import read_account_settings
 from app_server.apps.settings import AppsSettings, read_apps
+from app_server.config.config_toml import refuse_older_selector
 from app_server.config.default_provider import OFFLINE
 from app_server.config.editing.keys import Step, take, value_at
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.integrations.app_servers import AppViews
 from app_server.handlers.server.config_layers import effective_config
 from app_server.handlers.server.feature_table import FEATURES
-from app_server.mcp.catalog.tables import contradictions, read_mcp_settings
+from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
 from app_server.models.catalogue.models import read_model_settings
+from app_server.models.catalogue.providers import chosen_provider
 from app_server.models.web_search_settings import read_web_search
 from app_server.observability.settings import counts_use, read_telemetry_settings
 from app_server.permissions.confinement.places import Places, configured_places
@@ -37,7 +39,7 @@ BY_DEFAULT = "its default is used"
 
 LEFT_OUT = "it is left out"
 
-NOT_STARTED = "that server is not started"
+NOT_STARTED = "that server goes on as it was, or is not started"
 
 NO_EFFECT = "the entry has no effect"
 
@@ -97,6 +99,19 @@ def wrong_values(config: Config) -> Sequence[WrongValue]:
     return found.all
 
 
+def check_usable(config: Config) -> None:
+    """Find out whether requests that need the settings are served with them.
+
+    Raises:
+        ConfigError: some are refused; the first fault that is found.
+    """
+    for wrong in wrong_values(config):
+        if wrong.instead == REFUSED:
+            raise wrong.error
+    refuse_older_selector(config)
+    chosen_provider(config)
+
+
 class _WrongValues:
     def __init__(self) -> None:
         self.all: list[WrongValue] = []
@@ -148,7 +163,7 @@ def _check_threads(config: Config, found: _WrongValues) -> None:
     found.read(read_network_feature, config)
     with found.reading():
         AppViews.read(read_mcp_settings(config).servers, config)
-        for error in contradictions(config):
+        for error in broken_servers(config).values():
             found.add(error, NOT_STARTED)
 
 

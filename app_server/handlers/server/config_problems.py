@@ -22,7 +22,7 @@ from app_server.config.key_check import (
 )
 from app_server.config.positions import Place
 from app_server.config.values import Config, ConfigError
-from app_server.handlers.server.config_check import wrong_values
+from app_server.handlers.server.config_check import REFUSED, wrong_values
 from app_server.models.catalogue.providers import chosen_provider
 from protocol.server.lifecycle import ConfigWarningNotification, TextPosition, TextRange
 
@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 OVERRIDES = "-c/--config"
 """Source of settings on the command line, as warnings name it."""
 
-UNUSABLE = "The configuration cannot be used; requests that need it are refused."
+OWN_PROVIDER_ALONE = "threads start with a provider of their own alone"
+
+KEPT = "the last configuration that could be used holds"
 
 
 class Found(NamedTuple):
@@ -73,24 +75,29 @@ class ConfigProblems:
         # From before: while this reads, another request may find the next change.
         change = self._configuration.changes
         try:
-            config = await self._configuration.read()
+            config = await self._configuration.read_as_is()
         except ConfigError as exc:
-            return [_unusable(exc)], -1
+            instead = KEPT if self._configuration.has_good_files else REFUSED
+            summary = f"The configuration cannot be used; {instead}."
+            return [_warning(summary, exc.place, str(exc))], -1
         if self._configuration.changes == self._found_in:
             return self._found, self._found_in
-        return await anyio.to_thread.run_sync(_problems, config), change
+        kept = self._configuration.has_good_files
+        return await anyio.to_thread.run_sync(_problems, config, kept), change
 
 
-def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
+def _problems(config: Config, kept: bool) -> Sequence[ConfigWarningNotification]:
     found: list[ConfigWarningNotification] = []
     wrong = wrong_values(config)
-    found.extend(_wrong(error, instead) for error, instead in wrong)
+    found.extend(
+        _wrong(error, KEPT if kept and instead == REFUSED else instead) for error, instead in wrong
+    )
     if not wrong:
         try:
             chosen_provider(config)
         except ConfigError as exc:
             # It may be added later: who writes settings is not refused for that.
-            found.append(_wrong(exc, "threads start with a provider of their own alone"))
+            found.append(_wrong(exc, KEPT if kept else OWN_PROVIDER_ALONE))
     for file in config.sources:
         if unknown := unknown_in_file(file):
             first = next(unknown_keys(file.document)).path
@@ -102,10 +109,6 @@ def _problems(config: Config) -> Sequence[ConfigWarningNotification]:
     if on_top:
         found.append(_warning(ignored_text(on_top), None))
     return found
-
-
-def _unusable(error: ConfigError) -> ConfigWarningNotification:
-    return _warning(UNUSABLE, error.place, str(error))
 
 
 def _wrong(error: ConfigError, instead: str) -> ConfigWarningNotification:

@@ -4,9 +4,8 @@ Source: docs/config.md, "MCP servers".
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-
-from pydantic_core import to_json
 
 from app_server.config.requirements import ServerIdentity, requirements_of
 from app_server.config.values import Config, ConfigError, ConfigView
@@ -39,28 +38,38 @@ _HTTP_ONLY = (
     *("bearer_token_env_var", "bearer_token", "http_headers", "env_http_headers"),
     *("http_headers_helper", "oauth", "oauth_resource", "auth"),
 )
-_FOR_EVERYONE = (
-    *("mcp_oauth_credentials_store", "mcp_oauth_callback_url", "mcp_oauth_callback_port"),
-)
 _STDIO_ONLY = ("args", "env", "env_vars", "cwd", "bearer_token")
 
 
 def read_mcp_settings(config: Config) -> McpSettings:
     """Read all servers, sorted by name; disable the ones that an administrator does not allow.
 
+    A server whose table in a file is wrong has a `problem`, so that all others start.
+
     Raises:
-        ConfigError: a table has no transport, two, or a value that does not fit.
+        ConfigError: a table that the command line or a client has a part in has no transport, two,
+            or a value that does not fit; or a setting for all servers does not fit.
     """
     view = config.view()
     grace_ms = view.integer("mcp_optional_startup_grace_ms")
     if grace_ms is None:
         grace_ms = DEFAULT_GRACE_MS
     demanded = requirements_of(config).servers
+    tables = view.at("mcp_servers")
+    on_top = Config({})
+    for layer in config.layers:
+        on_top = on_top.override(layer)
+    changed = on_top.document.get("mcp_servers")
+    servers = {}
+    for name in sorted(tables.table):
+        try:
+            servers[name] = _read_server(name, tables.at(name), demanded)
+        except ConfigError as exc:
+            if config.source is None or (isinstance(changed, dict) and name in changed):
+                raise
+            servers[name] = _unusable_server(name, tables.table[name], demanded, exc)
     return McpSettings(
-        {
-            name: _read_server(name, table, demanded)
-            for name, table in sorted(view.at("mcp_servers").tables())
-        },
+        servers,
         grace_ms / 1000 if grace_ms else None,
         view.at("features").boolean("mcp_tool_list_changed", default=True),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
@@ -69,6 +78,21 @@ def read_mcp_settings(config: Config) -> McpSettings:
 
 def broken_servers(config: Config) -> Mapping[str, ConfigError]:
     """Return what is wrong with single tables of servers, by name."""
+    contradictions: dict[str, ConfigError] = {}
+    view = config.view().at("mcp_servers")
+    for name in sorted(view.table):
+        # A table that is none is among those that follow.
+        with suppress(ConfigError):
+            table = view.at(name)
+            try:
+                _read_life(table)
+            except ConfigError as exc:
+                contradictions[name] = exc
+    return {**contradictions, **unreadable_servers(config)}
+
+
+def unreadable_servers(config: Config) -> Mapping[str, ConfigError]:
+    """Return what is wrong with tables of servers in keys that Codex has too, by name."""
     demanded = requirements_of(config).servers
     view = config.view().at("mcp_servers")
     broken = {}
@@ -77,19 +101,7 @@ def broken_servers(config: Config) -> Mapping[str, ConfigError]:
             _read_server(name, view.at(name), demanded)
         except ConfigError as exc:
             broken[name] = exc
-    return {error.path[1]: error for error in contradictions(config)} | broken
-
-
-def contradictions(config: Config) -> list[ConfigError]:
-    """Return what is wrong with single servers alone, so that all others start."""
-    found = []
-    view = config.view().at("mcp_servers")
-    for name in sorted(view.table):
-        try:
-            _read_life(view.at(name))
-        except ConfigError as exc:
-            found.append(exc)
-    return found
+    return broken
 
 
 def without_servers(config: Config, names: Collection[str]) -> Config:
@@ -123,40 +135,7 @@ def parse_server(
     return _read_server(name, config.view().at("mcp_servers").at(name), demanded)
 
 
-_READ: dict[bytes, ServerConfig] = {}
-"""What was read last, by value of all that it was read from: threads share it."""
-
-MAX_READ = 256
-"""Servers of which that is kept; the one that was read first goes."""
-
-
 def _read_server(
-    name: str, view: ConfigView, demanded: Mapping[str, ServerIdentity] | None
-) -> ServerConfig:
-    everyone = view.config.document
-    read_from = to_json(
-        [
-            name,
-            view.table,
-            str(view.config.source),
-            [everyone.get(key) for key in _FOR_EVERYONE],
-            demanded is None or demanded.get(name),
-        ],
-        # Python takes a flag for a number, and JSON does not.
-        inf_nan_mode="constants",
-    )
-    config = _READ.get(read_from)
-    if config is None:
-        config = _read_anew(name, view, demanded)
-        # A problem names a place in a file.
-        if config.problem is None:
-            if len(_READ) >= MAX_READ:
-                del _READ[next(iter(_READ))]
-            _READ[read_from] = config
-    return config
-
-
-def _read_anew(
     name: str, view: ConfigView, demanded: Mapping[str, ServerIdentity] | None
 ) -> ServerConfig:
     transport = _read_transport(view)
@@ -195,6 +174,27 @@ def _read_anew(
         supports_parallel_calls=view.boolean("supports_parallel_tool_calls", default=False),
         tool_output_tokens={tool: limit for tool, limit in budgets.items() if limit is not None},
         omit_from=view.choices("omit_tools_from", SURFACES),
+    )
+
+
+def _unusable_server(
+    name: str,
+    table: Json,
+    demanded: Mapping[str, ServerIdentity] | None,
+    error: ConfigError,
+) -> ServerConfig:
+    """Keep the place of a server that cannot be started as it is configured."""
+    found = table if isinstance(table, dict) else {}
+    url = found.get("url")
+    transport = HttpTransport(url) if isinstance(url, str) else StdioTransport("")
+    allowed = demanded is None or name in demanded
+    return ServerConfig(
+        name=name,
+        transport=transport,
+        enabled=found.get("enabled") is not False and allowed,
+        allowed=allowed,
+        required=found.get("required") is True,
+        problem=_with_key(error),
     )
 
 
@@ -300,14 +300,10 @@ def _read_oauth(view: ConfigView) -> OAuthSettings:
     everyone, own = view.config.view(), view.at("oauth")
     source = view.config.source
     port = _port(own, "callback_port")
-    client_id, secret = own.string("client_id"), own.string("client_secret_env_var")
-    if secret is not None and client_id is None:
-        raise own.error("client_secret_env_var needs client_id", "client_secret_env_var")
     return OAuthSettings(
         home=None if source is None else source.parent,
         store=everyone.choice("mcp_oauth_credentials_store", CREDENTIAL_STORES) or "auto",
-        client_id=client_id,
-        client_secret_env_var=secret,
+        client_id=own.string("client_id"),
         callback_url=own.string("callback_url") or everyone.string("mcp_oauth_callback_url"),
         callback_port=_port(everyone, "mcp_oauth_callback_port") if port is None else port,
         resource=view.string("oauth_resource"),

@@ -33,9 +33,7 @@ READ = "read_mcp_resource"
 RESOURCE_FUNCTION_NAMES = frozenset({*_LISTS, READ})
 
 
-async def call_resource_function(
-    servers: ServerSet, name: str, arguments: Json, turn_id: str | None = None
-) -> str:
+async def call_resource_function(servers: ServerSet, name: str, arguments: Json) -> str:
     """Call one of the three by its name.
 
     Raises:
@@ -49,7 +47,7 @@ async def call_resource_function(
         uri = _optional_text(given, "uri")
         if server is None or uri is None:
             raise BadArguments("server and uri must be strings")
-        result = await read_resource(servers, server, uri, None, turn_id)
+        result = await read_resource(servers, server, uri, None)
         return compact({"server": server, "uri": uri, "contents": result.get("contents", [])})
     method, member = _LISTS[name]
     if server is not None:
@@ -155,9 +153,7 @@ class McpResources(TurnTool):
         recorder.started(item)
         started = time.perf_counter()
         try:
-            text = await call_resource_function(
-                self._servers, call.name, arguments, recorder.turn_id
-            )
+            text = await call_resource_function(self._servers, call.name, arguments)
             content = {"content": [{"type": "text", "text": text}]}
             item.status = "completed"
             item.result = McpToolCallResult(content=bounded_result(content)["content"])

@@ -361,7 +361,8 @@ async def test_keys_of_old_configurations_and_values_that_do_not_fit(tmp_path: P
         ),
         (
             "[mcp_servers.x]\ncommand = 5\n",
-            ":2:11: invalid type: integer, expected a string; requests that need it are refused",
+            ":2:11: invalid type: integer, expected a string; that server goes on as it was, or is "
+            "not started",
             "correct each value at its place",
             ("mcp",),
         ),

@@ -11,7 +11,7 @@ import pytest
 from app_server.config.config_toml import read_config
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.values import ConfigError
-from app_server.handlers.server.config_check import REFUSED, wrong_values
+from app_server.handlers.server.config_check import REFUSED, WrongValue, wrong_values
 from app_server.handlers.server.config_problems import ConfigProblems
 from tests.support.harness import WAIT_S, Served, WireError, claim, serve
 from tests.support.processes import run_cli, running
@@ -232,7 +232,7 @@ async def test_a_strict_server_refuses_what_becomes_wrong_later(tmp_path: Path) 
         assert refused.message.endswith("in the `config` of the request")
         file = tmp_path / "config.toml"
         file.write_text(f"{file.read_text()}[features]\nbogus = true\n")
-        refused = await client.refusal("thread/start", {})
+        refused = await client.refusal("config/read", {})
         line = line_of(file, "bogus = true")
         assert (refused.code, refused.message.partition(", expected")[0]) == (
             -32600,
@@ -395,19 +395,31 @@ async def test_the_look_of_a_start_takes_no_news_from_clients(tmp_path: Path) ->
 
 async def test_what_is_said_of_wrong_values_is_what_happens(tmp_path: Path) -> None:
     """Threads start with values that are said to be read at a start, or to have no effect."""
-    async with serve(tmp_path) as served, served.client() as client:
+    first = WRONG_ALONE[0]
+    async with serve(tmp_path, config=f"{first}\n") as served, served.client() as client:
         file = tmp_path / "config.toml"
-        right = file.read_text()
+        right = file.read_text().replace(f"{first}\n", "")
         found: dict[str, str] = {}
-        for wrong in WRONG_ALONE:
-            file.write_text(f"{right}{wrong}\n" if wrong[0] == "[" else f"{wrong}\n{right}")
-            (problem,) = wrong_values(read_config(file))
+        texts = {
+            wrong: f"{right}{wrong}\n" if wrong[0] == "[" else f"{wrong}\n{right}"
+            for wrong in WRONG_ALONE
+        }
+        problems: dict[str, WrongValue] = {}
+        for wrong, text in texts.items():
+            file.write_text(text)
+            (problems[wrong],) = wrong_values(read_config(file))
+        refused = [wrong for wrong in texts if problems[wrong].instead == REFUSED]
+        # What can be used comes after: it would stand in for what cannot.
+        for wrong in [*refused, *(one for one in texts if one not in refused)]:
+            (tmp_path / "next").write_text(texts[wrong])
+            (tmp_path / "next").replace(file)
             try:
                 await client.call("thread/start", {})
                 started = True
             except WireError:
                 started = False
+            problem = problems[wrong]
             assert (started, wrong) == (problem.instead != REFUSED, wrong)
             found[".".join(problem.error.path)] = problem.instead
     assert len(found) == len(WRONG_ALONE)
-    assert len(set(found.values())) == 8
+    assert len(set(found.values())) == 9

@@ -109,5 +109,7 @@ async def test_all_clients_are_warned_of_what_an_edit_has_broken(tmp_path: Path)
         assert await warnings() == ["Ignoring 1 unrecognized configuration setting"] * 2
         file.write_text("model =\n" + right)
         await one.refusal("config/read", {})
-        unusable = "The configuration cannot be used; requests that need it are refused."
+        unusable = (
+            "The configuration cannot be used; the last configuration that could be used holds."
+        )
         assert await warnings() == [unusable] * 2
