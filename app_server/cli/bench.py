@@ -12,12 +12,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
-from app_server.clients.address import ServerAddress, check_server_url
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import BLOCKS, Measured, bench
 from app_server.clients.command_line import add_home, command_parser, whole_number
-from app_server.clients.token_file import TOKEN_FILE_HELP, chosen_token_file
 from app_server.host.listening import listener_of
+from app_server.peer.address import ServerAddress, check_server_url
+from app_server.peer.token_file import TOKEN_FILE_HELP, chosen_token_file
 from app_server.runtime.standard_streams import lacks_working_directory
 from protocol.jsonrpc.errors import RpcError
 

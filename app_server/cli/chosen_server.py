@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app_server.clients.address import ServerAddress, check_server_url
-from app_server.clients.token_file import chosen_token_file
 from app_server.config.home import resolve_home
+from app_server.peer.address import ServerAddress, check_server_url
+from app_server.peer.token_file import chosen_token_file
 from app_server.server.running_servers import FoundServer, ServerEntry, servers_of
 
 URL_VARIABLE = "APP_SERVER_URL"

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import anyio
 
 from app_server.clients.command_line import command_parser
-from app_server.clients.token_file import NoToken, take_token
 from app_server.host.exec.server.server import ExecServer, ExecSettings
 from app_server.observability.log import add_log_options, read_log_settings, set_up_logs
+from app_server.peer.token_file import NoToken, take_token
 from app_server.runtime.http.loopback_address import is_loopback_address
 from app_server.runtime.standard_streams import lacks_working_directory, print_to_stderr
 

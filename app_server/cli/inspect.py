@@ -13,13 +13,13 @@ from pathlib import Path
 import anyio
 
 from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
-from app_server.clients.address import ServerAddress
 from app_server.clients.command_line import MAX_PORT, add_home, command_parser, whole_number
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import parse_upstream
-from app_server.clients.token_file import TOKEN_FILE_HELP
 from app_server.config.effective import ConfigSources, lets_others_in
 from app_server.config.home import resolve_home
+from app_server.peer.address import ServerAddress
+from app_server.peer.token_file import TOKEN_FILE_HELP
 from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.standard_streams import (
     lacks_working_directory,

@@ -188,10 +188,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if TYPE_CHECKING:
-    from app_server.clients.address import ServerAddress
-    from app_server.clients.connection import Client
     from app_server.mcp.oauth.login import Login, LoginWishes
     from app_server.mcp.oauth.target import SignInTarget
+    from app_server.peer.address import ServerAddress
+    from app_server.peer.connection import Client
     from app_server.server.running_servers import FoundServer
 
 TABLE = "mcp_servers"
@@ -443,7 +443,7 @@ class _Clients(NamedTuple):
 
 def _clients() -> _Clients:
     from app_server.cli.chosen_server import NoOneServer, server_address
-    from app_server.clients.connection import open_client
+    from app_server.peer.connection import open_client
     from app_server.server.running_servers import servers_of
     from protocol.jsonrpc.errors import RpcError
 

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 
 from app_server.cli.chosen_server import NoOneServer, server_address
-from app_server.clients.address import UNIX, HandshakeRefused, ServerAddress
 from app_server.clients.command_line import command_parser, whole_number
-from app_server.clients.connection import Client, open_client
-from app_server.clients.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
+from app_server.peer.address import UNIX, HandshakeRefused, ServerAddress
+from app_server.peer.connection import Client, open_client
+from app_server.peer.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.standard_streams import lacks_working_directory, one_line, print_now
 from protocol.jsonrpc.errors import OVERLOADED, RpcError

@@ -157,6 +157,7 @@ KNOWN: Sequence[str] = (
     "mcp_servers.*.oauth.callback_port",
     "mcp_servers.*.oauth.callback_url",
     "mcp_servers.*.oauth.client_id",
+    "mcp_servers.*.oauth.client_secret_env_var",
     "mcp_servers.*.oauth_resource",
     "mcp_servers.*.omit_tools_from",
     "mcp_servers.*.protocol",

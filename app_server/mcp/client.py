@@ -52,7 +52,7 @@ from app_server.mcp_wire.http.authorized import CredentialSource
 from app_server.mcp_wire.http.mirrored import Mirrored, mirrored_headers, usable_tools
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
-from app_server.mcp_wire.json_rpc_client import STRAY, Asker, JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import STRAY, Caller, JsonRpcClient
 from app_server.mcp_wire.revisions import (
     UNSUPPORTED_VERSION,
     WrongRevision,
@@ -61,6 +61,7 @@ from app_server.mcp_wire.revisions import (
 )
 from app_server.observability.telemetry.spans import trace_context
 from app_server.runtime.cut_text import cut_middle
+from app_server.runtime.late_event import LateEvent
 from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
@@ -126,7 +127,7 @@ class McpClient:
             CLIENT_INFO,
             asked if owner.can_elicit else {},
             protocol or config.protocol,
-            owner.protocol_version,
+            owner.learned.protocol_version,
             min(
                 HTTP_PROBE_S if process is None else STDIO_PROBE_S,
                 config.startup_timeout_s / PROBE_PART,
@@ -138,7 +139,7 @@ class McpClient:
         """Set once it is known whether the server is to be asked for changes of its tools."""
         self._tells_changes = False
         self._is_heard = False
-        self.closed = anyio.Event()
+        self.closed = LateEvent()
 
     @property
     def keeps_session(self) -> bool:
@@ -159,7 +160,7 @@ class McpClient:
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
-        asker: Asker | None = None,
+        caller: Caller | None = None,
     ) -> JsonObject:
         """Call a method of the server; see McpConnection.
 
@@ -167,10 +168,11 @@ class McpClient:
         """
         session, agreed = self._sessions, self._handshake.revision
         try:
-            return await self._ask(method, params, timeout_s, on_progress, asker)
+            return await self._ask(method, params, timeout_s, on_progress, caller)
         except PeerError as exc:
             if _has_other_revision(exc, is_stateless=agreed.is_stateless):
                 self._handshake.forget()
+                self._owner.learned.protocol_version = None
                 await self._begin_anew(session)
                 if self._handshake.revision == agreed:
                     raise
@@ -181,7 +183,7 @@ class McpClient:
                 await self._begin_anew(session)
             else:
                 raise
-        return await self._ask(method, params, timeout_s, on_progress, asker)
+        return await self._ask(method, params, timeout_s, on_progress, caller)
 
     async def _ask(
         self,
@@ -189,12 +191,12 @@ class McpClient:
         params: JsonObject,
         timeout_s: float | None,
         on_progress: ProgressCallback | None,
-        asker: Asker | None,
+        caller: Caller | None,
     ) -> JsonObject:
         pause_s = STATE_ONLY_S
         asked = params
         for rounds in range(MAX_ROUNDS + 1):
-            result = await self._call(method, asked, timeout_s, on_progress, asker)
+            result = await self._call(method, asked, timeout_s, on_progress, caller)
             if not asks_for_input(result) or not self._handshake.revision.is_stateless:
                 return await self._usable(result) if method == "tools/list" else result
             if rounds == MAX_ROUNDS:
@@ -202,7 +204,7 @@ class McpClient:
             inputs = inputs_of(result)
             asked = dict(params)
             if inputs:
-                asked["inputResponses"] = await self._inputs(inputs, asker)
+                asked["inputResponses"] = await self._inputs(inputs, caller)
                 pause_s = STATE_ONLY_S
             else:
                 await anyio.sleep(pause_s)
@@ -212,7 +214,7 @@ class McpClient:
         raise PeerError(INTERNAL_ERROR, f"the server asked for input more than {MAX_ROUNDS} times")
 
     async def _inputs(
-        self, inputs: Mapping[str, tuple[str, JsonObject]], asker: Asker | None
+        self, inputs: Mapping[str, tuple[str, JsonObject]], caller: Caller | None
     ) -> JsonObject:
         """Answer the questions of one result, side by side, as if each were a request.
 
@@ -225,7 +227,7 @@ class McpClient:
 
             async def answer(key: str, method: str, params: JsonObject) -> None:
                 try:
-                    answers[key] = await self._answered(method, params, asker)
+                    answers[key] = await self._answered(method, params, caller)
                 except RequestRefused as exc:
                     refused.append(exc)
                     tasks.cancel_scope.cancel()
@@ -246,7 +248,7 @@ class McpClient:
         kept, mirrored, faults = await anyio.to_thread.run_sync(usable_tools, tools)
         self._mirrored |= mirrored
         for fault in faults:
-            self._owner.misbehaved(fault)
+            self._owner.record.misbehaved(fault)
         return {**result, "tools": kept}
 
     async def _call(
@@ -255,7 +257,7 @@ class McpClient:
         params: JsonObject,
         timeout_s: float | None,
         on_progress: ProgressCallback | None,
-        asker: Asker | None,
+        caller: Caller | None,
         *,
         may_cancel: bool = True,
     ) -> JsonObject:
@@ -271,7 +273,7 @@ class McpClient:
                 headers=headers,
                 timeout_s=timeout_s,
                 on_progress=on_progress,
-                asker=asker,
+                caller=caller,
                 may_cancel=may_cancel,
             )
             return revision.result(method, result)
@@ -279,7 +281,7 @@ class McpClient:
             self.closed.set()
             raise
         except WrongRevision as exc:
-            self._owner.misbehaved(exc.what)
+            self._owner.record.misbehaved(exc.what)
             raise
 
     async def introduce(self) -> JsonObject:
@@ -291,7 +293,8 @@ class McpClient:
         hello = await self._handshake.run(self._introduction_s)
         self._sessions += 1
         revision = self._handshake.revision
-        self._owner.protocol_version = revision.version
+        self._owner.learned.protocol_version = revision.version
+        self._owner.record.agreed(revision.version)
         self._tells_changes = revision.is_stateless and _tells_changes(hello)
         self._listens.set()
         return hello
@@ -323,18 +326,20 @@ class McpClient:
                 await self.introduce()
 
     async def _answer(
-        self, method: str, params: JsonObject, asker: Asker | None
+        self, method: str, params: JsonObject, caller: Caller | None
     ) -> JsonObject | None:
-        """Answer a request of the server; `asker` made the call that it belongs to, if known.
+        """Answer a request of the server; `caller` made the call that it belongs to, if known.
 
         There is no answer in a revision in which servers make no requests.
         """
         if self._handshake.revision.is_stateless:
-            self._owner.misbehaved(f"sent a request, {method[:100]!r}, which its revision has not")
+            self._owner.record.misbehaved(
+                f"sent a request, {method[:100]!r}, which its revision has not"
+            )
             return None
-        return await self._answered(method, params, asker)
+        return await self._answered(method, params, caller)
 
-    async def _answered(self, method: str, params: JsonObject, asker: Asker | None) -> JsonObject:
+    async def _answered(self, method: str, params: JsonObject, caller: Caller | None) -> JsonObject:
         if method == "ping":
             return {}
         if method in ("elicitation/create", OPENAI_FORM) and self._owner.can_elicit:
@@ -343,7 +348,8 @@ class McpClient:
             if params.get("mode") == "url" and "elicitationId" not in params:
                 # Clients know the question by it; revisions without sessions have none.
                 params = {**params, "elicitationId": uuid4().hex}
-            return await (asker or self._owner).elicit(params)
+            asker = self._owner if caller is None else caller.asker
+            return await asker.elicit(params, caller)
         raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
     def _on_notification(self, method: str) -> None:
@@ -353,7 +359,7 @@ class McpClient:
         elif method == "notifications/subscriptions/acknowledged":
             self._is_heard = True
         elif method == STRAY:
-            self._owner.misbehaved("answered a request that was not made")
+            self._owner.record.misbehaved("answered a request that was not made")
 
 
 def _tells_changes(hello: JsonObject) -> bool:
@@ -487,7 +493,7 @@ async def _serve_once(
 ) -> None:
     async with open_streams(config, cwd, tokens, processes) as (streams, process):
         if process is not None:
-            process.write_to(owner.output)
+            process.write_to(owner.record.output)
         client = McpClient(streams, owner, config, process, protocol)
         ended_by_question: EndedByQuestion | None = None
         async with anyio.create_task_group() as tasks:
@@ -536,7 +542,8 @@ async def _start(
 
 def _startup_failure(error: PeerError, *, signed_in_before: bool) -> StartupFailed:
     status = error.data.get("status") if isinstance(error.data, dict) else None
-    if status == 401:
+    lacks_scopes = isinstance(error.data, dict) and "scopes" in error.data and signed_in_before
+    if status == 401 or (status == 403 and lacks_scopes):
         return NotLoggedIn(again=signed_in_before)
     # The text is the server's, and goes to clients.
     reason = cut_middle(error.message, MAX_REASON_BYTES)
@@ -553,7 +560,7 @@ async def _until_over(client: McpClient, owner: ConnectionOwner) -> None:
             tasks.start_soon(_cancel_when, event, tasks.cancel_scope)
 
 
-async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
+async def _cancel_when(event: LateEvent, scope: anyio.CancelScope) -> None:
     await event.wait()
     scope.cancel()
 
@@ -566,5 +573,5 @@ async def _shake_hands(client: McpClient, config: ServerConfig, owner: Connectio
         tools, meta = await list_all(client, "tools/list", "tools")
     counted = Counter(name for tool in tools if isinstance(name := tool.get("name"), str))
     if counted and (most := counted.most_common(1)[0])[1] > 1:
-        owner.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")
+        owner.record.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")
     return await anyio.to_thread.run_sync(Listing.of, hello, tools, meta)

@@ -5,15 +5,15 @@ Source: docs/mcp.md, "Connections".
 
 from typing import Protocol
 
-import anyio
 import anyio.to_thread
 
 from app_server.mcp.bounds import bytes_of, check_bytes, check_count
 from app_server.mcp.errors import StartupFailed
-from app_server.mcp.processes import ServerOutput
+from app_server.mcp.record import Learned, ServerRecord
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback
-from app_server.mcp_wire.json_rpc_client import Asker
+from app_server.mcp_wire.json_rpc_client import Asker, Caller
+from app_server.runtime.late_event import LateEvent
 from protocol.model import JsonObject
 
 MAX_PAGES = 64
@@ -26,7 +26,7 @@ PAGE_S = 30.0
 class McpConnection(Protocol):
     """One live connection."""
 
-    closed: anyio.Event
+    closed: LateEvent
     """Set when the server has ended."""
 
     @property
@@ -44,12 +44,12 @@ class McpConnection(Protocol):
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
-        asker: Asker | None = None,
+        caller: Caller | None = None,
     ) -> JsonObject:
         """Call a method and return the result as the server sent it.
 
         With `on_progress` the request carries a progress token. Questions that the server asks on
-        account of it go to `asker`, in place of the owner, where it is known that they do.
+        account of it go to its asker, in place of the owner, where it is known that they do.
         Cancelling notifies the server.
 
         Raises:
@@ -57,20 +57,17 @@ class McpConnection(Protocol):
         """
 
 
-class ConnectionOwner(Protocol):
+class ConnectionOwner(Asker, Protocol):
     """The owner of a connection, called with its start, its failure and its changes."""
 
-    stop: anyio.Event
+    stop: LateEvent
     """Set to end the connection."""
     can_elicit: bool
     """Whether there is anybody who could be asked."""
-    protocol_version: str | None
-    """Of MCP, as a connection agreed on it last; None before the first."""
-    output: ServerOutput
-    """Where its processes write what they say on stderr."""
-
-    def misbehaved(self, what: str) -> None:
-        """Note what the server did against MCP; the text begins with a verb."""
+    learned: Learned
+    """What connections before this one found out."""
+    record: ServerRecord
+    """What became of the server so far."""
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection: the server can be called."""
@@ -83,9 +80,6 @@ class ConnectionOwner(Protocol):
 
     def tools_changed(self) -> None:
         """Note that the server has other tools than those it listed."""
-
-    async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user what the server wants to know; see ElicitationPort."""
 
 
 async def list_all(

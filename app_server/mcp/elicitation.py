@@ -42,7 +42,7 @@ class ServerQuestion:
     params: JsonObject
     """As the server sent them."""
     turn_id: str | None
-    """Of the newest running call of the server; None without a turn or a call."""
+    """Of the call that led to it, or of the newest that runs; None without a turn or a call."""
 
 
 class ElicitationPort(Protocol):

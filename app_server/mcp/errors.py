@@ -44,7 +44,7 @@ class NotLoggedIn(StartupFailed):
     """The server wants a sign-in first, or a new one where there has been one (`again`)."""
 
     def __init__(self, *, again: bool = False) -> None:
-        super().__init__("the server answered 401")
+        super().__init__("the server wants a sign-in")
         self.again = again
 
 

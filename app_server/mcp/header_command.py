@@ -7,7 +7,7 @@ Source: docs/mcp.md, "Headers from a command"; docs/environments.md, "Servers in
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import anyio
@@ -78,6 +78,10 @@ class HeaderCommand:
                     logger.info("after a 401: %s", exc)
                     return None
             return self._printed
+
+    async def widen(self, refused: str | None, scopes: Sequence[str]) -> str | None:
+        """Return None: a command is not asked for scopes."""
+        return None
 
     def stored(self) -> str | None:
         """Return what was printed last, without running the command."""

@@ -22,13 +22,15 @@ class ServerOutput:
         self._is_cut = False
 
     def add(self, piece: bytes) -> None:
-        """Keep a piece; of pieces that are above the bound together the oldest go."""
-        piece = piece[-MAX_OUTPUT_BYTES:]
+        """Keep a piece; of what is above the bound together the oldest bytes go."""
         self._pieces.append(piece)
         self._size += len(piece)
-        while self._size > MAX_OUTPUT_BYTES:
-            self._size -= len(self._pieces.popleft())
+        while (excess := self._size - MAX_OUTPUT_BYTES) > 0:
+            oldest = self._pieces.popleft()
             self._is_cut = True
+            if len(oldest) > excess:
+                self._pieces.appendleft(oldest[excess:])
+            self._size -= min(len(oldest), excess)
 
     def text(self) -> str:
         """Return it as it was written, from the first whole line on; it may hold secrets."""

@@ -55,15 +55,27 @@ PROGRESS = "notifications/progress"
 
 
 class Asker(Protocol):
-    """The caller of a request, for questions that the server asks on account of it."""
+    """Brings questions of a server to the user."""
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user what the server wants to know; see ElicitationPort."""
+    async def elicit(self, params: JsonObject, caller: "Caller | None") -> JsonObject:
+        """Ask the user what the server wants to know; see ElicitationPort.
+
+        The question belongs to a call of `caller`; None: it names no call.
+        """
 
 
-Answer: TypeAlias = Callable[[str, JsonObject, Asker | None], Awaitable[JsonObject | None]]
-"""Answers a request of the server, or raises RequestRefused; with the asker of the call that it
-belongs to, if the transport says which. None is not sent."""
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The caller of a request, for what the server asks on account of it."""
+
+    asker: Asker
+    turn_id: str | None = None
+    """None: it was called in no turn."""
+
+
+Answer: TypeAlias = Callable[[str, JsonObject, Caller | None], Awaitable[JsonObject | None]]
+"""Answers a request of the server, or raises RequestRefused; with the caller that it belongs to, if
+the transport says which. None is not sent."""
 
 OnNotification: TypeAlias = Callable[[str], None]
 """Called with the method of each notification."""
@@ -88,7 +100,12 @@ class _Waiter:
     answered: asyncio.Future[JSONRPCResponse | JSONRPCError | None]
     """Without an answer when the conversation is over."""
     on_progress: ProgressCallback | None
-    asker: Asker | None
+    caller: Caller | None
+
+    @property
+    def asker(self) -> Asker | None:
+        """Of the caller, if that is known."""
+        return None if self.caller is None else self.caller.asker
 
 
 class JsonRpcClient:
@@ -144,13 +161,13 @@ class JsonRpcClient:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
-        asker: Asker | None = None,
+        caller: Caller | None = None,
         may_cancel: bool = True,
     ) -> JsonObject:
         """Make a request and return its result.
 
-        `headers` are for transports that have them. `asker` is passed on with what the server asks
-        in the response; the bounds of what a server may ask and report hold for each of them. The
+        `headers` are for transports that have them. `caller` is passed on with what the server asks
+        in the response; the bounds of what a server may ask and report hold for each asker. The
         time begins when the request was sent. When it is over, or the caller is cancelled, the
         server is notified, unless `may_cancel` is false.
 
@@ -166,7 +183,7 @@ class JsonRpcClient:
         if on_progress is not None:
             meta = {**(params.get("_meta") or {}), "progressToken": request_id}
             params = {**params, "_meta": meta}
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), on_progress, asker)
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), on_progress, caller)
         self._waiting[request_id] = waiter
         try:
             await self._send(_request(request_id, method, params), headers)
@@ -228,7 +245,8 @@ class JsonRpcClient:
                     return
                 scope = self._asked[message.id] = anyio.CancelScope()
                 self._answering[asker] += 1
-                tasks.start_soon(self._answer, message, answer, asker, scope)
+                caller = None if waiter is None else waiter.caller
+                tasks.start_soon(self._answer, message, answer, caller, scope)
             case JSONRPCNotification():
                 self._notified(message, on_notification, tasks)
             case _:
@@ -278,28 +296,28 @@ class JsonRpcClient:
         self,
         request: JSONRPCRequest,
         answer: Answer,
-        asker: Asker | None,
+        caller: Caller | None,
         scope: anyio.CancelScope,
     ) -> None:
         try:
-            reply = await self._reply(request, answer, asker, scope)
+            reply = await self._reply(request, answer, caller, scope)
             # The server wants no answer to a request that it has cancelled.
             if reply is not None:
                 await self._send_if_open(reply)
         finally:
-            _count_down(self._answering, asker)
+            _count_down(self._answering, None if caller is None else caller.asker)
 
     async def _reply(
         self,
         request: JSONRPCRequest,
         answer: Answer,
-        asker: Asker | None,
+        caller: Caller | None,
         scope: anyio.CancelScope,
     ) -> JSONRPCMessage | None:
         reply: JSONRPCMessage | None = None
         try:
             with scope:
-                result = await answer(request.method, request.params or {}, asker)
+                result = await answer(request.method, request.params or {}, caller)
                 if result is not None:
                     reply = JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
         except RequestRefused as exc:

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from app_server.rpc.outbox import Delta, Form, Message, Outgoing
+from protocol.contract.gate import has_stable_form
 
 RUN = 64
 """Pieces of one text that are kept together, and leave together."""
@@ -37,7 +38,7 @@ class ReplayEntry:
         self.method = outgoing.method
         self.first = outgoing.seq
         self._whole = outgoing.text(_PLAIN)
-        stable = outgoing.text(_STABLE)
+        stable = outgoing.text(_STABLE) if has_stable_form(type(outgoing.event)) else self._whole
         self._stable = None if stable == self._whole else stable
         self.size = ENTRY_BYTES + len(self._whole) + len(self._stable or "")
 

@@ -46,6 +46,7 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import Lazy, load, load_from_worker
 from app_server.server.extensions import join_extensions, join_skills
+from app_server.server.peers import HomePeers
 from app_server.server.settings import Settings, Substitutes
 from app_server.sessions.memory_budget import MemoryBudget, MemorySettings, read_memory_settings
 from app_server.sessions.registry import Sessions
@@ -232,6 +233,7 @@ async def build_services(
         clock=clock,
         notifier=signal_notifier,
         configuration=configuration,
+        peers=HomePeers(home),
     )
     signals = LazySignals(home, background, ports)
     services = Services(

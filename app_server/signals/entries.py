@@ -3,7 +3,7 @@
 Source: docs/signals.md, "Stages".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -40,6 +40,10 @@ class OpenEntries:
         """Return an open entry by source and id."""
         thread_id = self._thread_of.get(key)
         return None if thread_id is None else self._by_thread[thread_id][key]
+
+    def by_key(self) -> dict[tuple[str, str], Entry]:
+        """Return all open entries by source and id."""
+        return {key: self._by_thread[thread_id][key] for key, thread_id in self._thread_of.items()}
 
     def threads(self) -> Iterable[str]:
         """Return the threads that have open entries."""
@@ -105,10 +109,47 @@ class Entries:
         if not entries:
             return
         with anyio.CancelScope(shield=True):
-            await self._commits.write(*entries)
+            ahead = {entry.key: entry for entry in await self._commits.write(*entries)}
         for entry in entries:
-            self.open.put(entry)
-            effects.receipts.append(entry.receipt())
+            self._take_in(ahead.get(entry.key, entry), effects)
+
+    def _take_in(self, entry: Entry, effects: Effects) -> None:
+        self.open.put(entry)
+        effects.receipts.append(entry.receipt())
+
+    async def foreign_changes(self) -> Set[str]:
+        """Return the threads of which another server has written or moved entries.
+
+        Raises:
+            OSError: the ledger cannot be read.
+        """
+        rows = await anyio.to_thread.run_sync(self._ledger.open_entries)
+        seen = {entry.key: entry for entry in rows}
+        known = {
+            entry.key: entry for thread in self.open.threads() for entry in self.open.of(thread)
+        }
+        return {
+            entry.thread_id
+            for key, entry in (seen | known).items()
+            if key not in known or _is_moved(known[key], seen.get(key))
+        }
+
+    async def take_foreign_changes(self, thread_id: str, effects: Effects) -> None:
+        """Take in what other servers have written of a thread; the caller holds its lock.
+
+        Raises:
+            OSError: the ledger cannot be read.
+        """
+        rows = await anyio.to_thread.run_sync(self._ledger.open_entries, thread_id)
+        seen = {entry.key: entry for entry in rows}
+        known = {entry.key: entry for entry in self.open.of(thread_id)}
+        for key in known.keys() - seen.keys():
+            ended = await anyio.to_thread.run_sync(self._ledger.find, *key)
+            if ended is not None:
+                self._take_in(ended, effects)
+        for key, entry in seen.items():
+            if key not in known or _is_moved(known[key], entry):
+                self._take_in(entry, effects)
 
     async def follow(self, state: ThreadState, effects: Effects) -> None:
         """Move a thread's entries to where its log has their signals."""
@@ -171,17 +212,25 @@ def _as_logged(entry: Entry, place: SignalState, now_ms: int) -> dict[str, Any]:
     return changes
 
 
+def _is_moved(known: Entry, found: Entry | None) -> bool:
+    # Of an entry that was written here the number is not known.
+    return found is None or replace(known, number=None) != replace(found, number=None)
+
+
 class _GroupCommit:
     """Writes entries in the order of the calls; those of the same time are one transaction."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._waiting: dict[int, list[Entry]] = {}
+        self._ahead: dict[int, list[Entry]] = {}
         self._tickets = count()
         self._writing = anyio.Lock()
 
-    async def write(self, *entries: Entry) -> None:
+    async def write(self, *entries: Entry) -> Sequence[Entry]:
         """Return when the entries are on disk. Cancelling waits for a write that has begun.
+
+        Returns those that another server had moved further, see Ledger.put.
 
         Raises:
             OSError: the disk refused; nothing of this call was written.
@@ -190,19 +239,24 @@ class _GroupCommit:
         self._waiting[ticket] = list(entries)
         try:
             async with self._writing:
-                if ticket not in self._waiting:
-                    return
-                group, self._waiting = self._waiting, {}
-                with anyio.CancelScope(shield=True):
-                    await self._write(group)
+                if ticket in self._waiting:
+                    group, self._waiting = self._waiting, {}
+                    with anyio.CancelScope(shield=True):
+                        await self._write(group)
+                return self._ahead.pop(ticket, ())
         finally:
             self._waiting.pop(ticket, None)
+            self._ahead.pop(ticket, None)
 
     async def _write(self, group: dict[int, list[Entry]]) -> None:
         entries = [entry for waiting in group.values() for entry in waiting]
         try:
-            await anyio.to_thread.run_sync(self._ledger.put, entries)
+            ahead = await anyio.to_thread.run_sync(self._ledger.put, entries)
         except Exception:
             # Whoever waits behind tries again by itself, and gets its own error.
             self._waiting = group | self._waiting
             raise
+        if ahead:
+            keys = {entry.key: entry for entry in ahead}
+            for ticket, waiting in group.items():
+                self._ahead[ticket] = [keys[one.key] for one in waiting if one.key in keys]

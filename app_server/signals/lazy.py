@@ -1,5 +1,6 @@
-"""Signals, opened with the first call, or after a start when there is a ledger."""
+"""Signals, opened with the first call, or once there is a ledger: other servers make it too."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,12 +10,21 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.observability.log_context import start_apart
-from app_server.runtime.loader import Lazy, load
+from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.signals.notifications import SignalPorts
 
 if TYPE_CHECKING:
     from app_server.signals.ledger import Ledger
     from app_server.signals.service import Signals
+
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""Between two looks for the ledger of a home that has none yet."""
+
+RETRY_S = 60.0
+"""After a ledger that cannot be opened."""
 
 
 class LazySignals:
@@ -29,13 +39,26 @@ class LazySignals:
         self._signals = Lazy("signals", self._begin)
 
     async def resume(self) -> None:
-        """Go on with what was accepted before this start, if anything ever was.
+        """Go on with what was accepted before this start, or is by another server of the home.
 
         Raises:
             OSError, LoadFailed: as `get`.
         """
         if await anyio.to_thread.run_sync(self._path.exists):
             await self.get()
+        else:
+            start_apart(self._tasks, self._await_ledger)
+
+    async def _await_ledger(self) -> None:
+        while self._signals.value is None:
+            try:
+                if await anyio.to_thread.run_sync(self._path.exists):
+                    await self.get()
+                    return
+            except (OSError, LoadFailed) as exc:
+                logger.warning("signals cannot be opened, and are tried again: %s", exc)
+                await anyio.sleep(RETRY_S)
+            await anyio.sleep(LOOK_S)
 
     async def get(self) -> "Signals":
         """Return the signals, opened.

@@ -1,7 +1,8 @@
 """The ledger of signals: every one that was accepted, and how far it has come. Blocking.
 
 A row is written before its sender is answered; from then on the thread's log is ahead, and wins.
-Source: docs/signals.md, "Ledger".
+All servers of a home write to the one file: a row is never moved back.
+Source: docs/signals.md, "Ledger", "Several servers".
 """
 
 import logging
@@ -153,13 +154,25 @@ CREATE INDEX by_woken ON signals (thread_id, source, woken_at_ms) WHERE woken_at
 CREATE INDEX by_stage ON signals (stage, number);
 PRAGMA user_version = {SCHEMA_VERSION};
 """
+_OPEN = f"stage IN ({', '.join(repr(stage) for stage in OPEN_STAGES)})"
+
+
+def _place(column: str) -> str:
+    """Say in SQL how far along the log a stage is; 0 where it is not in the log."""
+    cases = " ".join(f"WHEN '{stage}' THEN {n}" for n, stage in enumerate(LOGGED_STAGES, 1))
+    return f"CASE {column} {cases} ELSE 0 END"
+
+
+# What a log says wins over all but what it said later; else only what is open is ended.
 _PUT = (
     f"INSERT INTO signals ({_NAMES}) VALUES ({', '.join('?' * len(_COLUMNS))}) "
     f"ON CONFLICT (source, id) DO UPDATE SET "
-    f"{', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[2:])}"
+    f"{', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[2:])} "
+    f"WHERE CASE WHEN {_place('excluded.stage')} > 0 "
+    f"THEN {_place('excluded.stage')} >= {_place('signals.stage')} "
+    f"ELSE excluded.stage <> 'accepted' AND signals.{_OPEN} END"
 )
 _SELECT = f"SELECT {_NAMES}, number FROM signals"
-_OPEN = f"stage IN ({', '.join(repr(stage) for stage in OPEN_STAGES)})"
 
 
 class Ledger:
@@ -225,35 +238,47 @@ class Ledger:
             self.database.close()
 
     @_once_more
-    def put(self, entries: Sequence[Entry]) -> None:
-        """Insert or replace entries, all or none.
+    def put(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Insert entries, or move those that are there; all or none.
 
         They are on disk afterwards, except for stages that can be read again from a thread's log:
         those survive the death of the process, and of the machine a little later.
+        Returns the entries that another server had moved further: those stay as they are there.
 
         Raises:
             LedgerFailed
         """
         is_in_log = all(entry.stage in LOGGED_STAGES for entry in entries)
+        ahead = []
         with self._open() as database:
             database.execute(f"PRAGMA synchronous = {'NORMAL' if is_in_log else 'FULL'}")
-            database.executemany(_PUT, (astuple(entry)[: len(_COLUMNS)] for entry in entries))
+            for entry in entries:
+                written = database.execute(_PUT, astuple(entry)[: len(_COLUMNS)])
+                if written.rowcount == 0:
+                    ahead.append(_entry(_row(database, *entry.key)))
+        return ahead
 
     @_once_more
     def find(self, source: str, signal_id: str) -> Entry | None:
         """Return one entry, or None."""
         with self._open() as database:
-            row = database.execute(
-                f"{_SELECT} WHERE source = ? AND id = ?", (source, signal_id)
-            ).fetchone()
+            row = _row(database, source, signal_id)
         return None if row is None else _entry(row)
 
     @_once_more
-    def open_entries(self) -> list[Entry]:
-        """Return all entries that something may still become of, in their order."""
+    def version(self) -> object:
+        """Return a value that differs once another server has written, or the file is another."""
         with self._open() as database:
-            rows = database.execute(f"{_SELECT} WHERE {_OPEN} ORDER BY number").fetchall()
-        return [_entry(row) for row in rows]
+            (version,) = database.execute("PRAGMA data_version").fetchone()
+            return self._file, version
+
+    @_once_more
+    def open_entries(self, thread_id: str | None = None) -> list[Entry]:
+        """Return the entries, perhaps of one thread, that may still change, in their order."""
+        of_thread, values = ("", ()) if thread_id is None else (" AND thread_id = ?", (thread_id,))
+        with self._open() as database:
+            found = database.execute(f"{_SELECT} WHERE {_OPEN}{of_thread} ORDER BY number", values)
+            return [_entry(row) for row in found]
 
     @_once_more
     def stages(self) -> dict[str, int]:
@@ -404,6 +429,11 @@ def _readable_rows(path: Path) -> list[tuple[Any, ...]]:
 
 def _failures() -> AbstractContextManager[None]:
     return as_disk_failures(lambda _, text: LedgerFailed(text))
+
+
+def _row(database: sqlite3.Connection, source: str, signal_id: str) -> Any:
+    found = database.execute(f"{_SELECT} WHERE source = ? AND id = ?", (source, signal_id))
+    return found.fetchone()
 
 
 def _entry(row: Sequence[Any]) -> Entry:

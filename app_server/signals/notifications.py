@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from app_server.config.effective import Configuration
 from app_server.config.requirements import Requirements, requirements_of
@@ -11,10 +12,29 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.runtime.loader import load
 from app_server.sessions.registry import Sessions
+from app_server.threads.log.file.locks import Holder
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import Settings
+from protocol.model import JsonObject, WireModel
 from protocol.signals.delivery import OPEN_STAGES, SignalReceipt, SignalUpdatedNotification
+
+PEER_NAME = "app-server-peer"
+"""`clientInfo.name` of a server that calls another one of the home."""
+
+
+class Peers(Protocol):
+    """The other servers of the home."""
+
+    async def call(self, holder: Holder, method: str, params: WireModel) -> JsonObject | None:
+        """Call a method of the server that holds a thread, and return its result.
+
+        None: it cannot be reached, does not answer in time, or does not have the method; what was
+        asked may have been done all the same.
+
+        Raises:
+            RpcError: it refuses.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +47,7 @@ class SignalPorts:
     notifier: "SignalNotifier"
     configuration: Configuration
     """For threads that have to be loaded."""
+    peers: Peers
 
 
 class SignalNotifier:

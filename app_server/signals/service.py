@@ -23,7 +23,13 @@ from app_server.signals.schedule import Schedule
 from app_server.signals.thread_delivery import Progress, ThreadDelivery
 from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import SignalRecalled
-from protocol.signals.delivery import MAX_WAITING_SIGNALS, SignalDeliverParams, SignalStage
+from protocol.signals.delivery import (
+    MAX_WAITING_SIGNALS,
+    SignalDeliverParams,
+    SignalRecallParams,
+    SignalStage,
+    ThreadSignalTarget,
+)
 from protocol.signals.frame import Framed, frame_item
 
 MAX_WAKES = 8
@@ -96,6 +102,12 @@ logger = logging.getLogger(__name__)
 FORGET_EVERY_S = 3600.0
 """Seconds between removals of expired entries from the ledger."""
 
+LOOK_S = 0.5
+"""Between two looks at what other servers have written, and at which threads they hold."""
+
+MAX_LOOK_SHARE = 0.05
+"""Of the time that is spent on looking; with very many threads the looks are rarer."""
+
 
 class SignalConflict(Exception):
     """The id is known, with another body or another target."""
@@ -139,6 +151,8 @@ class Signals:
         self._delivery = ThreadDelivery(ports, self._entries, self._schedule)
         self._locks: WeakValueDictionary[object, anyio.Lock] = WeakValueDictionary()
         self._reconciled = anyio.Event()
+        self._version: object = None
+        """Version of the ledger at the last look."""
 
     async def load(self) -> None:
         """Read the open entries of the ledger, and follow the logs of loaded threads from then on.
@@ -153,19 +167,23 @@ class Signals:
 
     # What clients ask.
 
-    async def deliver(self, params: SignalDeliverParams) -> Outcome:
+    async def deliver(self, params: SignalDeliverParams, *, of_peer: bool = False) -> Outcome:
         """Accept a signal, once, however often it is said; a loaded thread takes it at once.
 
-        Nothing waits for a thread to be loaded: `follow_up` schedules that.
+        Nothing waits for a thread to be loaded: `follow_up` schedules that. The signal of a thread
+        that another server holds is handed to that one, if it is not `of_peer` already.
 
         Raises:
             NoRecipient, SignalConflict, TooManyWaiting: nothing was accepted.
+            RpcError: the server that holds the thread refuses it.
             OSError: the disk refused; nothing was accepted.
         """
         await self._reconciled.wait()
         key = params.signal.source, params.signal.id
         async with self._lock(key):
-            known = await self._entries.find(key)
+            known = await self.find(key)
+            if known is None and not of_peer:
+                known = await self._hand_on(params)
             if known is not None:
                 if known.digest != digest_of(params):
                     raise SignalConflict
@@ -181,6 +199,25 @@ class Signals:
                 self.follow_up(outcome)
                 raise
             return outcome
+
+    async def _hand_on(self, params: SignalDeliverParams) -> Entry | None:
+        """Have the server that holds the thread accept a signal; None: it is to be accepted here.
+
+        Whatever the outcome is not known of has left a row in the ledger, or nothing.
+        """
+        if isinstance(params.target, ThreadSignalTarget):
+            # Lists may not have it yet.
+            thread_id = params.target.thread_id
+        else:
+            thread_id = (await self._recipients.find(params.target)).thread_id
+        holder = await self._delivery.holder_elsewhere(thread_id)
+        if holder is None:
+            return None
+        await self._ports.peers.call(holder, "signal/deliver", params)
+        entry = await self.find((params.signal.source, params.signal.id))
+        if entry is not None:
+            await self._take_foreign_changes(entry.thread_id)
+        return entry
 
     def follow_up(self, outcome: Outcome) -> None:
         """Send receipts, let a woken turn run, and have the thread loaded if it must be."""
@@ -231,6 +268,14 @@ class Signals:
         """Count the unseen signals of each thread that has open ones."""
         return [self._entries.open.unseen(thread_id) for thread_id in self._entries.open.threads()]
 
+    async def find(self, key: tuple[str, str]) -> Entry | None:
+        """Return the entry of a source and an id as the ledger has it: another server may move it.
+
+        Raises:
+            OSError: the ledger cannot be read.
+        """
+        return await anyio.to_thread.run_sync(self._ledger.find, *key)
+
     async def read(self, source: str, signal_id: str) -> Entry:
         """Return a signal's entry.
 
@@ -238,7 +283,7 @@ class Signals:
             SignalUnknown
         """
         await self._reconciled.wait()
-        entry = await self._entries.find((source, signal_id))
+        entry = await self.find((source, signal_id))
         if entry is None:
             raise SignalUnknown
         return entry
@@ -254,15 +299,24 @@ class Signals:
         await self._reconciled.wait()
         return await anyio.to_thread.run_sync(self._ledger.page, thread_id, stage, cursor, limit)
 
-    async def recall(self, source: str, signal_id: str) -> Outcome:
+    async def recall(self, source: str, signal_id: str, *, of_peer: bool = False) -> Outcome:
         """Take a signal back that no model has seen; a second time it changes nothing.
+
+        The server that holds the thread takes it back, if the request is not `of_peer` already.
 
         Raises:
             SignalUnknown, NotRecallable
+            RpcError: the server that holds the thread refuses.
             ThreadBusy: another process writes the thread.
             OSError: the disk refused.
         """
         entry = await self.read(source, signal_id)
+        holder = None if of_peer else await self._delivery.holder_elsewhere(entry.thread_id)
+        if holder is not None:
+            params = SignalRecallParams(source=source, id=signal_id)
+            if await self._ports.peers.call(holder, "signal/recall", params) is not None:
+                await self._take_foreign_changes(entry.thread_id)
+                return Outcome(await self.read(source, signal_id))
         outcome = Outcome(entry)
         async with self._lock(entry.key), self._lock(entry.thread_id):
             await self._delivery.follow_log(entry.thread_id, outcome.effects)
@@ -304,6 +358,7 @@ class Signals:
             await self._reconcile()
             self._reconciled.set()
             tasks.start_soon(self._forget_old)
+            tasks.start_soon(self._follow_other_servers)
             while True:
                 for thread_id in await self._schedule.due():
                     tasks.start_soon(self._work_on, thread_id)
@@ -321,6 +376,47 @@ class Signals:
         async with anyio.create_task_group() as tasks:
             for thread_id in self._entries.open.threads():
                 tasks.start_soon(self._delivery.reconcile, thread_id)
+
+    # Other servers of the home.
+
+    async def _follow_other_servers(self) -> None:
+        """Take in what other servers write to the ledger, and threads that they no longer hold."""
+        while True:
+            began_s = anyio.current_time()
+            try:
+                await self._look_at_ledger()
+                for thread_id in list(self._delivery.held_elsewhere):
+                    if await self._delivery.holder_elsewhere(thread_id) is None:
+                        await self._take_over(thread_id)
+            except OSError as exc:
+                logger.info("what other servers wrote is read later: %s", exc)
+            except Exception:
+                logger.exception("what other servers wrote is read later")
+            spent_s = anyio.current_time() - began_s
+            await anyio.sleep(max(LOOK_S, spent_s / MAX_LOOK_SHARE))
+
+    async def _look_at_ledger(self) -> None:
+        version = await anyio.to_thread.run_sync(self._ledger.version)
+        if version == self._version:
+            return
+        for thread_id in await self._entries.foreign_changes():
+            await self._take_foreign_changes(thread_id)
+        # Only now: what failed is looked at again.
+        self._version = version
+
+    async def _take_foreign_changes(self, thread_id: str) -> None:
+        effects = Effects()
+        async with self._lock(thread_id):
+            await self._entries.take_foreign_changes(thread_id, effects)
+        self._delivery.run_effects(effects)
+        self._schedule.add(thread_id)
+
+    async def _take_over(self, thread_id: str) -> None:
+        """Bring the entries of a thread that no server holds any more up to its log, and go on."""
+        self._delivery.held_elsewhere.discard(thread_id)
+        await self._take_foreign_changes(thread_id)
+        async with self._lock(thread_id):
+            await self._delivery.reconcile(thread_id)
 
     async def _forget_old(self) -> None:
         while True:

@@ -26,6 +26,7 @@ from app_server.threads.failures import (
     ThreadNotFound,
     ThreadTooNew,
 )
+from app_server.threads.log.file.locks import Holder
 from app_server.turns.slot import SessionClosed
 from protocol.log.rollout import SignalMark
 
@@ -61,6 +62,18 @@ class ThreadDelivery:
         self._schedule = schedule
         self._places = LoadingPlaces()
         self._being_loaded = set[str]()
+        self.held_elsewhere = set[str]()
+        """Threads with open entries that another server held at the last look: it delivers them."""
+
+    async def holder_elsewhere(self, thread_id: str) -> Holder | None:
+        """Return which other server holds a thread; None: none does."""
+        if self._ports.sessions.find(thread_id) is not None:
+            return None
+        try:
+            await self._ports.store.require_free(thread_id)
+        except ThreadBusy as exc:
+            return exc.holder
+        return None
 
     async def advance(self, thread_id: str, effects: Effects) -> Progress:
         """Have a thread take what it can now.
@@ -76,6 +89,9 @@ class ThreadDelivery:
 
     async def _take_waiting(self, thread_id: str, effects: Effects) -> Progress:
         await self.follow_log(thread_id, effects)
+        if await self.holder_elsewhere(thread_id) is not None:
+            self._note_held_elsewhere(thread_id)
+            return Progress.DONE
         ends_ms = await self._entries.expire(thread_id, effects)
         if ends_ms is not None:
             self._schedule.add_after(thread_id, (ends_ms - self._ports.clock.now_ms()) / 1000)
@@ -132,7 +148,9 @@ class ThreadDelivery:
         """Plan the next try where a thread cannot be had now."""
         try:
             yield
-        except (SessionClosed, ThreadBusy, OSError) as exc:
+        except ThreadBusy:
+            self._note_held_elsewhere(thread_id)
+        except (SessionClosed, OSError) as exc:
             delay_s = self._schedule.add_retry(thread_id)
             logger.info("signals of thread %s wait %g s: %s", thread_id, delay_s, exc)
         except Exception:
@@ -143,6 +161,10 @@ class ThreadDelivery:
             # Whoever asked has gone, but a turn may have been accepted.
             self.run_effects(effects)
             raise
+
+    def _note_held_elsewhere(self, thread_id: str) -> None:
+        if self._entries.open.has(thread_id):
+            self.held_elsewhere.add(thread_id)
 
     async def _load_thread(self, thread_id: str) -> None:
         loading = self._ports.sessions.loading
@@ -174,6 +196,9 @@ class ThreadDelivery:
         A thread that has still to take some is scheduled. Nothing else is served before.
         """
         async with self._places.place(thread_id):
+            if await self.holder_elsewhere(thread_id) is not None:
+                self._note_held_elsewhere(thread_id)
+                return
             try:
                 await self._follow_stored(thread_id)
             except LASTING as exc:

@@ -381,7 +381,7 @@ class ThreadStore:
             return
         async with self._lock(thread_id):
             holder = await anyio.to_thread.run_sync(self._writers.holder, thread_id)
-        if holder is not None and thread_id not in self._writers.held:
+        if holder is not None and not self._writers.is_own(thread_id, holder):
             raise ThreadBusy(holder)
 
     async def change(

@@ -210,16 +210,22 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
         self._writes.writing_resumed()
 
     async def send_texts(self, texts: Sequence[str]) -> None:
-        """Send messages, a frame each, in one write; waits while the client reads too little.
+        """Send messages, one at least, a frame each, in one write.
+
+        Waits while the client reads too little.
 
         Raises:
             ConnectionClosed: the connection is closed.
         """
-        if len(texts) > 1:
+        first, *more = texts
+        if more:
             self._writes.hold(len(texts))
         try:
-            for text in texts:
-                await self.send(text)
+            await self.send(first)
+            if more:
+                async with self.send_context():
+                    for text in more:
+                        self.protocol.send_text(text.encode())
         finally:
             self._writes.flush()
 
@@ -260,10 +266,12 @@ class WebSocketStream:
                 if len(text) <= FRAGMENT_CHARS:
                     small.append(text)
                     continue
-                await self.socket.send_texts(small)
-                small.clear()
+                if small:
+                    await self.socket.send_texts(small)
+                    small.clear()
                 await self._send_large(text)
-            await self.socket.send_texts(small)
+            if small:
+                await self.socket.send_texts(small)
         except (ConnectionClosed, ProtocolError) as exc:
             raise anyio.BrokenResourceError from exc
 

@@ -56,6 +56,15 @@ def stable_exclude(model: type[WireModel]) -> dict[str, Any] | None:
     return exclude or None
 
 
+@cache
+def has_stable_form(model: type[WireModel]) -> bool:
+    """Whether clients without the opt-in may be sent other text of a message than those with it."""
+    if _marked_fields(model) or (issubclass(model, Variant) and model.experimental_as is not None):
+        return True
+    fields = model.model_fields.values()
+    return any(has_stable_form(one) for field in fields for one in models_of(field.annotation))
+
+
 def models_of(annotation: Any) -> Iterator[type[WireModel]]:
     """List the wire types that a value of an annotated field can hold."""
     if isinstance(annotation, TypeAliasType):

@@ -31,7 +31,7 @@ from app_server.mcp_wire.http import transport
 from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSender
 from app_server.mcp_wire.http.loopback import open_loopback
 from app_server.mcp_wire.http.remote import open_remote
-from app_server.mcp_wire.json_rpc_client import Asker, JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import Caller, JsonRpcClient
 from protocol.model import JsonObject
 from tests.support.mcp_peers.web_peer import WebPeer
 
@@ -177,7 +177,7 @@ async def serve_peer() -> None:
             print(time.process_time(), flush=True)
 
 
-async def refuse(method: str, params: JsonObject, asker: Asker | None) -> JsonObject:
+async def refuse(method: str, params: JsonObject, caller: Caller | None) -> JsonObject:
     """Answer a request of the server: there is none."""
     raise NotImplementedError(method)
 

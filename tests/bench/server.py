@@ -240,12 +240,18 @@ def wait_until_ready(port: int, limit_s: float = 30.0) -> float:
 
 
 @contextmanager
-def started(command: str, config: dict[str, Any], starts: int = 5) -> Iterator[Target]:
-    """Start a command a few times, keep the last one running while the context lasts."""
+def started(
+    command: str, config: dict[str, Any], starts: int = 5, settings: str = ""
+) -> Iterator[Target]:
+    """Start a command a few times, keep the last one running while the context lasts.
+
+    `settings` are the text of `config.toml` in its home.
+    """
     ready_ms = []
     for attempt in range(starts):
         port = free_port()
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+            (Path(home) / "config.toml").write_text(settings)
             environment = {**os.environ, "CODEX_HOME": home, "APP_SERVER_HOME": home, "HOME": home}
             process = subprocess.Popen(
                 shlex.split(command.replace("{port}", str(port))),

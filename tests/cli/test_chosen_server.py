@@ -14,7 +14,7 @@ from app_server.cli.chosen_server import (
     server_address,
 )
 from app_server.cli.inspect import main
-from app_server.clients.address import ServerAddress
+from app_server.peer.address import ServerAddress
 from app_server.server.running_servers import ServerEntry, announced
 
 STARTED_AT = 1_800_000_000

@@ -11,7 +11,6 @@ import pytest
 
 from app_server.cli import chosen_server
 from app_server.cli.bench import as_json, main, table
-from app_server.clients.address import ServerAddress
 from app_server.clients.bench.model import asked_for
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import (
@@ -22,6 +21,7 @@ from app_server.clients.bench.run import (
     processor_seconds,
 )
 from app_server.host.listening import listener_of
+from app_server.peer.address import ServerAddress
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from tests.support.harness import serve
 

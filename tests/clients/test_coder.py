@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app_server.clients.coder.plan import Plan
-from app_server.clients.connection import NoAppServer, identify, open_client
+from app_server.peer.connection import NoAppServer, identify, open_client
 from tests.support.clients.coder import CODER, environment, read_given, run_coder
 from tests.support.harness import WAIT_S, serve
 

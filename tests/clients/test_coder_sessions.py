@@ -21,8 +21,8 @@ import anyio
 import pytest
 
 from app_server.clients.coder.install_cli import ENV_VARS
-from app_server.clients.connection import NoAppServer, identify
 from app_server.clients.receiver.agent.environment import URL_VARIABLE
+from app_server.peer.connection import NoAppServer, identify
 from tests.support.clients.coder import CODER, environment, read_given, run_coder
 from tests.support.harness import WAIT_S
 from tests.support.receiver.peer import FakeAppServer, signal

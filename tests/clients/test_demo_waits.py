@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from app_server.clients.connection import Client, open_client
 from app_server.clients.demo import signals_scenario, thread
 from app_server.clients.demo.thread import DemoThread
 from app_server.clients.demo.transcript import CheckFailed, Transcript, run_demo
+from app_server.peer.connection import Client, open_client
 from tests.support.harness import serve
 from tests.support.paths import MCP_PEER
 

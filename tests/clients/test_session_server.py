@@ -15,7 +15,7 @@ from app_server.clients.coder import plan, session
 from app_server.clients.coder import session as servers
 from app_server.clients.coder.plan import Plan, url_of
 from app_server.clients.coder.session import NoServer, session_server
-from app_server.clients.connection import identify
+from app_server.peer.connection import identify
 from tests.support.harness import WAIT_S, serve
 from tests.support.receiver.peer import FakeAppServer
 

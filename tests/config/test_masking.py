@@ -19,6 +19,7 @@ NO_SECRETS = {
     "mcp_oauth_credentials_store",
     "mcp_servers.*.auth",
     "mcp_servers.*.bearer_token_env_var",
+    "mcp_servers.*.oauth.client_secret_env_var",
     "mcp_servers.*.env_http_headers",
     "mcp_servers.*.tools.*.output_token_limit",
     "model_auto_compact_token_limit",

@@ -25,7 +25,7 @@ from typing import Any
 import anyio
 
 from app_server.clients.coder.session import Occupant, is_app_server, who_is_at
-from app_server.clients.connection import open_client
+from app_server.peer.connection import open_client
 from tests.long.real_servers import Report
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel

@@ -25,8 +25,8 @@ from typing import Any
 
 import anyio
 
-from app_server.clients.connection import Client, open_client
 from app_server.clients.demo.process import start_server
+from app_server.peer.connection import Client, open_client
 from tests.long.real_server_tools import NPM, Tools, serving_over_http
 
 START_S = 30.0

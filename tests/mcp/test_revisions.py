@@ -1,101 +1,24 @@
 """mcp: servers of both revisions, on both transports: clients and models see the same."""
 
 import json
-import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from tests.support.harness import WAIT_S, WireClient, claim, serve
-from tests.support.mcp_peers.calls import (
-    answer_question,
-    call_items,
-    outputs_of,
-    raw_call,
-    start_asking,
-    steps_until_settled,
-)
-from tests.support.mcp_peers.sdk_peer import SdkPeer, sdk_app
-from tests.support.mcp_peers.web_servers import listening
-from tests.support.paths import MCP_PEER
+from tests.mcp.both_revisions import ASKING, SETTINGS, Setting, running
+from tests.support.harness import WAIT_S, claim
+from tests.support.mcp_peers.calls import answer_question, outputs_of, raw_call, start_asking
 
-SCRIPT = MCP_PEER.with_name("sdk_peer.py")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A transport, and what is configured as `protocol`."""
-
-    transport: str
-    protocol: str
-
-    @property
-    def is_stateless(self) -> bool:
-        return self.protocol != "2025"
-
-
-@pytest.fixture(
-    params=[
-        Setting(transport, protocol)
-        for transport in ("stdio", "http")
-        for protocol in ("2025", "auto")
-    ],
-    ids=lambda setting: f"{setting.transport}-{setting.protocol}",
-)
-def setting(request: pytest.FixtureRequest) -> Setting:
-    found: Setting = request.param
-    return found
-
-
-@dataclass
-class Running:
-    """A server of ours, a client and a thread of it, and the server of the SDK if it is here."""
-
-    served: Any
-    client: WireClient
-    thread_id: str
-    peer: SdkPeer | None
-
-    async def call(self, *functions: Any, **options: Any) -> tuple[list[Any], list[Any]]:
-        return await call_items(self.served, self.client, self.thread_id, *functions, **options)
-
-    async def tool(self, name: str, **more: Any) -> Any:
-        """Call a tool as a client does; gives what it says."""
-        params = {"threadId": self.thread_id, "server": "raw", "tool": name, **more}
-        result = await self.client.call("mcpServer/tool/call", params)
-        [block] = result["content"]
-        return block["text"]
-
-    async def tools(self) -> set[str]:
-        found = await self.client.call("mcpServerStatus/list", {"threadId": self.thread_id})
-        return set(found["data"][0]["tools"])
-
-
-@asynccontextmanager
-async def running(home: Path, setting: Setting, more: str = "") -> AsyncIterator[Running]:
-    async with AsyncExitStack() as stack:
-        peer = None
-        if setting.transport == "http":
-            peer, app = await stack.enter_async_context(sdk_app())
-            port = await stack.enter_async_context(listening(app))
-            table = f'url = "http://127.0.0.1:{port}/mcp"\n'
-        else:
-            table = f"command = {json.dumps(sys.executable)}\nargs = [{json.dumps(str(SCRIPT))}]\n"
-        config = f'{more}[mcp_servers.raw]\nprotocol = "{setting.protocol}"\n{table}'
-        served = await stack.enter_async_context(serve(home, config=config))
-        client = await stack.enter_async_context(served.client())
-        thread_id = await client.start_thread()
-        assert (await steps_until_settled(client, "raw"))["raw"][-1] == ("ready", None)
-        yield Running(served, client, thread_id, peer)
+EVERYWHERE = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+WHERE_IT_MAY_ASK = pytest.mark.parametrize("setting", ASKING, ids=str)
 
 
 @claim("mcp:revisions")
 @pytest.mark.parametrize("pinned", ["configured", "pinned"])
+@EVERYWHERE
 async def test_the_configured_revision_is_spoken_and_its_tools_are_called(
     tmp_path: Path, setting: Setting, pinned: str
 ) -> None:
@@ -113,6 +36,7 @@ async def test_the_configured_revision_is_spoken_and_its_tools_are_called(
 
 
 @claim("mcp:revisions")
+@WHERE_IT_MAY_ASK
 async def test_a_form_is_asked_during_its_turn(tmp_path: Path, setting: Setting) -> None:
     async with running(tmp_path, setting) as run:
         turn_id = await start_asking(run.served, run.client, run.thread_id, raw_call("form"))
@@ -135,6 +59,7 @@ async def test_a_form_is_asked_during_its_turn(tmp_path: Path, setting: Setting)
 
 
 @claim("mcp:revisions")
+@WHERE_IT_MAY_ASK
 async def test_a_link_is_asked_with_an_id_in_both_revisions(
     tmp_path: Path, setting: Setting
 ) -> None:
@@ -152,6 +77,7 @@ async def test_a_link_is_asked_with_an_id_in_both_revisions(
 @pytest.mark.parametrize(
     ("tool", "method"), [("sample", "sampling/createMessage"), ("roots", "roots/list")]
 )
+@WHERE_IT_MAY_ASK
 async def test_what_is_not_offered_is_refused_with_a_reason(
     tmp_path: Path, setting: Setting, tool: str, method: str
 ) -> None:
@@ -164,6 +90,7 @@ async def test_what_is_not_offered_is_refused_with_a_reason(
 
 
 @claim("mcp:revisions")
+@EVERYWHERE
 async def test_progress_reaches_the_item(tmp_path: Path, setting: Setting) -> None:
     async with running(tmp_path, setting) as run:
         await start_asking(run.served, run.client, run.thread_id, raw_call("progress"))
@@ -173,6 +100,7 @@ async def test_progress_reaches_the_item(tmp_path: Path, setting: Setting) -> No
 
 
 @claim("mcp:revisions")
+@EVERYWHERE
 async def test_an_interrupt_cancels_the_call_at_the_server(
     tmp_path: Path, setting: Setting
 ) -> None:
@@ -191,7 +119,57 @@ async def test_an_interrupt_cancels_the_call_at_the_server(
         assert await run.tool("progress") == "progress ran"
 
 
+@claim("mcp:revisions", "mcp:question-call")
+@pytest.mark.parametrize(
+    "setting", [one for one in ASKING if one.questions_name_their_call], ids=str
+)
+@pytest.mark.parametrize("share", ["thread", "home"])
+async def test_a_question_has_the_thread_and_the_turn_of_the_call_that_led_to_it(
+    tmp_path: Path, setting: Setting, share: str
+) -> None:
+    twice = {"times": 2}
+    async with running(tmp_path, setting, share=f'"{share}"') as run:
+        callers: list[tuple[str, str | None]] = []
+        questions = []
+        for thread_id in (run.thread_id, await run.new_thread()):
+            asking = raw_call("rounds", twice)
+            turn_id = await start_asking(run.served, run.client, thread_id, asking)
+            callers.append((thread_id, turn_id))
+            questions.append(await run.client.wait_for("mcpServer/elicitation/request"))
+            direct = {"server": "raw", "tool": "rounds", "arguments": twice}
+            await run.client.request("mcpServer/tool/call", {**direct, "threadId": thread_id})
+            callers.append((thread_id, None))
+            questions.append(await run.client.wait_for("mcpServer/elicitation/request"))
+        # Each question that is answered now leads to the next one of the same call.
+        for question in questions.copy():
+            reply = {"action": "accept", "content": {}}
+            await run.client.send({"id": question["id"], "result": reply})
+            questions.append(await run.client.wait_for("mcpServer/elicitation/request"))
+        asked = [(one["params"]["threadId"], one["params"]["turnId"]) for one in questions]
+        assert asked == callers * 2
+        for question in questions[4:]:
+            await run.client.send({"id": question["id"], "result": {"action": "accept"}})
+        for _ in range(2):
+            await run.client.wait_for("turn/completed")
+    outputs = Counter(output[1]["text"] for output in outputs_of(run.served))
+    assert outputs == {"asked": 1}
+
+
+@claim("mcp:question-call")
+@WHERE_IT_MAY_ASK
+async def test_a_read_resource_may_ask_in_its_turn(tmp_path: Path, setting: Setting) -> None:
+    async with running(tmp_path, setting) as run:
+        read = {"name": "read_mcp_resource", "arguments": {"server": "raw", "uri": "mem://a"}}
+        turn_id = await start_asking(run.served, run.client, run.thread_id, read)
+        asked = await answer_question(run.client, {"result": {"action": "decline"}})
+        await run.client.wait_for("turn/completed")
+        assert (asked["threadId"], asked["turnId"]) == (run.thread_id, turn_id)
+        [output] = outputs_of(run.served)
+        assert json.loads(json.loads(output)["contents"][0]["text"]) == {"action": "decline"}
+
+
 @claim("mcp:revisions")
+@WHERE_IT_MAY_ASK
 async def test_an_interrupt_withdraws_a_question(tmp_path: Path, setting: Setting) -> None:
     async with running(tmp_path, setting) as run:
         await start_asking(run.served, run.client, run.thread_id, raw_call("form"))
@@ -205,6 +183,7 @@ async def test_an_interrupt_withdraws_a_question(tmp_path: Path, setting: Settin
 
 
 @claim("mcp:revisions")
+@EVERYWHERE
 async def test_the_sandbox_and_the_clients_keys_are_sent(tmp_path: Path, setting: Setting) -> None:
     async with running(tmp_path, setting) as run:
         keys = {"mcpMetaByServer": {"raw": {"mine": 1}}}
@@ -217,6 +196,7 @@ async def test_the_sandbox_and_the_clients_keys_are_sent(tmp_path: Path, setting
 
 @claim("mcp:revisions")
 @pytest.mark.parametrize(("times", "is_answered"), [(10, True), (11, False)])
+@WHERE_IT_MAY_ASK
 async def test_a_call_asks_ten_times_at_most_without_a_session(
     tmp_path: Path, setting: Setting, times: int, is_answered: bool
 ) -> None:
@@ -234,6 +214,7 @@ async def test_a_call_asks_ten_times_at_most_without_a_session(
 
 
 @claim("mcp:revisions")
+@WHERE_IT_MAY_ASK
 async def test_a_change_of_the_tools_is_heard(tmp_path: Path, setting: Setting) -> None:
     follows = "[features]\nmcp_tool_list_changed = true\n"
     async with running(tmp_path, setting, follows) as run:

@@ -1,6 +1,8 @@
 """mcp: servers that speak another revision than was agreed on, or change it."""
 
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +14,7 @@ import pytest
 
 from app_server.mcp import client as mcp_client
 from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig, StdioTransport
+from app_server.mcp.servers import pool as pool_module
 from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.requests import call_tool
 from app_server.mcp.servers.server import McpServer
@@ -62,6 +65,68 @@ async def test_an_older_server_starts_whatever_it_makes_of_the_question(
         assert await call(client, thread_id) == "done"
         # One that is pinned is not asked, and starts once.
         assert len((tmp_path / "starts").read_text().splitlines()) == starts
+
+
+def first_methods(home: Path) -> list[str]:
+    """Return what each start of the strange server was asked first."""
+    return (home / "starts").read_text().splitlines()
+
+
+@claim("mcp:revision-remembered")
+@pytest.mark.parametrize("share", ["thread", "home"])
+@pytest.mark.parametrize("kind", ["ends", "silent", "refuses"])
+async def test_only_the_first_thread_asks_an_older_server_for_its_revisions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, share: str
+) -> None:
+    monkeypatch.setattr(mcp_client, "STDIO_PROBE_S", 0.01)
+    async with strange(tmp_path, kind, f'share = "{share}"\n') as (_, client):
+        for _ in range(3):
+            thread_id = await client.start_thread()
+            assert (await steps_until_settled(client, "raw", "other"))["raw"][-1][0] == "ready"
+            assert await call(client, thread_id) == "done"
+            assert await version_of(client, thread_id) == "2025-06-18"
+        # Other settings are another server.
+        await client.start_thread(config={"mcp_servers.raw.env.WHO": "me"})
+        await steps_until_settled(client, "raw", "other")
+    fallback = ["initialize"] if kind == "ends" else []
+    again = [] if share == "home" else ["initialize"] * 2
+    asked = ["server/discover", *fallback]
+    assert first_methods(tmp_path) == [*asked, *again, *asked]
+
+
+async def row_of(client: WireClient, thread_id: str) -> Any:
+    params = {"threadId": thread_id, "serverName": "raw"}
+    [row] = (await client.call("mcpServerStatus/list", params))["data"]
+    return row
+
+
+async def version_of(client: WireClient, thread_id: str) -> Any:
+    return (await row_of(client, thread_id))["protocolVersion"]
+
+
+@claim("mcp:revision-remembered")
+@pytest.mark.parametrize("share", ["thread", "home"])
+@pytest.mark.parametrize("how", ["restart", "death"])
+async def test_a_server_that_is_started_again_is_asked_again(
+    tmp_path: Path, share: str, how: str
+) -> None:
+    async with strange(tmp_path, "refuses", f'share = "{share}"\n') as (_, client):
+        thread_id = await client.start_thread()
+        await steps_until_settled(client, "raw", "other")
+        if how == "restart":
+            await client.call("mcpServer/restart", {"name": "raw", "threadId": thread_id})
+            if share == "thread":
+                await steps_until_settled(client, "raw")
+        else:
+            os.kill((await row_of(client, thread_id))["pid"], signal.SIGKILL)
+            with anyio.fail_after(WAIT_S):
+                while (await row_of(client, thread_id))["pid"] is not None:
+                    pass
+        assert await call(client, thread_id) == "done"
+        await client.start_thread()
+        await steps_until_settled(client, "raw", "other")
+    last = [] if share == "home" else ["initialize"]
+    assert first_methods(tmp_path) == ["server/discover", "server/discover", *last]
 
 
 async def test_a_pinned_older_server_is_not_asked(tmp_path: Path) -> None:
@@ -151,18 +216,23 @@ class Changing:
 
 
 @asynccontextmanager
+async def connecting(port: int, pool: ServerPool) -> AsyncIterator[tuple[ServerSet, McpServer]]:
+    """Give the servers of a thread, once `raw` on this port has started or failed."""
+    config = ServerConfig("raw", HttpTransport(f"http://127.0.0.1:{port}/mcp"))
+    servers = ServerSet(McpSettings({"raw": config}), ".", pool, lambda *_: None, None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(servers.run)
+        with anyio.fail_after(WAIT_S):
+            await servers.server("raw").settled.wait()
+        yield servers, servers.server("raw")
+        servers.stop()
+
+
+@asynccontextmanager
 async def changing(peer: Changing) -> AsyncIterator[tuple[ServerSet, McpServer]]:
-    async with listening(peer) as port:
-        config = ServerConfig("raw", HttpTransport(f"http://127.0.0.1:{port}/mcp"))
-        servers = ServerSet(
-            McpSettings({"raw": config}), ".", ServerPool(NoProcesses()), lambda *_: None, None
-        )
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(servers.run)
-            with anyio.fail_after(WAIT_S):
-                await servers.server("raw").settled.wait()
-            yield servers, servers.server("raw")
-            servers.stop()
+    pool = ServerPool(NoProcesses())
+    async with listening(peer) as port, connecting(port, pool) as found:
+        yield found
 
 
 async def told(servers: ServerSet) -> Any:
@@ -177,14 +247,47 @@ async def told(servers: ServerSet) -> Any:
 async def test_a_server_that_changes_its_revision_is_asked_again(before: str, after: str) -> None:
     peer = Changing(before, after)
     async with changing(peer) as (servers, server):
-        assert (server.protocol_version, await told(servers)) == (before, before)
+        assert (server.record.protocol_version, await told(servers)) == (before, before)
         assert server.record.last_fault == "listed the tool 'act' 2 times"
         peer.revisions.pop(0)
-        assert (await told(servers), server.protocol_version) == (after, after)
+        assert (await told(servers), server.record.protocol_version) == (after, after)
         peer.methods.clear()
         # Now it is known again.
         assert await told(servers) == after
         assert peer.methods == ["tools/call"]
+
+
+@claim("mcp:revision-remembered")
+async def test_a_revision_is_forgotten_when_the_server_refuses_it_or_does_not_start() -> None:
+    new, old = "2026-07-28", "2025-06-18"
+    peer, pool = Changing(old), ServerPool(NoProcesses())
+    first = []
+    async with listening(peer) as port:
+        for revision in (old, old, new, new, "2031-01-01", old):
+            peer.revisions = [revision]
+            peer.methods.clear()
+            async with connecting(port, pool) as (_, server):
+                assert server.status == ("failed" if revision > new else "connected")
+            first.append([method for method in peer.methods if method != "tools/list"][:2])
+    discover, initialize = "server/discover", "initialize"
+    assert first == [
+        [discover, initialize],
+        [initialize, "notifications/initialized"],
+        [initialize, discover],
+        [discover],
+        [discover],
+        [discover, initialize],
+    ]
+
+
+async def test_what_is_remembered_of_servers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "MAX_REMEMBERED", 2)
+    pool = ServerPool(NoProcesses())
+    configs = [ServerConfig(name, StdioTransport("x")) for name in "abc"]
+    for config in configs:
+        pool.learned(config, ".").protocol_version = "2025-06-18"
+    found = [pool.learned(config, ".").protocol_version for config in reversed(configs)]
+    assert found == ["2025-06-18", "2025-06-18", None]
 
 
 async def test_a_server_that_has_no_revision_any_more_fails_its_calls() -> None:

@@ -10,6 +10,7 @@ from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.authorized import AuthorizedSender
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
 from app_server.mcp_wire.http.redirects import origin_of
+from app_server.mcp_wire.http.refusals import scopes_wanted
 from tests.mcp_wire.senders import Response, Sender
 
 URL = "https://a.example/mcp"
@@ -23,6 +24,7 @@ class Given:
     later: str | None = "two"
     failure: Exception | None = None
     refused: list[str | None] = field(default_factory=list)
+    lacked: list[tuple[str | None, ...]] = field(default_factory=list)
 
     async def current(self) -> str | None:
         return self.now
@@ -31,6 +33,10 @@ class Given:
         self.refused.append(refused)
         if self.failure is not None:
             raise self.failure
+        return self.later
+
+    async def widen(self, refused: str | None, scopes: Sequence[str]) -> str | None:
+        self.lacked.append((refused, *scopes))
         return self.later
 
     def stored(self) -> str | None:
@@ -123,3 +129,57 @@ async def test_a_refusal_is_closed_where_no_other_credential_can_be_had(
     with pytest.raises(raised, match=r"^sign in first$"):
         await ours.send(request_to())
     assert response.closed == 1
+
+
+def challenged(challenge: str, status: int = 403) -> Response:
+    return Response(status, {"www-authenticate": challenge})
+
+
+@pytest.mark.parametrize("now", ["one", None])
+@pytest.mark.parametrize("later", ["two", "one", None])
+async def test_a_credential_that_lacks_scopes_is_widened_once(
+    now: str | None, later: str | None
+) -> None:
+    first = challenged('Bearer error="insufficient_scope", scope="a b"')
+    second = challenged('Bearer error="insufficient_scope", scope="c"')
+    tokens = Given(now, later)
+    sender, ours = authorized([first, second], tokens)
+    repeated = later not in (None, now)
+    assert await ours.send(request_to()) is (second if repeated else first)
+    assert (tokens.refused, tokens.lacked) == ([], [(now, "a", "b")])
+    assert (len(sender.sent), first.closed) == (2, 1) if repeated else (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("response", "scopes"),
+    [
+        (challenged('Bearer error="insufficient_scope", scope="a b"'), ("a", "b")),
+        (challenged('bearer scope="b a b",Error=insufficient_scope'), ("b", "a")),
+        (challenged('Basic realm="x", Bearer scope="a", error="insufficient_scope"'), ("a",)),
+        (challenged('Bearer error="insufficient_scope", scope=""'), ()),
+        (challenged('Bearer error="insufficient_scope"'), ()),
+        (challenged('Bearer error="invalid_token", scope="a"'), ()),
+        (challenged('Basic error="insufficient_scope", scope="a"'), ()),
+        (challenged('Bearer error="insufficient_scope", scope="a"', 401), ()),
+        (challenged('Bearer error="insufficient_scope", scope="\u00e9"'), ()),
+        (challenged('Bearer error="insufficient_scope", scope="a\\b"'), ()),
+        (
+            challenged(
+                f'Bearer error="insufficient_scope", scope="{" ".join(map(str, range(64)))}"'
+            ),
+            tuple(map(str, range(64))),
+        ),
+        (
+            challenged(
+                f'Bearer error="insufficient_scope", scope="{" ".join(map(str, range(65)))}"'
+            ),
+            (),
+        ),
+        (challenged(f'Bearer error="insufficient_scope", scope="{"x" * 4097}"'), ()),
+        (Response(403), ()),
+    ],
+)
+def test_scopes_are_wanted_by_a_challenge_that_names_them(
+    response: Response, scopes: tuple[str, ...]
+) -> None:
+    assert scopes_wanted(response) == scopes

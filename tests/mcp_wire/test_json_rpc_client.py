@@ -10,7 +10,7 @@ import pytest
 
 from app_server.mcp_wire import json_rpc_client as client_module
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
-from app_server.mcp_wire.json_rpc_client import STRAY, JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import STRAY, Caller, JsonRpcClient
 from app_server.mcp_wire.messages import JSONRPCRequest, SessionMessage
 from protocol.jsonrpc.errors import INVALID_PARAMS
 from tests.support.event_loop.clock import LoopClock
@@ -207,7 +207,7 @@ async def test_requests_of_the_server_above_the_bound_are_refused(
 class User:
     """An asker that is asked nothing."""
 
-    async def elicit(self, params: Any) -> Any:
+    async def elicit(self, params: Any, caller: Any) -> Any:
         raise AssertionError(params)
 
 
@@ -216,10 +216,10 @@ async def test_a_request_of_the_server_is_that_of_the_call_in_whose_response_it_
 ) -> None:
     """And the bounds are those of each caller: one whose server asks much hurts no other."""
     monkeypatch.setattr(client_module, "MAX_ASKED", 1)
-    one, two = User(), User()
+    one, two = Caller(User(), "turn"), Caller(User())
     async with conversing() as talk, anyio.create_task_group() as tasks:
-        for user in (one, two):
-            tasks.start_soon(partial(call, talk, [], asker=user))
+        for caller in (one, two):
+            tasks.start_soon(partial(call, talk, [], caller=caller))
             await talk.next()
         await talk.send(id="a", method="stall", in_response_to=1)
         await talk.send(id="b", method="echo", in_response_to=1)
@@ -228,7 +228,7 @@ async def test_a_request_of_the_server_is_that_of_the_call_in_whose_response_it_
         for asked, in_response_to in (("c", 2), ("d", None), ("e", 3)):
             await talk.send(id=asked, method="echo", in_response_to=in_response_to)
             assert await talk.next() == {"id": asked, "result": {}}
-        assert talk.askers == [one, two, None, None]
+        assert talk.callers == [one, two, None, None]
         for request_id in (1, 2):
             await talk.send(id=request_id, result={})
 
@@ -246,7 +246,9 @@ async def test_progress_of_one_asker_takes_the_room_of_no_other(
 
     async with conversing() as talk, anyio.create_task_group() as tasks:
         for _ in range(2):
-            tasks.start_soon(partial(call, talk, [], on_progress=on_progress, asker=User()))
+            tasks.start_soon(
+                partial(call, talk, [], on_progress=on_progress, caller=Caller(User()))
+            )
             await talk.next()
         for token, progress in ((1, 10), (1, 11), (2, 20)):
             params = {"progressToken": token, "progress": progress}
@@ -286,7 +288,7 @@ async def test_a_server_that_asks_and_does_not_read_is_read_no_more() -> None:
     client = JsonRpcClient(incoming, Deaf())
     ping = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id="the same", method="ping"))
 
-    async def answer(method: str, params: Any, asker: Any) -> Any:
+    async def answer(method: str, params: Any, caller: Any) -> Any:
         return {}
 
     async def run(*, task_status: Any) -> None:

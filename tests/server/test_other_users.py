@@ -19,10 +19,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import serve_inspector
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.sandbox.proxied import PORT
+from app_server.peer.address import ServerAddress
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network import NetworkPolicy
 from app_server.runtime.http.peer_user import HOW_TO_LET_IN

@@ -28,7 +28,7 @@ from protocol.log.rollout import (
     TurnCompleted,
     TurnStarted,
 )
-from protocol.signals.delivery import SignalDeliverParams, SignalError, SignalReceipt
+from protocol.signals.delivery import SignalDeliverParams, SignalError, SignalReceipt, SignalStage
 from tests.support.harness import WAIT_S
 from tests.support.threads.stores import created, raw
 
@@ -224,6 +224,45 @@ def test_what_was_put_is_found_and_replaced(ledger: Ledger) -> None:
     assert replace(found, number=None) == full
     assert (ledger.find("s", "none"), ledger.find("none", "a")) == (None, None)
     assert ledger.stages() == {"accepted": 1, "seen": 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moves"),
+    [
+        ("accepted", "accepted", False),
+        ("accepted", "inHistory", True),
+        ("accepted", "expired", True),
+        ("inHistory", "accepted", False),
+        ("inHistory", "inHistory", True),
+        ("inHistory", "recalled", True),
+        ("inHistory", "failed", True),
+        ("seen", "inHistory", False),
+        ("seen", "answered", True),
+        ("answered", "seen", False),
+        ("answered", "failed", False),
+        ("expired", "accepted", False),
+        ("expired", "recalled", False),
+        ("expired", "inHistory", True),
+    ],
+)
+def test_no_server_moves_a_row_back(
+    ledger: Ledger, before: SignalStage, after: SignalStage, moves: bool
+) -> None:
+    first, then = entry("a", stage=before), entry("a", stage=after, at_ms=2)
+    assert ledger.put([first]) == []
+    ahead = ledger.put([entry("b"), then])
+    assert [replace(one, number=None) for one in ahead] == ([] if moves else [first])
+    assert stored(ledger) == [then if moves else first, entry("b")]
+
+
+def test_writes_of_another_server_are_noticed(ledger: Ledger, tmp_path: Path) -> None:
+    version = ledger.version()
+    ledger.put([entry("a")])
+    assert ledger.version() == version
+    other = Ledger(tmp_path / "made" / "ledger.sqlite3")
+    other.put([entry("b")])
+    other.close()
+    assert ledger.version() != version
 
 
 def test_open_entries_are_read_back_in_their_order(ledger: Ledger) -> None:

@@ -189,7 +189,9 @@ async def test_a_home_without_signals_opens_nothing(tmp_path: Path) -> None:
     tasks = Tasks()
     signals = lazy_signals(tmp_path, tasks)
     await signals.resume()
-    assert (await signals.stages(), signals.unseen(), tasks.started) == ({}, (), [])
+    assert (await signals.stages(), signals.unseen()) == ({}, ())
+    # Another server of the home may make one.
+    assert tasks.started == ["_await_ledger"]
     await signals.aclose()
     assert os.listdir(tmp_path) == []
 

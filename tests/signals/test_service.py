@@ -29,7 +29,8 @@ from app_server.signals.service import (
     SignalUnknown,
     TooManyWaiting,
 )
-from app_server.threads.failures import ThreadNotFound
+from app_server.threads.failures import ThreadBusy, ThreadNotFound
+from app_server.threads.log.file.locks import Holder
 from app_server.threads.log.state import ThreadState, begin
 from app_server.turns.slot import SessionClosed
 from protocol.log.rollout import (
@@ -40,6 +41,7 @@ from protocol.log.rollout import (
     TurnCompleted,
     TurnStarted,
 )
+from protocol.model import JsonObject
 from protocol.signals.delivery import MAX_WAITING_SIGNALS, SignalDeliverParams
 from tests.support.harness import WAIT_S
 from tests.support.receiver.stages import entry
@@ -127,6 +129,8 @@ class Threads:
     """Whether a thread that was loaded stays so."""
     began: bool = True
     log_followers: list[Any] = field(default_factory=list)
+    held: dict[str, Holder] = field(default_factory=dict)
+    """What other servers hold."""
 
     @property
     def loading(self) -> "Threads":
@@ -180,6 +184,10 @@ class Threads:
     async def change(self, thread_id: str, records: Any) -> None:
         self.changes.append((thread_id, records(None)))
 
+    async def require_free(self, thread_id: str) -> None:
+        if thread_id in self.held:
+            raise ThreadBusy(self.held[thread_id])
+
 
 class Home:
     """A ledger, its threads and the service; it is the notifier and the configuration too."""
@@ -197,8 +205,16 @@ class Home:
             clock=cast(Any, self.clock),
             notifier=cast(Any, self),
             configuration=cast(Any, self),
+            peers=self,
         )
+        self.handed: list[tuple[Holder, str, Any]] = []
+        self.peer: Callable[[str, Any], JsonObject | None] = lambda method, params: None
+        """Answers for another server."""
         self.signals = Signals(self.ledger, ports)
+
+    async def call(self, holder: Holder, method: str, params: Any) -> JsonObject | None:
+        self.handed.append((holder, method, params))
+        return self.peer(method, params)
 
     def announce(self, receipt: Any) -> None:
         self.announced.append((receipt.signal_id, receipt.stage))

@@ -135,3 +135,29 @@ def run_cli(
         stdin=subprocess.DEVNULL,
         check=False,
     )
+
+
+def tree_of(pid: int) -> list[int]:
+    """Return a process and all that descend from it. Linux only."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            found = re.search(r"PPid:\t(\d+)", (folder / "status").read_text())
+        except OSError:
+            continue
+        if found is not None:
+            parents[int(folder.name)] = int(found[1])
+    tree = [pid]
+    for one in tree:
+        tree += [child for child, parent in parents.items() if parent == one]
+    return tree
+
+
+def memory_mb(*pids: int) -> float:
+    """Return what processes take of memory; what several have is divided among them. Linux only."""
+    total = 0
+    for pid in pids:
+        found = re.search(r"Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text())
+        assert found is not None
+        total += int(found[1])
+    return total / 1024

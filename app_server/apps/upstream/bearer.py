@@ -3,7 +3,7 @@
 Source: docs/apps.md, "Accounts".
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import httpx
 
@@ -40,6 +40,10 @@ class Bearer:
             NoCredential: the sign-in has changed.
         """
         return None if refused is None else self._token_of(await self._auth.renewed(refused))
+
+    async def widen(self, refused: str | None, scopes: Sequence[str]) -> str | None:
+        """Return None: an account's sign-in has the scopes that it has."""
+        return None
 
     def stored(self) -> str | None:
         """Return the token as it is; see CredentialSource."""

@@ -25,7 +25,7 @@ from app_server.mcp_wire.errors import (
 from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from app_server.mcp_wire.http.transport import open_http
-from app_server.mcp_wire.json_rpc_client import Asker, JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import Caller, JsonRpcClient
 from protocol.jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
@@ -126,7 +126,7 @@ class HostedSession:
             self._is_broken = True
             raise PeerError(UNREACHABLE, str(exc)) from exc
 
-    async def _answer(self, method: str, params: JsonObject, asker: Asker | None) -> JsonObject:
+    async def _answer(self, method: str, params: JsonObject, caller: Caller | None) -> JsonObject:
         if method == "ping":
             return {}
         if method in METHODS and (self._elicitation or method == OPENAI_FORM):

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from app_server.clients.address import HandshakeFailed, ServerAddress
 from app_server.clients.app_connection import AppConnection
+from app_server.peer.address import HandshakeFailed, ServerAddress
 from protocol.jsonrpc.errors import RpcError
 from protocol.model import Json, JsonObject
 

@@ -17,8 +17,8 @@ from app_server.clients.command_line import (
     working_folder,
 )
 from app_server.clients.receiver.agent.environment import MODES, check_url
-from app_server.clients.token_file import TOKEN_FILE_VARIABLE, chosen_token_file
 from app_server.config.home import resolve_home
+from app_server.peer.token_file import TOKEN_FILE_VARIABLE, chosen_token_file
 from app_server.runtime.standard_streams import run_program
 
 INSTALL = "install"

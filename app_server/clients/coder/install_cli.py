@@ -24,11 +24,11 @@ from app_server.clients.receiver.agent.environment import (
 )
 from app_server.clients.receiver.router.wire import KEY_VARIABLE, SESSION_VARIABLE, check_router_url
 from app_server.clients.receiver.router.wire import URL_VARIABLE as ROUTER_VARIABLE
-from app_server.clients.token_file import TOKEN_FILE_VARIABLE
 from app_server.config.config_toml import read_config
 from app_server.config.editing.file import ConfigFile
 from app_server.config.home import resolve_home
 from app_server.config.values import ConfigError, NotRecorded
+from app_server.peer.token_file import TOKEN_FILE_VARIABLE
 from app_server.runtime.user_paths import expand_user
 
 NAME = "prism"

@@ -15,7 +15,7 @@ from app_server.clients.receiver.agent.environment import (
     URL_VARIABLE,
     AppServerMode,
 )
-from app_server.clients.token_file import TOKEN_FILE_VARIABLE
+from app_server.peer.token_file import TOKEN_FILE_VARIABLE
 
 TOKEN_VARIABLE = "APP_SERVER_TOKEN"
 """Environment variable with the token itself; Codex is given its name."""

@@ -18,11 +18,11 @@ import anyio
 import anyio.to_thread
 
 from app_server.clients.coder.plan import TOKEN_VARIABLE, Plan, url_of
-from app_server.clients.connection import NoAppServer, identify
-from app_server.clients.token_file import read_token
 from app_server.host.reaper import Reaper
 from app_server.observability.log_context import add_ids
 from app_server.observability.log_lines import LineFormatter
+from app_server.peer.connection import NoAppServer, identify
+from app_server.peer.token_file import read_token
 from app_server.runtime.files.secret import StoreFailed, lock_held
 from app_server.runtime.standard_streams import print_to_stderr
 

@@ -7,10 +7,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from app_server.clients.connection import Client
 from app_server.clients.demo.process import shown_server
 from app_server.clients.demo.thread import DemoThread
 from app_server.clients.demo.transcript import Transcript
+from app_server.peer.connection import Client
 from protocol.model import Json, JsonObject
 
 CONFIG = 'model_provider = "offline"\n\n[apps_service]\ndemo = true\n'

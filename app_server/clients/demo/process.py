@@ -12,8 +12,8 @@ from pathlib import Path
 
 import anyio
 
-from app_server.clients.connection import Client, open_client
 from app_server.clients.demo.transcript import Transcript
+from app_server.peer.connection import Client, open_client
 from protocol.model import Json
 
 START_S = 300.0

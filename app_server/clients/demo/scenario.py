@@ -5,10 +5,10 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from app_server.clients.connection import Client
 from app_server.clients.demo.process import shown_server, start_server
 from app_server.clients.demo.thread import SERVER, DemoThread, configure
 from app_server.clients.demo.transcript import Transcript
+from app_server.peer.connection import Client
 from protocol.model import Json, JsonObject
 
 SIGNAL = "The build of main has failed."

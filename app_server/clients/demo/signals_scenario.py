@@ -7,10 +7,10 @@ client, as a receiver is.
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from app_server.clients.connection import Client
 from app_server.clients.demo.process import start_server, stop_server
 from app_server.clients.demo.thread import SERVER, DemoThread, configure
 from app_server.clients.demo.transcript import Transcript
+from app_server.peer.connection import Client
 from protocol.model import JsonObject
 
 ASKED = "mcpServer/elicitation/request"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from app_server.clients.connection import Client
 from app_server.clients.demo.transcript import CheckFailed, Transcript
+from app_server.peer.connection import Client
 from protocol.model import Json, JsonObject
 
 SERVER = "demo"

@@ -32,9 +32,9 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.upstream import MAX_MESSAGE_BYTES, connection_to
-from app_server.clients.token_file import NoToken
+from app_server.peer.address import ServerAddress
+from app_server.peer.token_file import NoToken
 from app_server.runtime.counted_warnings import warn_counted
 from app_server.runtime.http.listening import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger

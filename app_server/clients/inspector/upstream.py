@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
 
-from app_server.clients.address import UNIX, ServerAddress
+from app_server.peer.address import UNIX, ServerAddress
 from app_server.runtime.http.loopback_address import is_this_machine
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024

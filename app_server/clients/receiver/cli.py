@@ -30,14 +30,14 @@ from app_server.clients.receiver.router.wire import (
     check_router_url,
 )
 from app_server.clients.receiver.run import ReceiverSettings, serve
-from app_server.clients.token_file import (
+from app_server.config.home import resolve_home
+from app_server.observability.log import add_log_options, read_log_settings, set_up_logs
+from app_server.peer.token_file import (
     MAX_TOKEN_BYTES,
     TOKEN_FILE_HELP,
     TOKEN_FILE_VARIABLE,
     take_token,
 )
-from app_server.config.home import resolve_home
-from app_server.observability.log import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.files.secret import StoreFailed, lock_file, read_private, write_private
 from app_server.runtime.standard_streams import lacks_working_directory, print_to_stderr
 

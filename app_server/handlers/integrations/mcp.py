@@ -645,7 +645,7 @@ def row(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         resources=_elements(Resource, entry.resources),
         resource_templates=_elements(ResourceTemplate, entry.resource_templates),
         auth_status=entry.auth_status,
-        protocol_version=entry.protocol_version,
+        protocol_version=entry.record.protocol_version,
         pid=entry.pid,
         rss_bytes=entry.resident_bytes,
         shared_by=entry.record.shared_by if of_thread else None,

@@ -8,6 +8,7 @@ from pydantic_core import to_json
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import page_size
+from app_server.signals.notifications import PEER_NAME
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
     NotRecallable,
@@ -50,7 +51,7 @@ async def deliver_signal(
     key = params.signal.source, params.signal.id
     with _signal_failures(*key):
         signals = await context.services.signals.get()
-        outcome = await signals.deliver(params)
+        outcome = await signals.deliver(params, of_peer=_is_peer(context))
     receipt = outcome.entry.receipt()
     context.services.signal_notifier.came_from(receipt, context.connection_id)
     context.after_answer(signals.follow_up, outcome)
@@ -86,9 +87,14 @@ async def recall_signals(
     with _signal_failures(params.source, params.id):
         signals = await context.services.signals.get()
         with thread_failures("", "the thread is gone"):
-            outcome = await signals.recall(params.source, params.id)
+            outcome = await signals.recall(params.source, params.id, of_peer=_is_peer(context))
     context.after_answer(signals.follow_up, outcome)
     return SignalRecallResponse(receipt=outcome.entry.receipt())
+
+
+def _is_peer(context: RequestContext) -> bool:
+    """Whether a server hands on what it was asked; that is not handed on again."""
+    return context.initialized is not None and context.initialized.info.name == PEER_NAME
 
 
 def _check(signal: Signal) -> None:

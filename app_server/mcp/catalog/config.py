@@ -54,15 +54,23 @@ class StdioTransport:
 
     def launch(self, environment_id: str, cwd: str) -> Launch:
         """Say what is to be started there; `cwd` is where the thread works, which is here."""
-        is_local = environment_id == LOCAL
-        ours = {name: os.environ[name] for name in self.env_vars if name in os.environ}
+        remote = () if environment_id == LOCAL else self.remote_env_vars
         return Launch(
             command=self.command,
             args=self.args,
-            env={**ours, **self.env},
-            inherited=(*INHERITED_VARIABLES, *(() if is_local else self.remote_env_vars)),
-            cwd=self.cwd or (cwd if is_local else None),
+            env=self.variables(),
+            inherited=(*INHERITED_VARIABLES, *remote),
+            cwd=self.folder(environment_id, cwd),
         )
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that it gets besides those that every process inherits."""
+        ours = {name: os.environ[name] for name in self.env_vars if name in os.environ}
+        return {**ours, **self.env}
+
+    def folder(self, environment_id: str, cwd: str) -> str | None:
+        """Return its working folder there; `cwd` is where the thread works, which is here."""
+        return self.cwd or (cwd if environment_id == LOCAL else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,9 @@ class OAuthSettings:
     store: str = "auto"
     """`auto`, `file` or `keyring`."""
     client_id: str | None = None
-    """Registered beforehand; None: we register ourselves."""
+    """Registered beforehand, or the address of a client metadata document; None: we register."""
+    client_secret_env_var: str | None = None
+    """The variable with the secret of `client_id`; None: it has none."""
     callback_url: str | None = None
     """The redirect URI of the authorization request; None: one on our own port."""
     callback_port: int | None = None
@@ -112,16 +122,20 @@ class HttpTransport:
             if value := os.environ.get(variable):
                 headers[name] = value
         if self.bearer_token_env_var is not None:
-            token = os.environ.get(self.bearer_token_env_var)
-            if not token:
-                raise ServerUnavailable(
-                    f"Environment variable {self.bearer_token_env_var} for MCP server "
-                    f"'{server}' is not set"
-                )
+            token = _variable(self.bearer_token_env_var, server)
             headers["Authorization"] = f"Bearer {token}"
         if self.bearer is not None:
             headers["Authorization"] = f"Bearer {self.bearer.get_secret_value()}"
         return headers
+
+    def client_secret(self, server: str) -> str | None:
+        """Return the configured secret of the OAuth client, None if there is none.
+
+        Raises:
+            ServerUnavailable: its variable is not set.
+        """
+        variable = self.oauth.client_secret_env_var
+        return None if variable is None else _variable(variable, server)
 
     @property
     def has_credentials(self) -> bool:
@@ -144,6 +158,12 @@ class HttpTransport:
         except ValueError:
             return None
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else None
+
+
+def _variable(name: str, server: str) -> str:
+    if not (value := os.environ.get(name)):
+        raise ServerUnavailable(f"Environment variable {name} for MCP server '{server}' is not set")
+    return value
 
 
 Transport: TypeAlias = StdioTransport | HttpTransport
@@ -256,7 +276,10 @@ class Ingredients:
     transport: Transport
     environment_id: str
     resolved: dict[str, str] | None = field(repr=False)
-    """Variables of the process, or headers, with their secrets; None: they could not be found."""
+    """Variables of the process without those that all inherit, or headers, with their secrets.
+
+    None: they could not be found.
+    """
     cwd: str | None
     """The working folder of the process; None for a URL, or for the folder of its exec server."""
     owner: Owner | None = None
@@ -268,12 +291,9 @@ def ingredients(config: ServerConfig, cwd: str) -> Ingredients:
     """Resolve what a connection would be made of now; `cwd` is for a process without its own."""
     transport, environment_id = config.transport, config.environment_id
     if isinstance(transport, StdioTransport):
-        launch = transport.launch(environment_id, cwd)
-        # What the machine of an exec server has in its own environment is its own affair.
-        parent = os.environ if environment_id == LOCAL else {}
-        environment = launch.environment(parent)
+        folder = transport.folder(environment_id, cwd)
         return Ingredients(
-            transport, environment_id, environment, launch.cwd, protocol=config.protocol
+            transport, environment_id, transport.variables(), folder, protocol=config.protocol
         )
     try:
         headers = transport.headers(config.name)

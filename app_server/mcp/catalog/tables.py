@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from pydantic_core import to_json
+
 from app_server.config.requirements import ServerIdentity, requirements_of
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.mcp.catalog.config import (
@@ -37,6 +39,9 @@ MIN_IDLE_S, MAX_IDLE_S = 1.0, 86_400.0
 _HTTP_ONLY = (
     *("bearer_token_env_var", "bearer_token", "http_headers", "env_http_headers"),
     *("http_headers_helper", "oauth", "oauth_resource", "auth"),
+)
+_FOR_EVERYONE = (
+    *("mcp_oauth_credentials_store", "mcp_oauth_callback_url", "mcp_oauth_callback_port"),
 )
 _STDIO_ONLY = ("args", "env", "env_vars", "cwd", "bearer_token")
 
@@ -135,7 +140,40 @@ def parse_server(
     return _read_server(name, config.view().at("mcp_servers").at(name), demanded)
 
 
+_READ: dict[bytes, ServerConfig] = {}
+"""What was read last, by value of all that it was read from: threads share it."""
+
+MAX_READ = 256
+"""Servers of which that is kept; the one that was read first goes."""
+
+
 def _read_server(
+    name: str, view: ConfigView, demanded: Mapping[str, ServerIdentity] | None
+) -> ServerConfig:
+    everyone = view.config.document
+    read_from = to_json(
+        [
+            name,
+            view.table,
+            str(view.config.source),
+            [everyone.get(key) for key in _FOR_EVERYONE],
+            demanded is None or demanded.get(name),
+        ],
+        # Python takes a flag for a number, and JSON does not.
+        inf_nan_mode="constants",
+    )
+    config = _READ.get(read_from)
+    if config is None:
+        config = _read_anew(name, view, demanded)
+        # A problem names a place in a file.
+        if config.problem is None:
+            if len(_READ) >= MAX_READ:
+                del _READ[next(iter(_READ))]
+            _READ[read_from] = config
+    return config
+
+
+def _read_anew(
     name: str, view: ConfigView, demanded: Mapping[str, ServerIdentity] | None
 ) -> ServerConfig:
     transport = _read_transport(view)
@@ -300,10 +338,14 @@ def _read_oauth(view: ConfigView) -> OAuthSettings:
     everyone, own = view.config.view(), view.at("oauth")
     source = view.config.source
     port = _port(own, "callback_port")
+    client_id, secret = own.string("client_id"), own.string("client_secret_env_var")
+    if secret is not None and client_id is None:
+        raise own.error("client_secret_env_var needs client_id", "client_secret_env_var")
     return OAuthSettings(
         home=None if source is None else source.parent,
         store=everyone.choice("mcp_oauth_credentials_store", CREDENTIAL_STORES) or "auto",
-        client_id=own.string("client_id"),
+        client_id=client_id,
+        client_secret_env_var=secret,
         callback_url=own.string("callback_url") or everyone.string("mcp_oauth_callback_url"),
         callback_port=_port(everyone, "mcp_oauth_callback_port") if port is None else port,
         resource=view.string("oauth_resource"),

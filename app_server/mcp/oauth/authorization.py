@@ -111,6 +111,27 @@ class AuthorizationServer:
             client.client_id, client.client_secret, client.token_endpoint_auth_method
         )
 
+    def configured_client(self, target: SignInTarget) -> OAuthClient:
+        """Return the client of `oauth.client_id`, with its secret if it has one.
+
+        Raises:
+            ServerUnavailable: the variable of the secret is not set.
+        """
+        client_id, secret = (
+            target.transport.oauth.client_id,
+            target.transport.client_secret(target.name),
+        )
+        if client_id is None:
+            raise ValueError("no client is configured")
+        if secret is None:
+            return OAuthClient(client_id)
+        # RFC 8414: a server that names no methods knows the first.
+        known = self.metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+        basic = "client_secret_basic" in known or "client_secret_post" not in known
+        return OAuthClient(
+            client_id, secret, "client_secret_basic" if basic else "client_secret_post"
+        )
+
     def new_proof(self) -> PKCEParameters:
         """Make the secret of one sign-in that its code is exchanged with, and its hash."""
         return PKCEParameters.generate()

@@ -34,8 +34,8 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 LOCK_WAIT_S = 10
 """Seconds that a write waits for the writes of other processes."""
 
-CLIENT_MEMBERS = ("client_secret", "client_auth_method")
-"""Members that are there only for clients that were given a secret."""
+OPTIONAL_MEMBERS = ("client_secret", "client_auth_method", "wanted_scopes")
+"""Members that are there only for clients that were given a secret, and where scopes lack."""
 
 KEYRING_SERVICE = "app-server MCP credentials"
 
@@ -69,6 +69,8 @@ class Credential:
     client_auth_method: str | None = None
     environment_id: str = LOCAL
     """The environment from which the server is reached."""
+    wanted_scopes: tuple[str, ...] = ()
+    """Scopes that the server refused a request for the want of."""
 
     @property
     def key(self) -> str:
@@ -98,6 +100,8 @@ class Credential:
         if self.client_secret is not None:
             entry["client_secret"] = self.client_secret
             entry["client_auth_method"] = self.client_auth_method
+        if self.wanted_scopes:
+            entry["wanted_scopes"] = list(self.wanted_scopes)
         if self.environment_id != LOCAL:
             entry["environment_id"] = self.environment_id
         return entry
@@ -113,7 +117,7 @@ class Credential:
         if not all(isinstance(text, str) for text in texts):
             return None
         name, url, client_id, token = map(str, texts)
-        expires_at, scopes = entry.get("expires_at"), entry.get("scopes")
+        expires_at = entry.get("expires_at")
         return cls(
             server_name=name,
             server_url=url,
@@ -122,16 +126,22 @@ class Credential:
             access_token=token,
             expires_at=expires_at if isinstance(expires_at, int) else None,
             refresh_token=_text(entry, "refresh_token"),
-            scopes=tuple(map(str, scopes)) if isinstance(scopes, list) else (),
+            scopes=_texts(entry, "scopes"),
             client_secret=_text(entry, "client_secret"),
             client_auth_method=_text(entry, "client_auth_method"),
             environment_id=_text(entry, "environment_id") or LOCAL,
+            wanted_scopes=_texts(entry, "wanted_scopes"),
         )
 
 
 def _text(entry: JsonObject, key: str) -> str | None:
     value = entry.get(key)
     return value if isinstance(value, str) and value else None
+
+
+def _texts(entry: JsonObject, key: str) -> tuple[str, ...]:
+    value = entry.get(key)
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def credential_key(name: str, url: str, environment_id: str = LOCAL) -> str:
@@ -193,8 +203,8 @@ class CredentialStore:
                 document = self._read()
                 entry = document.get(credential.key)
                 kept = dict(entry) if isinstance(entry, dict) else {}
-                # A secret goes with its client id.
-                for member in CLIENT_MEMBERS:
+                # A secret goes with its client id, and what was wanted with its token.
+                for member in OPTIONAL_MEMBERS:
                     kept.pop(member, None)
                 document[credential.key] = {**kept, **credential.render()}
                 write_private(self._file, to_json(document, indent=2))

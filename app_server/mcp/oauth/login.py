@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.mcp.errors import OAuthFailed, OAuthUnavailable
-from app_server.mcp.oauth.credentials import Credential, CredentialStore, OAuthClient
+from app_server.mcp.oauth.credentials import Credential, CredentialStore
 from app_server.mcp.oauth.loading import find_authorization_server, load_discovery
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import renewed_by
@@ -149,8 +149,9 @@ class Login:
             ServerUnavailable: a variable with a header is not set.
         """
         settings = self._transport.oauth
-        if self._wishes.registration == "cimd":
-            raise OAuthFailed("there is no client metadata document to register with")
+        if self._wishes.registration == "cimd" and not _is_document(settings.client_id):
+            raise OAuthFailed("`oauth.client_id` is not the address of a client metadata document")
+        stored = await anyio.to_thread.run_sync(self._target.load, self._store)
         await load_discovery()
         async with open_web(self._target) as web:
             with _deadline(PREPARE_S, "the authorization server did not answer in time"):
@@ -159,23 +160,21 @@ class Login:
                     raise OAuthFailed("the server has no OAuth metadata")
                 listener = await CallbackListener.open(settings.callback_port or 0)
             try:
-                await self._authorize(found, listener, show)
+                await self._authorize(found, self._scope(found, stored), listener, show)
             finally:
                 await listener.aclose()
 
     async def _authorize(
         self,
         found: "AuthorizationServer",
+        scope: str | None,
         listener: CallbackListener,
         show: Callable[[str], None],
     ) -> None:
-        registered = self._transport.oauth.client_id
-        if self._wishes.registration == "dcr":
-            registered = None
-        redirect_uri = self._redirect_uri(listener.port, registered is not None)
-        scope = self._scope(found)
-        if registered is not None:
-            client = OAuthClient(registered)
+        configured = self._uses_configured(found)
+        redirect_uri = self._redirect_uri(listener.port, configured)
+        if configured:
+            client = found.configured_client(self._target)
         else:
             with _deadline(PREPARE_S, "the authorization server did not answer in time"):
                 client = await found.register(redirect_uri, scope, CLIENT_NAME)
@@ -212,8 +211,9 @@ class Login:
             client_id=client.client_id,
             access_token="",
             scopes=tuple((scope or "").split()),
-            client_secret=client.secret,
-            client_auth_method=client.auth_method,
+            # A configured secret stays where it is.
+            client_secret=None if configured else client.secret,
+            client_auth_method=None if configured else client.auth_method,
             environment_id=self._target.environment_id,
         )
         credential = renewed_by(blank, token, SystemClock().now_ms())
@@ -228,11 +228,33 @@ class Login:
         path = "/callback" if registered else f"/callback/{self._callback_id}"
         return f"http://127.0.0.1:{port}{path}"
 
-    def _scope(self, found: "AuthorizationServer") -> str | None:
-        for scopes in (self._wishes.scopes, self._transport.oauth.scopes):
-            if scopes is not None:
-                return " ".join(scopes) or None
-        return found.scope
+    def _uses_configured(self, found: "AuthorizationServer") -> bool:
+        """Whether `oauth.client_id` is the client; a document needs a server that knows such."""
+        client_id, wished = self._transport.oauth.client_id, self._wishes.registration
+        if client_id is None or wished == "dcr":
+            return False
+        metadata = found.metadata
+        if not _is_document(client_id) or metadata.client_id_metadata_document_supported:
+            return True
+        if wished == "cimd":
+            raise OAuthFailed("the authorization server knows no client metadata documents")
+        return metadata.registration_endpoint is None
+
+    def _scope(self, found: "AuthorizationServer", stored: Credential | None) -> str | None:
+        scopes = self._wishes.scopes
+        if scopes is None:
+            scopes = self._transport.oauth.scopes
+            scopes = (found.scope or "").split() if scopes is None else scopes
+            if stored is not None and stored.wanted_scopes:
+                # What was granted stays granted: MCP 2026-07-28, "Scope Challenge Handling".
+                scopes = list(dict.fromkeys((*scopes, *stored.scopes, *stored.wanted_scopes)))
+        return " ".join(scopes) or None
+
+
+def _is_document(client_id: str | None) -> bool:
+    """Whether a client id is the address of a client metadata document."""
+    parts = urlsplit(client_id or "")
+    return parts.scheme == "https" and bool(parts.netloc) and parts.path not in ("", "/")
 
 
 @contextmanager

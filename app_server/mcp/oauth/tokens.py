@@ -5,7 +5,7 @@ as authorization servers take it for stolen when it comes twice.
 Source: OAuth 2.1, section 4.3; docs/mcp.md, "Sign-in".
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 EARLY_MS = 30_000
 """A token is refreshed when it has this long to live."""
+
+MAX_WANTED = 64
+"""Scopes that are noted for the next sign-in."""
 
 REFRESH_S = 30.0
 """For a refresh, with the wait for its lock."""
@@ -99,6 +102,30 @@ class TokenSource:
             return await self.current()
         return await self._refresh(refused, refused=True)
 
+    async def widen(self, refused: str | None, scopes: Sequence[str]) -> str | None:
+        """Note scopes for the next sign-in; return its token if there has been one since.
+
+        At most MAX_WANTED are noted.
+
+        Raises:
+            OAuthUnavailable, OAuthFailed: see `current`.
+        """
+        try:
+            with anyio.fail_after(REFRESH_S):
+                async with _alone(self._store, self._target.key):
+                    found = await self._load()
+                    if found is None:
+                        return None
+                    if found.access_token == refused:
+                        wanted = tuple(dict.fromkeys((*found.wanted_scopes, *scopes)))[:MAX_WANTED]
+                        if wanted != found.wanted_scopes:
+                            await self._save(replace(found, wanted_scopes=wanted))
+                        return None
+        except TimeoutError:
+            raise OAuthUnavailable("the stored token was not read in time") from None
+        self._credential = found
+        return await self.current()
+
     async def _load(self) -> Credential | None:
         return await anyio.to_thread.run_sync(
             self._target.load, self._store, abandon_on_cancel=True
@@ -142,9 +169,12 @@ class TokenSource:
                 raise OAuthFailed("the server has no authorization server any more")
             if credential.issuer and found.issuer != credential.issuer:
                 raise GrantRefused("the server has another authorization server now")
-            client = OAuthClient(
-                credential.client_id, credential.client_secret, credential.client_auth_method
-            )
+            if credential.client_id == self._target.transport.oauth.client_id:
+                client = found.configured_client(self._target)
+            else:
+                client = OAuthClient(
+                    credential.client_id, credential.client_secret, credential.client_auth_method
+                )
             form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
             # A refresh token works once: the answer must be read, and kept.
             with anyio.CancelScope(shield=True):

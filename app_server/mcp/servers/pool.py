@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -22,20 +22,22 @@ from app_server.mcp.catalog.config import (
     HttpTransport,
     Ingredients,
     ServerConfig,
-    StdioTransport,
     ingredients,
 )
 from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import CANCELLED
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.loading import hold_connection
-from app_server.mcp.processes import Processes, ServerOutput
+from app_server.mcp.processes import Processes
+from app_server.mcp.record import Learned, ServerRecord
 from app_server.mcp.redaction import redact
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, RequestRefused, TransportClosed
+from app_server.mcp_wire.json_rpc_client import Asker, Caller
 from app_server.observability.log_context import THREAD, start_apart
 from app_server.runtime.clock import SystemClock
+from app_server.runtime.late_event import LateEvent
 from app_server.runtime.loader import LoadFailed
 from protocol.jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from protocol.model import JsonObject
@@ -52,39 +54,7 @@ MAX_WAIT_S = 30.0
 """Between the end of a shared server that ends again and again, and its next start."""
 
 MAX_REMEMBERED = 256
-"""Servers of which it is remembered that they keep no session."""
-
-
-@dataclass(slots=True)
-class ServerRecord:
-    """What became of a server so far; a server that takes the place of one goes on with its."""
-
-    started_at_ms: int | None = None
-    """When it became ready last, in Unix milliseconds."""
-    restarts: int = 0
-    """Starts after the first one, whatever ended the server."""
-    last_error: str | None = None
-    """Why it did not start, ended, or was refused something, last."""
-    last_fault: str | None = None
-    """What it did last against MCP, as a text that begins with a verb; it went on."""
-    output: ServerOutput = field(default_factory=ServerOutput)
-    """What its processes wrote to stderr."""
-    shared_by: int = 1
-    """Threads that use the process or the session, this one included."""
-    tools_cached_at_ms: int | None = None
-    """When the tools were listed, in Unix milliseconds, if they come from the cache."""
-
-    def ended(self, config: ServerConfig, reason: str) -> None:
-        """Note why the server ended, with the name of its command."""
-        transport = config.transport
-        command = transport.command if isinstance(transport, StdioTransport) else None
-        self.last_error = reason if command is None else f"{command}: {reason}"
-
-    def misbehaved(self, config: ServerConfig, what: str) -> None:
-        """Note what the server did against MCP; it goes on."""
-        if what != self.last_fault:
-            self.last_fault = what
-            logger.warning("MCP server %s %s", config.name, what)
+"""Servers of which it is remembered what connections found out."""
 
 
 class OwnerShare:
@@ -112,7 +82,7 @@ class OwnerShare:
             self._lease = None
 
 
-class InstanceUser(Protocol):
+class InstanceUser(Asker, Protocol):
     """The server of one thread, in front of an instance."""
 
     can_elicit: bool
@@ -125,15 +95,12 @@ class InstanceUser(Protocol):
     def tools_changed(self) -> None:
         """Note that the server has other tools than those it listed."""
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user what the server wants to know; see ElicitationPort."""
-
 
 class InstanceConnection:
     """An McpConnection of one thread to an instance, and the Asker of its calls."""
 
     def __init__(self, instance: "ServerInstance", user: InstanceUser) -> None:
-        self.closed = anyio.Event()
+        self.closed = LateEvent()
         self.user: InstanceUser | None = user
         self._instance = instance
         self._scopes: set[anyio.CancelScope] = set()
@@ -141,7 +108,7 @@ class InstanceConnection:
     @property
     def keeps_session(self) -> bool:
         """Whether the server may remember what was said on the connection; see McpConnection."""
-        return self._instance.keeps_session
+        return self._instance.learned.keeps_session
 
     @property
     def pid(self) -> int | None:
@@ -166,11 +133,11 @@ class InstanceConnection:
         *,
         timeout_s: float | None = None,
         on_progress: ProgressCallback | None = None,
-        asker: object = None,
+        caller: Caller | None = None,
     ) -> JsonObject:
         """Call a method, of a server that is started for it if it does not run; see McpConnection.
 
-        Questions that it leads to come to this connection, whatever `asker` is.
+        Questions that it leads to come to this connection, and name the turn of `caller`.
 
         Raises:
             ClientUnavailable: the server does not start; the next request tries again.
@@ -178,8 +145,9 @@ class InstanceConnection:
         """
         try:
             async with self._used() as live:
+                ours = Caller(self, None if caller is None else caller.turn_id)
                 return await live.request(
-                    method, params, timeout_s=timeout_s, on_progress=on_progress, asker=self
+                    method, params, timeout_s=timeout_s, on_progress=on_progress, caller=ours
                 )
         except StartupFailed as exc:
             raise ClientUnavailable(f"failed to get client: {exc}") from exc
@@ -192,7 +160,7 @@ class InstanceConnection:
                 return
         raise TransportClosed
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         """Pass on a question that belongs to this thread; it is cancelled with the connection.
 
         Raises:
@@ -203,7 +171,7 @@ class InstanceConnection:
         if not self.user.can_elicit:
             raise RequestRefused(METHOD_NOT_FOUND, "nobody can be asked here")
         with self._until_closed():
-            return await self.user.elicit(params)
+            return await self.user.elicit(params, caller)
         return CANCELLED
 
     @contextmanager
@@ -246,10 +214,8 @@ class ServerInstance:
         self.cwd = cwd
         self.can_elicit = can_elicit
         self.listing: Listing | None = config.known
-        self.keeps_session = True
-        self.protocol_version = None if config.known is None else config.known.protocol_version
-        """Of MCP, as its connection agreed on it last; None before the first."""
-        self.record = ServerRecord()
+        self.record = ServerRecord(config)
+        self.learned = Learned(self.record.protocol_version)
         self.list_changes = 0
         """How often the server had other tools than those it listed."""
         self.failure: StartupFailed | None = None
@@ -291,6 +257,7 @@ class ServerInstance:
                 found = await anyio.to_thread.run_sync(self._cache.read, self.config, self.cwd)
                 if found is not None and self.listing is None:
                     self.listing, self.record.tools_cached_at_ms = found
+                    self.record.protocol_version = self.listing.protocol_version
         return self.listing
 
     def join(self, user: InstanceUser) -> InstanceConnection:
@@ -354,6 +321,9 @@ class ServerInstance:
     def _current(self) -> "_Life":
         life = self._life
         if life is None or life.is_over:
+            if life is not None and life.has_died:
+                # Before it says so itself.
+                self.learned.protocol_version = None
             before, life = life, _Life(self)
             self._life = life
             self._lives += 1
@@ -367,6 +337,7 @@ class ServerInstance:
         Calls end on the old one; a start that is not decided is given up.
         """
         life, self._life = self._life, None
+        self.learned.protocol_version = None
         self._failures, self._may_start_at, self.failure = 0, 0.0, None
         if life is not None:
             life.replace()
@@ -384,7 +355,7 @@ class ServerInstance:
             asked = [one for one in self._connections if one is life.last_user]
             asked = asked or self._connections
         if len(asked) == 1:
-            return await asked[0].elicit(params)
+            return await asked[0].elicit(params, None)
         text = f"the question names no call, and {len(asked)} threads could be meant"
         self.record.last_error = f"a question of the server was refused: {text}"
         logger.warning("MCP server %s: a question was refused: %s", self.config.name, text)
@@ -396,7 +367,7 @@ class ServerInstance:
         record.restarts += record.started_at_ms is not None
         record.started_at_ms = SystemClock().now_ms()
         record.tools_cached_at_ms = None
-        self.failure, self.keeps_session = None, connection.keeps_session
+        self.failure, self.learned.keeps_session = None, connection.keeps_session
         if self.listing is not None and listing != self.listing:
             self.tools_changed()
         # Also the same list: a thread whose start failed has none.
@@ -464,10 +435,10 @@ class _Life:
     """One connection of an instance, from its start to its end, and its use: a ConnectionOwner."""
 
     def __init__(self, instance: ServerInstance) -> None:
-        self.stop = anyio.Event()
+        self.stop = LateEvent()
         self.can_elicit = instance.can_elicit
-        self.protocol_version = instance.protocol_version
-        self.output = instance.record.output
+        self.learned = instance.learned
+        self.record = instance.record
         self.settled = anyio.Event()
         self.ended = anyio.Event()
         """Set when nothing of it is left."""
@@ -486,9 +457,14 @@ class _Life:
     @property
     def is_over(self) -> bool:
         """Whether it takes no further use."""
-        has_died = self.live is not None and self.live.closed.is_set()
         ends = self.stop.is_set() or self.scope.cancel_called
-        return ends or self.failure is not None or has_died
+        return ends or self.failure is not None or self.has_died
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the server ended by itself after it was ready."""
+        has_ended = self.live is not None and self.live.closed.is_set()
+        return has_ended and not self.stop.is_set()
 
     @contextmanager
     def use(self, user: InstanceConnection) -> Iterator[None]:
@@ -524,7 +500,6 @@ class _Life:
         if self.settled.is_set():
             return
         self.live = connection
-        self._instance.protocol_version = self.protocol_version
         self._instance.started(connection, listing)
         self.settled.set()
 
@@ -533,23 +508,21 @@ class _Life:
         if not self.settled.is_set():
             redact(failure, self._instance.config)
             self.failure = failure
+            self.learned.protocol_version = None
             self.settled.set()
 
     def lost(self, reason: str) -> None:
         """Note that the server ended by itself; the next request starts it again."""
         self.was_lost = True
-        self._instance.record.ended(self._instance.config, reason)
+        self.learned.protocol_version = None
+        self.record.ended(reason)
         logger.info("MCP server %s: it has ended", self._instance.config.name)
-
-    def misbehaved(self, what: str) -> None:
-        """Note what the server did against MCP; it goes on."""
-        self._instance.record.misbehaved(self._instance.config, what)
 
     def tools_changed(self) -> None:
         """Pass it on to all threads."""
         self._instance.tools_changed()
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         """Answer a question that names no call; see ServerInstance."""
         return await self._instance.elicit(self, params)
 
@@ -575,7 +548,7 @@ class ServerPool:
         self.processes = processes
         self._cache = None if home is None else ToolCache(home)
         self._shared: list[tuple[_Identity, ServerInstance]] = []
-        self._sessionless: deque[_Identity] = deque(maxlen=MAX_REMEMBERED)
+        self._learned: deque[tuple[_Identity, Learned]] = deque(maxlen=MAX_REMEMBERED)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
@@ -608,37 +581,48 @@ class ServerPool:
         if config.known is None and not config.lazy:
             return None
         cache = self._cache if config.lazy else None
-        return ServerInstance(
+        instance = ServerInstance(
             config, cwd, self.processes, own, cache, is_shared=False, can_elicit=can_elicit
         )
+        if config.known is None:
+            instance.learned = self.learned(config, cwd)
+        return instance
 
     def _find(self, config: ServerConfig, cwd: str) -> ServerInstance | None:
         if self._tasks is None or config.share == "thread":
             return None
-        identity = self._identity(config, cwd)
-        if config.share is None and (config.is_registered or identity not in self._sessionless):
+        if config.share is None and config.is_registered:
             return None
-        self._shared = [known for known in self._shared if not known[1].is_over]
+        identity = self._identity(config, cwd)
+        learned = Learned() if config.is_registered else self._learned_of(identity)
+        if config.share is None and learned.keeps_session:
+            return None
         for known, instance in self._shared:
-            if known == identity:
+            if known == identity and not instance.is_over:
                 # Its bounds are those of the thread that came last.
                 instance.config = config
                 return instance
         cache = self._cache if config.lazy else None
         instance = ServerInstance(config, cwd, self.processes, self._tasks, cache, is_shared=True)
+        instance.learned = learned
+        self._shared = [known for known in self._shared if not known[1].is_over]
         self._shared.append((identity, instance))
         return instance
 
-    def connected(self, config: ServerConfig, cwd: str, connection: McpConnection) -> None:
-        """Learn from the connection of one thread whether threads to come may share one."""
-        if config.share is not None or config.is_registered:
-            return
-        identity = self._identity(config, cwd)
-        is_known = identity in self._sessionless
-        if connection.keeps_session and is_known:
-            self._sessionless.remove(identity)
-        elif not connection.keeps_session and not is_known:
-            self._sessionless.append(identity)
+    def learned(self, config: ServerConfig, cwd: str) -> Learned:
+        """Return what is known of a server, by value of its settings, for all threads to come.
+
+        Of one that is registered at run time nothing is kept.
+        """
+        return Learned() if config.is_registered else self._learned_of(self._identity(config, cwd))
+
+    def _learned_of(self, identity: _Identity) -> Learned:
+        for known, learned in self._learned:
+            if known == identity:
+                return learned
+        learned = Learned()
+        self._learned.append((identity, learned))
+        return learned
 
     def _identity(self, config: ServerConfig, cwd: str) -> _Identity:
         transport = config.transport

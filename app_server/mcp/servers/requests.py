@@ -3,13 +3,14 @@
 Source: docs/mcp.md, "Calls".
 """
 
-from app_server.mcp.connection import list_all
+from app_server.mcp.connection import McpConnection, list_all
 from app_server.mcp.errors import BadArguments, ToolDisabled
 from app_server.mcp.measurements import measured_call
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError, ProgressCallback, RequestTimedOut
+from app_server.mcp_wire.json_rpc_client import Caller
 from app_server.observability.telemetry.spans import span
 from protocol.model import Json, JsonObject
 
@@ -41,7 +42,6 @@ async def call_tool(
         params: JsonObject = {"name": raw.tool, "_meta": meta}
         if arguments is not None:
             params["arguments"] = arguments
-        running = server.running_calls.run(turn_id, config.tool_timeout_s)
         with (
             span(
                 "mcp",
@@ -52,13 +52,35 @@ async def call_tool(
             ) as work,
             measured_call(config, raw.tool),
         ):
-            with running as call, call.scope:
-                result = await connection.request("tools/call", params, on_progress=on_progress)
-                if result.get("isError") is True:
-                    work.fail("tool_error")
-                return result
-            work.fail("timeout")
-            raise RequestTimedOut("tools/call", config.tool_timeout_s)
+            try:
+                result = await _call(
+                    server, connection, "tools/call", params, Caller(server, turn_id), on_progress
+                )
+            except RequestTimedOut:
+                work.fail("timeout")
+                raise
+            if result.get("isError") is True:
+                work.fail("tool_error")
+            return result
+
+
+async def _call(
+    server: McpServer,
+    connection: McpConnection,
+    method: str,
+    params: JsonObject,
+    caller: Caller,
+    on_progress: ProgressCallback | None = None,
+) -> JsonObject:
+    """Make a request whose timeout counts the time in which no question is open.
+
+    Raises:
+        RequestTimedOut, and what McpConnection raises.
+    """
+    timeout_s = server.config.tool_timeout_s
+    with server.running_calls.run(caller.turn_id, timeout_s) as call, call.scope:
+        return await connection.request(method, params, on_progress=on_progress, caller=caller)
+    raise RequestTimedOut(method, timeout_s)
 
 
 async def list_or_nothing(server: McpServer, method: str, member: str) -> list[JsonObject]:
@@ -72,14 +94,14 @@ async def list_or_nothing(server: McpServer, method: str, member: str) -> list[J
 
 
 async def read_resource(
-    servers: ServerSet, name: str, uri: str, meta: JsonObject | None
+    servers: ServerSet, name: str, uri: str, meta: JsonObject | None, turn_id: str | None = None
 ) -> JsonObject:
-    """Read one resource and return the result as the server sent it.
+    """Read one resource and return the result as the server sent it; see `call_tool`.
 
     Raises:
         McpError: see `call_tool`.
     """
-    timeout_s = servers.server(name).config.tool_timeout_s
     params: JsonObject = {"uri": uri} if meta is None else {"uri": uri, "_meta": meta}
-    async with servers.lease(name) as connection:
-        return await connection.request("resources/read", params, timeout_s=timeout_s)
+    server = await servers.decided(name)
+    async with server.lease() as connection:
+        return await _call(server, connection, "resources/read", params, Caller(server, turn_id))

@@ -38,17 +38,19 @@ from app_server.mcp.errors import (
     text_for_people,
 )
 from app_server.mcp.loading import hold_connection
+from app_server.mcp.record import Learned, ServerRecord
 from app_server.mcp.redaction import redact
 from app_server.mcp.servers.pool import (
     InstanceConnection,
     OwnerShare,
     ServerInstance,
     ServerPool,
-    ServerRecord,
 )
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import TransportClosed
+from app_server.mcp_wire.json_rpc_client import Caller
 from app_server.runtime.clock import SystemClock
+from app_server.runtime.late_event import LateEvent
 from app_server.runtime.loader import LoadFailed
 from protocol.model import JsonObject
 
@@ -96,18 +98,16 @@ class McpServer:
         self.listing: Listing | None = config.known
         """The listing from its registration or its last start; kept while it is started again."""
         self.failure: StartupFailed | None = None
-        self.settled = anyio.Event()
+        self.settled = LateEvent()
         """Set once a start has been decided, or will not be tried."""
-        self.stop = anyio.Event()
-        self.wanted = anyio.Event()
+        self.stop = LateEvent()
+        self.wanted = LateEvent()
         """Set to start a lazy server whose tools are unknown."""
         self.running_calls = RunningCalls()
         self.can_elicit = asks is not None
-        self.protocol_version = None if config.known is None else config.known.protocol_version
-        """Of MCP, as its connection agreed on it last; None before the first."""
         self._asks = asks
-        self.record = ServerRecord()
-        self.output = self.record.output
+        self.record = ServerRecord(config)
+        self.learned = Learned()
         self.returns = 0
         """Restarts in a row after its environment could be reached again."""
         self.waited_for = False
@@ -119,15 +119,14 @@ class McpServer:
         self._joined: InstanceConnection | None = None
         """The connection to the instance."""
         self._made_of: Ingredients | None = None
-        self._cwd = ""
         self._leases = 0
-        self._lease_ended = anyio.Event()
+        self._lease_ended = LateEvent()
         self.list_is_old = False
         """Whether `notifications/tools/list_changed` came since the tools were listed."""
         self._may_retry = False
         self.stands_in = False
         """Whether the listing is that of a server that this one replaces, until it starts."""
-        self._running = anyio.CancelScope()
+        self._running: anyio.CancelScope | None = None
         self.owner_share = OwnerShare(config)
         if not self.startable:
             self.settled.set()
@@ -141,7 +140,7 @@ class McpServer:
         if self.settled.is_set():
             return
         try:
-            with self._running:
+            with anyio.CancelScope() as self._running:
                 instance = self.instance if self.config.lazy else None
                 if instance is not None and await instance.read_cache() is None:
                     await self.wanted.wait()
@@ -200,9 +199,9 @@ class McpServer:
 
     async def _connect_once(self, cwd: str) -> None:
         instance, joined = self.instance, self._joined
-        self._cwd = cwd
         try:
             if instance is None or joined is None:
+                self.learned = self._pool.learned(self.config, cwd)
                 await hold_connection(self.config, cwd, self, self._pool.processes)
             else:
                 known = instance.listing if instance.failure is None else None
@@ -229,15 +228,13 @@ class McpServer:
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection into service."""
         self.record.started_at_ms = SystemClock().now_ms()
-        self._pool.connected(self.config, self._cwd, connection)
+        self.learned.keeps_session = connection.keeps_session
         self._serve(connection, listing)
 
     def _serve(self, connection: McpConnection, listing: Listing) -> None:
         if self.settled.is_set():
             return
         self._status, self._connection, self.listing = "connected", connection, listing
-        if self.instance is not None:
-            self.protocol_version = listing.protocol_version
         self.settled.set()
         self._notify(self.config.name, "ready", None)
 
@@ -246,6 +243,7 @@ class McpServer:
         if self.settled.is_set() or (failure.transient and self._may_retry):
             return
         redact(failure, self.config)
+        self.learned.protocol_version = None
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure, self.record.last_error = failure, str(failure)
         if self.stands_in:
@@ -255,18 +253,14 @@ class McpServer:
 
     def lost(self, reason: str) -> None:
         """Note why the server ended."""
-        self.record.ended(self.config, reason)
-
-    def misbehaved(self, what: str) -> None:
-        """Note what the server did against MCP; it goes on."""
-        self.record.misbehaved(self.config, what)
+        self.learned.protocol_version = None
+        self.record.ended(reason)
 
     def relist(self, listing: Listing, *, is_old: bool) -> None:
         """Take what the instance listed; a start that failed before has worked now."""
         self.listing, self.list_is_old = listing, is_old
         if self._status == "failed" and self._connection is not None:
             self._status, self.failure = "connected", None
-            self.protocol_version = listing.protocol_version
 
     def tools_changed(self) -> None:
         """Note that the list of tools is out of date; said once until it is listed again."""
@@ -274,8 +268,10 @@ class McpServer:
             self.list_is_old = True
             self._notify(self.config.name, "toolsChanged", None)
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         """Pass a question of the server on; the clocks of its calls stop until it is answered.
+
+        One that names no call has the turn of the newest that runs.
 
         Raises:
             BadQuestion: it makes no sense.
@@ -284,7 +280,8 @@ class McpServer:
         if not self.running_calls.may_ask:
             return CANCELLED
         check_size(params)
-        question = ServerQuestion(self.config.name, params, self.running_calls.newest_turn_id)
+        turn_id = self.running_calls.newest_turn_id if caller is None else caller.turn_id
+        question = ServerQuestion(self.config.name, params, turn_id)
         with self.running_calls.question():
             return await self._asks.elicit(question)
 
@@ -347,13 +344,14 @@ class McpServer:
         self.settled.set()
         if began:
             self._notify(self.config.name, "cancelled", None)
-        self._running.cancel()
+        if self._running is not None:
+            self._running.cancel()
 
     async def retire(self) -> None:
         """End the connection once its calls have ended, or after a bound."""
         with anyio.move_on_after(max(self.config.tool_timeout_s, MIN_LEASE_S)):
             while self._leases:
-                self._lease_ended = anyio.Event()
+                self._lease_ended = LateEvent()
                 await self._lease_ended.wait()
         self.end()
 

@@ -286,7 +286,9 @@ class ServerSet:
     def _go_on(server: McpServer, ended: McpServer) -> None:
         """Go on with the record of a server; an instance has its own, and counts its starts."""
         if ended.instance is None:
-            server.record, server.output = ended.record, ended.record.output
+            # Whatever ended it, it may have another revision now.
+            ended.learned.protocol_version = None
+            server.record = ended.record
             server.record.restarts += 1
 
     def cancel_starting(self) -> None:

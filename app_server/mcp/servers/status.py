@@ -21,8 +21,8 @@ from app_server.mcp.errors import OAuthFailed, UnknownServer
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.processes import Processes
+from app_server.mcp.record import ServerRecord
 from app_server.mcp.redaction import without_secrets
-from app_server.mcp.servers.pool import ServerRecord
 from app_server.mcp.servers.requests import list_or_nothing
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
@@ -121,18 +121,17 @@ class ServerReport:
     """One server, as configured and as it is now."""
 
     config: ServerConfig
+    record: ServerRecord
     status: str
     listing: Listing
     tools_error: str | None = None
     resources: Sequence[JsonObject] = ()
     resource_templates: Sequence[JsonObject] = ()
     auth_status: AuthStatus = "unsupported"
-    protocol_version: str | None = None
     pid: int | None = None
     """Of its process on this machine."""
     resident_bytes: int | None = None
     """Of the process and those that it started."""
-    record: ServerRecord = field(default_factory=ServerRecord)
     last_error: str | None = None
     """Why it ended or did not start last, without secrets."""
     tools: dict[str, JsonObject] = field(default_factory=dict)
@@ -189,7 +188,6 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
     resident = None if pid is None else await anyio.to_thread.run_sync(resident_bytes, pid)
     return ServerReport(
         config=config,
-        protocol_version=server.protocol_version,
         pid=pid,
         resident_bytes=resident,
         record=server.record,

@@ -3,13 +3,14 @@
 Source: docs/mcp.md, "Sign-in"; docs/config.md, "MCP servers".
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from app_server.mcp_wire.errors import NoCredential
 from app_server.mcp_wire.http.exchange import HttpRequest, HttpResponse, HttpSender, Unreachable
 from app_server.mcp_wire.http.redirects import Origin, origin_of
+from app_server.mcp_wire.http.refusals import scopes_wanted
 
 
 class CredentialSource(Protocol):
@@ -21,6 +22,9 @@ class CredentialSource(Protocol):
     async def replace(self, refused: str | None) -> str | None:
         """Return another one than was refused, None when there is none."""
 
+    async def widen(self, refused: str | None, scopes: Sequence[str]) -> str | None:
+        """Note scopes that a token lacks; return one of a later sign-in, None without one."""
+
     def stored(self) -> str | None:
         """Return the token that was used last, without renewing it."""
 
@@ -29,7 +33,7 @@ class CredentialSource(Protocol):
 
 
 class AuthorizedSender:
-    """Sends a token with every request to one origin, and another one after a 401."""
+    """Sends a token with every request to one origin, and another one after a refusal."""
 
     def __init__(self, inner: HttpSender, origin: Origin, tokens: CredentialSource) -> None:
         self._inner = inner
@@ -46,7 +50,7 @@ class AuthorizedSender:
         try:
             token = await self._tokens.current()
             response = await self._send(request, token)
-            if response.status != 401:
+            if response.status != 401 and not scopes_wanted(response):
                 return response
             other = await self._token_after(response, token)
         except NoCredential as exc:
@@ -58,6 +62,8 @@ class AuthorizedSender:
 
     async def _token_after(self, refusal: HttpResponse, token: str | None) -> str | None:
         try:
+            if scopes := scopes_wanted(refusal):
+                return await self._tokens.widen(token, scopes)
             return await self._tokens.replace(token)
         except BaseException:
             await refusal.aclose()

@@ -3,18 +3,38 @@
 Source: docs/mcp.md, "Connections".
 """
 
+import re
+
 import httpx2
 
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpResponse, leave, media_type, read_body
 from app_server.mcp_wire.http.redirects import shown
 from app_server.mcp_wire.messages import ErrorData, JSONRPCError, NoMessage, parse_message
 from protocol.jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND
+from protocol.model import JsonObject
 
 UNREACHABLE = -32000
 """Code of the error that stands for a response we did not get."""
 
 SESSION_ENDED = "the server has ended the session"
 """Stands for a 404 to a request in a session: the server has not accepted it."""
+
+MAX_SCOPES = 64
+"""That a response may want; one that wants more is a refusal like others."""
+
+_LACKING = re.compile(r'\bbearer\b.*\berror="?insufficient_scope\b', re.IGNORECASE)
+_SCOPE = re.compile(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{0,4096})"', re.IGNORECASE)
+
+
+def scopes_wanted(response: HttpResponse) -> tuple[str, ...]:
+    """Return the scopes that a token lacks for a request, empty if that is not why it is refused.
+
+    Source: RFC 6750, section 3.1; MCP 2026-07-28, "Scope Challenge Handling".
+    """
+    challenge = response.headers.get("www-authenticate", "") if response.status == 403 else ""
+    found = _SCOPE.search(challenge) if _LACKING.search(challenge) else None
+    scopes = tuple(dict.fromkeys(found[1].split())) if found is not None else ()
+    return scopes if len(scopes) <= MAX_SCOPES else ()
 
 
 def stand_in(status: int, message: str) -> ErrorData:
@@ -28,12 +48,18 @@ async def refusal(
     """Read a response with a status from 400 on; a JSON-RPC error in its body counts first.
 
     A body of more than `limit` bytes has none.
-    The body does not count with 401, which always wants a sign-in, nor with 404 in a session.
+    The body does not count with 401, which always wants a sign-in, nor with 404 in a session, nor
+    where a token lacks scopes.
     """
     status = response.status
     if status == 404 and in_session:
         await leave(response)
         return stand_in(status, SESSION_ENDED)
+    if scopes := scopes_wanted(response):
+        await leave(response)
+        text = f"HTTP status {status} from {shown(url)}: the sign-in lacks the scopes"
+        data: JsonObject = {"status": status, "scopes": list(scopes)}
+        return ErrorData(code=UNREACHABLE, message=f"{text} {' '.join(scopes)}", data=data)
     content = b""
     if status != 401 and media_type(response) == "application/json" and not encoding(response):
         try:

@@ -33,7 +33,9 @@ READ = "read_mcp_resource"
 RESOURCE_FUNCTION_NAMES = frozenset({*_LISTS, READ})
 
 
-async def call_resource_function(servers: ServerSet, name: str, arguments: Json) -> str:
+async def call_resource_function(
+    servers: ServerSet, name: str, arguments: Json, turn_id: str | None = None
+) -> str:
     """Call one of the three by its name.
 
     Raises:
@@ -47,7 +49,7 @@ async def call_resource_function(servers: ServerSet, name: str, arguments: Json)
         uri = _optional_text(given, "uri")
         if server is None or uri is None:
             raise BadArguments("server and uri must be strings")
-        result = await read_resource(servers, server, uri, None)
+        result = await read_resource(servers, server, uri, None, turn_id)
         return compact({"server": server, "uri": uri, "contents": result.get("contents", [])})
     method, member = _LISTS[name]
     if server is not None:
@@ -153,7 +155,9 @@ class McpResources(TurnTool):
         recorder.started(item)
         started = time.perf_counter()
         try:
-            text = await call_resource_function(self._servers, call.name, arguments)
+            text = await call_resource_function(
+                self._servers, call.name, arguments, recorder.turn_id
+            )
             content = {"content": [{"type": "text", "text": text}]}
             item.status = "completed"
             item.result = McpToolCallResult(content=bounded_result(content)["content"])

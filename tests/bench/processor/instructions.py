@@ -18,9 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app_server.clients.address import ServerAddress
 from app_server.clients.bench.conversation import converse
 from app_server.clients.bench.rows import ROWS, Row, Subject
+from app_server.peer.address import ServerAddress
 from tests.bench.model import bench_model
 from tests.bench.server import started
 from tests.support.paths import ROOT

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from app_server.cli.inspect import main
-from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.upstream import parse_upstream
+from app_server.peer.address import ServerAddress
 from tests.support.harness import WAIT_S
 from tests.support.processes import running
 

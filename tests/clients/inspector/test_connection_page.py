@@ -8,8 +8,8 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
 
-from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import serve_inspector
+from app_server.peer.address import ServerAddress
 from tests.support.clients.browser import open_browser, open_page
 from tests.support.clients.inspector import Inspected, inspector_page, socket_in
 from tests.support.harness import serve

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from app_server.clients.address import ServerAddress
+from app_server.peer.address import ServerAddress
 from tests.support.clients.inspector import inspector_page
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.typing import Origin, Subprotocol
 
-from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import MAX_PAGES, Inspector, serve_inspector
+from app_server.peer.address import ServerAddress
 from app_server.transport.address import UnixAddress
 from app_server.transport.guards import ListenerGuards
 from protocol.contract.methods import METHODS

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app_server.clients.connection import open_client
 from app_server.clients.receiver.failpoints import Step
+from app_server.peer.connection import open_client
 from tests.support.receiver.bridge_steps import BRIDGE_STEPS
 from tests.support.receiver.peer import signal
 from tests.support.receiver.processes import (

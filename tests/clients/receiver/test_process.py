@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app_server.clients.connection import open_client
+from app_server.peer.connection import open_client
 from tests.support.receiver.peer import KEY, signal
 from tests.support.receiver.processes import (
     EXECUTABLE,

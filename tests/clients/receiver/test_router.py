@@ -13,7 +13,7 @@ from app_server.clients.receiver.router.wire import (
     RouterAddress,
     check_router_url,
 )
-from app_server.clients.token_file import take_token
+from app_server.peer.token_file import take_token
 from tests.support.harness import WAIT_S
 from tests.support.receiver.peer import KEY, signal
 from tests.support.receiver.routers import post, raw, receive_frame, router, send_frame

@@ -1,6 +1,7 @@
 """mcp: the tables of config.toml, the environment of processes and the headers of requests."""
 
 import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,41 @@ def test_headers_come_from_the_table_and_the_environment(monkeypatch: pytest.Mon
     monkeypatch.setenv("TOKEN", "t")
     monkeypatch.setenv("B_VAR", "2")
     assert transport.headers("s") == {"A": "1", "B": "2", "Authorization": "Bearer t"}
+
+
+def test_threads_share_what_was_read_of_a_server_and_equal_settings_are_read_once() -> None:
+    table = {
+        "url": "http://127.0.0.1:1",
+        "tool_timeout_sec": 1,
+        "supports_parallel_tool_calls": True,
+    }
+    first = read({"a": table}).servers["a"]
+    assert read({"a": dict(table), "b": {"command": "x"}}).servers["a"] is first
+    others = [
+        read({"a": {**table, "url": "http://127.0.0.1:2"}}).servers["a"],
+        read({"b": table}).servers["b"],
+        read({"a": table}, mcp_oauth_callback_port=2).servers["a"],
+    ]
+    assert [one == first for one in others] == [False, False, False]
+    for value in ({"supports_parallel_tool_calls": 1}, {"tool_timeout_sec": True}):
+        with pytest.raises(ConfigError, match="invalid type"):
+            read({"a": {**table, **value}})
+
+
+def test_a_problem_is_read_anew_wherever_it_stands(tmp_path: Path) -> None:
+    table = '[mcp_servers.a]\ncommand = "x"\nlazy = true\nrequired = true\n'
+    problems = []
+    for number in range(2):
+        text = "\n" * number + table
+        config = Config(tomllib.loads(text), tmp_path / "config.toml", text)
+        problems.append(read_mcp_settings(config).servers["a"].problem)
+    assert [problem and problem.split(":")[1] for problem in problems] == ["3", "4"]
+
+
+def test_of_what_was_read_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MAX_READ", 2)
+    kept: dict[bytes, ServerConfig] = {}
+    monkeypatch.setattr(tables, "_READ", kept)
+    for name in "abca":
+        read({name: {"command": "x"}})
+    assert [config.name for config in kept.values()] == ["c", "a"]

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -157,10 +158,6 @@ async def test_what_cannot_be_signed_in_to_is_refused(tmp_path: Path) -> None:
                 "MCP server 'other' does not sign in with OAuth.",
             )
             failed = "failed to login to MCP server 'web': "
-            assert await refusal(name="web", clientRegistration="cimd") == (
-                -32603,
-                f"{failed}there is no client metadata document to register with",
-            )
             thread_id = await client.start_thread()
             assert await refusal(name="zzz", threadId=thread_id) == (
                 -32600,
@@ -296,9 +293,8 @@ async def test_a_sign_in_that_breaks_says_no_more_than_that(
             patched.setattr("app_server.handlers.integrations.mcp.MAX_LOGINS", 0)
             assert (await client.refusal("mcpServer/oauth/login", {"name": "web"})).code == -32001
         (tmp_path / ".credentials.json").write_text("mine")
-        await come_back(peer, await client.call("mcpServer/oauth/login", {"name": "web"}))
-        end = await completed(client)
-        assert end["error"].endswith(
+        error = await client.refusal("mcpServer/oauth/login", {"name": "web"})
+        assert error.message.endswith(
             ".credentials.json: not a JSON object of at most 4194304 bytes"
         )
         assert (tmp_path / ".credentials.json").read_text() == "mine"
@@ -375,3 +371,134 @@ async def test_a_secret_that_came_with_the_registration_is_used(tmp_path: Path) 
             loaded = CredentialStore(home, "file").load("web", peer.url)
             assert loaded is not None
             assert (loaded.client_secret, loaded.client_auth_method) == (secret, method)
+
+
+DOCUMENT = "https://client.example/app.json"
+"""A client metadata document."""
+
+
+async def test_a_metadata_document_is_the_client_where_such_clients_are_known(
+    tmp_path: Path,
+) -> None:
+    for supported, wanted, client_id, redirect in (
+        (True, "auto", DOCUMENT, "/callback"),
+        (True, "cimd", DOCUMENT, "/callback"),
+        (True, "dcr", "client-1", "/callback/"),
+        (False, "auto", "client-1", "/callback/"),
+    ):
+        home = tmp_path / f"{supported}-{wanted}"
+        async with signing_in(home, f'oauth = {{ client_id = "{DOCUMENT}" }}') as (peer, _, client):
+            peer.documents["/.well-known/oauth-authorization-server/as"] = peer.metadata(
+                client_id_metadata_document_supported=supported
+            )
+            params = {"name": "web", "clientRegistration": wanted}
+            answer = await client.call("mcpServer/oauth/login", params)
+            query = query_of(answer["authorizationUrl"])
+            assert query["client_id"] == client_id
+            path = urlsplit(query["redirect_uri"]).path
+            assert path == redirect if client_id == DOCUMENT else path.startswith(redirect)
+            assert len(peer.posts("/as/register")) == (client_id != DOCUMENT)
+            await come_back(peer, answer)
+            assert (await completed(client))["success"] is True
+            (entry,) = stored(home).values()
+            assert entry["client_id"] == client_id
+
+
+async def test_a_metadata_document_that_cannot_be_the_client_is_refused(tmp_path: Path) -> None:
+    none = "`oauth.client_id` is not the address of a client metadata document"
+    unknown = "the authorization server knows no client metadata documents"
+    for name, settings, text in (
+        ("none", "", none),
+        ("plain", 'oauth = { client_id = "mine" }', none),
+        ("unknown", f'oauth = {{ client_id = "{DOCUMENT}" }}', unknown),
+    ):
+        async with signing_in(tmp_path / name, settings) as (_, _, client):
+            params = {"name": "web", "clientRegistration": "cimd"}
+            error = await client.refusal("mcpServer/oauth/login", params)
+            assert error.message == f"failed to login to MCP server 'web': {text}"
+
+
+async def test_a_configured_secret_proves_the_client_and_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = f"secret-{MARK}"
+    settings = 'oauth = { client_id = "mine", client_secret_env_var = "WEB_SECRET" }'
+    for name, methods, sends in (
+        ("unsaid", {}, "header"),
+        ("basic", {"token_endpoint_auth_methods_supported": ["client_secret_basic"]}, "header"),
+        (
+            "both",
+            {
+                "token_endpoint_auth_methods_supported": [
+                    "client_secret_post",
+                    "client_secret_basic",
+                ]
+            },
+            "header",
+        ),
+        ("post", {"token_endpoint_auth_methods_supported": ["client_secret_post"]}, "form"),
+    ):
+        home = tmp_path / name
+        monkeypatch.delenv("WEB_SECRET", raising=False)
+        async with signing_in(home, settings) as (peer, _, client):
+            peer.documents["/.well-known/oauth-authorization-server/as"] = peer.metadata(**methods)
+            thread_id = await client.start_thread()
+            assert (await settled(client, "web"))[0] == "failed"
+            error = await client.refusal("mcpServer/oauth/login", {"name": "web"})
+            assert error.message == (
+                "failed to login to MCP server 'web': "
+                "Environment variable WEB_SECRET for MCP server 'web' is not set"
+            )
+            monkeypatch.setenv("WEB_SECRET", secret)
+            peer.expires_in = 1
+            await come_back(peer, await client.call("mcpServer/oauth/login", {"name": "web"}))
+            assert (await completed(client))["success"] is True
+            # The token is worn out at once: the call renews it.
+            assert await settled(client, "web") == ("ready", None)
+            params = {"threadId": thread_id, "server": "web", "tool": "look"}
+            await client.call("mcpServer/tool/call", params)
+            forms = peer.posts("/as/token")
+            assert {form["grant_type"] for form in forms} == {"authorization_code", "refresh_token"}
+            sent = [seen.get("authorization") for seen in peer.headers if "content-length" in seen]
+            if sends == "header":
+                assert set(sent) == {httpx2.BasicAuth("mine", secret)._auth_header}
+                assert [form.get("client_secret") for form in forms] == [None] * len(forms)
+            else:
+                assert set(sent) == {None}
+                assert {form["client_secret"] for form in forms} == {secret}
+            assert secret not in (home / ".credentials.json").read_text()
+
+
+@claim("oauth:scopes")
+async def test_a_call_that_lacks_scopes_asks_for_them_with_the_next_sign_in(
+    tmp_path: Path,
+) -> None:
+    async with signing_in(tmp_path) as (peer, _, client):
+        thread_id = await client.start_thread()
+        assert (await settled(client, "web"))[0] == "failed"
+        await come_back(peer, await client.call("mcpServer/oauth/login", {"name": "web"}))
+        assert (await completed(client))["success"] is True
+        assert await settled(client, "web") == ("ready", None)
+        peer.wanted = "c a"
+        call = {"threadId": thread_id, "server": "web", "tool": "look"}
+        for _ in range(2):
+            error = await client.refusal("mcpServer/tool/call", call)
+            assert (error.code, error.message, error.data) == (
+                -32000,
+                f"HTTP status 403 from {peer.url}: the sign-in lacks the scopes c a",
+                {"status": 403, "scopes": ["c", "a"]},
+            )
+        (entry,) = stored(tmp_path).values()
+        assert (entry["scopes"], entry["wanted_scopes"]) == (["a", "b"], ["c", "a"])
+        # Each call is made once: nothing else may be had with this token.
+        assert len(peer.posts("/as/token")) == 1
+        answer = await client.call("mcpServer/oauth/login", {"name": "web"})
+        assert query_of(answer["authorizationUrl"])["scope"] == "a b c"
+        await come_back(peer, answer)
+        assert (await completed(client))["success"] is True
+        (entry,) = stored(tmp_path).values()
+        assert (entry["scopes"], "wanted_scopes" in entry) == (["a", "b", "c"], False)
+        # The connection takes the token of the new sign-in.
+        peer.too_weak = set(peer.mcp_tokens)
+        result = await client.call("mcpServer/tool/call", call)
+        assert result["content"][0]["text"] == "seen"

@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.to_thread
 import pytest
 
 # Imported here so that no test waits for it.
@@ -20,6 +18,7 @@ from app_server.mcp.errors import NotLoggedIn
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.status import AuthProbe
 from app_server.mcp.tools.listing import Listing
+from app_server.runtime.late_event import LateEvent
 from tests.support.harness import claim
 from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.oauth_peer import PRM, OAuthPeer
@@ -31,7 +30,7 @@ class Idle:
     """A connection that nobody calls."""
 
     def __init__(self) -> None:
-        self.closed = anyio.Event()
+        self.closed = LateEvent()
         self.keeps_session = True
         self.pid = None
 
@@ -125,7 +124,12 @@ def test_settings_of_a_sign_in_are_read(tmp_path: Path) -> None:
                 "auth": "oauth",
                 "oauth_resource": "r",
                 "scopes": ["s"],
-                "oauth": {"client_id": "c", "callback_url": "u", "callback_port": 2},
+                "oauth": {
+                    "client_id": "c",
+                    "client_secret_env_var": "v",
+                    "callback_url": "u",
+                    "callback_port": 2,
+                },
             },
             "b": {"url": "http://x", "auth": "chatgpt"},
         },
@@ -134,7 +138,7 @@ def test_settings_of_a_sign_in_are_read(tmp_path: Path) -> None:
     a, b = servers["a"].transport, servers["b"].transport
     assert isinstance(a, HttpTransport)
     assert isinstance(b, HttpTransport)
-    assert a.oauth == OAuthSettings(tmp_path, "file", "c", "u", 2, "r", ["s"])
+    assert a.oauth == OAuthSettings(tmp_path, "file", "c", "v", "u", 2, "r", ["s"])
     assert b.oauth == OAuthSettings(
         tmp_path, "file", callback_url="http://127.0.0.1:1/all", callback_port=1
     )
@@ -142,6 +146,10 @@ def test_settings_of_a_sign_in_are_read(tmp_path: Path) -> None:
     for change, text in (
         ({"oauth": {"callback_port": 65_536}}, "integer `65536`, expected u16"),
         ({"auth": "basic"}, "unknown variant `basic`, expected one of `oauth`"),
+        (
+            {"oauth": {"client_secret_env_var": "v"}},
+            "client_secret_env_var needs client_id",
+        ),
         ({"oauth": "secret"}, "invalid type: string, expected a map"),
     ):
         broken = Config({"mcp_servers": {"a": {"url": "http://x", **change}}})

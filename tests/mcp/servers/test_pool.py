@@ -20,6 +20,8 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.waits import wait_for_grace, wait_for_wanted
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import RequestRefused, TransportClosed
+from app_server.mcp_wire.json_rpc_client import Caller
+from app_server.runtime.late_event import LateEvent
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S
 from tests.support.mcp_peers.calls import read
@@ -51,7 +53,7 @@ class User:
     def tools_changed(self) -> None:
         self.changes += 1
 
-    async def elicit(self, params: JsonObject) -> JsonObject:
+    async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         self.asked.append(params)
         return {"action": "accept", "content": {"by": self.name}}
 
@@ -60,14 +62,14 @@ class Line:
     """A live connection; `wait` takes until `answered`."""
 
     def __init__(self, *, keeps_session: bool = True) -> None:
-        self.closed = anyio.Event()
+        self.closed = LateEvent()
         self.keeps_session = keeps_session
         self.pid = 7
         self.answered = anyio.Event()
-        self.askers: list[Any] = []
+        self.callers: list[Any] = []
 
     async def request(self, method: str, params: JsonObject, **options: Any) -> JsonObject:
-        self.askers.append(options["asker"])
+        self.callers.append(options["caller"])
         if method == "wait":
             await self.answered.wait()
         return {"method": method}
@@ -156,7 +158,7 @@ async def test_a_server_ends_when_no_thread_uses_it_and_comes_back(
         steps.append("connected")
         owner.ready(Line(), Listing())
         owner.tools_changed()
-        asked = await owner.elicit({"mode": "form"})
+        asked = await owner.elicit({"mode": "form"}, None)
         assert asked == {"action": "accept", "content": {"by": ""}}
         await owner.stop.wait()
         steps.append("ended")
@@ -258,7 +260,7 @@ async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
         await owner.stop.wait()
 
     async def ask() -> Any:
-        return (await owners[0].elicit({}))["content"]["by"]
+        return (await owners[0].elicit({}, None))["content"]["by"]
 
     async with instance_of(monkeypatch, connect) as instance:
         users = [User("one"), User("two")]
@@ -279,8 +281,8 @@ async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
             assert instance.record.last_error == f"a question of the server was refused: {text}"
             assert text in caplog.text
             # One that names its call is asked.
-            assert line.askers[-2:] == [one, two]
-            assert (await line.askers[-2].elicit({}))["content"] == {"by": "one"}
+            assert line.callers[-2:] == [Caller(one), Caller(two)]
+            assert (await one.elicit({}, line.callers[-2]))["content"] == {"by": "one"}
             line.answered.set()
         # Who called last is gone, and two are left.
         third = instance.join(User("three"))
@@ -290,10 +292,10 @@ async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
             await ask()
         two.close(keep_warm=True)
         assert await ask() == "one"
-        assert await two.elicit({}) == {"action": "cancel"}
+        assert await two.elicit({}, None) == {"action": "cancel"}
         nobody = instance.join(User(can_elicit=False))
         with pytest.raises(RequestRefused, match="nobody can be asked here"):
-            await nobody.elicit({})
+            await nobody.elicit({}, None)
 
 
 async def test_a_question_goes_to_a_thread_that_calls_on_the_connection_it_came_on(
@@ -308,7 +310,7 @@ async def test_a_question_goes_to_a_thread_that_calls_on_the_connection_it_came_
         await owner.stop.wait()
 
     async def asked() -> list[str]:
-        return [(await owner.elicit({}))["content"]["by"] for owner in owners]
+        return [(await owner.elicit({}, None))["content"]["by"] for owner in owners]
 
     async with instance_of(monkeypatch, connect) as instance:
         one, two = (instance.join(User(name)) for name in ("one", "two"))
@@ -460,9 +462,9 @@ async def test_settings_that_make_another_process_make_another_instance() -> Non
         assert found(named(cwd="/x", share="folder")) is folder
         # A server behind a URL is shared once it is known that it keeps no session.
         for keeps_session in (True, False, True):
-            pool.connected(web, "/", Line(keeps_session=keeps_session))
+            pool.learned(web, "/").keeps_session = keeps_session
             assert (found(web) is None) == keeps_session
-        pool.connected(web, "/", Line(keeps_session=False))
+        pool.learned(web, "/").keeps_session = False
         assert found(web, "/else") is None
         await pool.aclose()
         assert found(named()) is None

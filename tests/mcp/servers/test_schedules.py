@@ -49,10 +49,13 @@ class Thread:
     came: anyio.Event = field(default_factory=anyio.Event)
 
     async def elicit(self, question: ServerQuestion) -> JsonObject:
-        """Answer with the thread's number."""
+        """Answer with the thread's number, and the turn that the question has."""
         self.asked.append(int(question.params["message"]))
         await anyio.lowlevel.checkpoint()
-        return {"action": "accept", "content": {"thread": self.number}}
+        return {
+            "action": "accept",
+            "content": {"thread": self.number, "turn": question.turn_id},
+        }
 
     async def call(self, servers: ServerSet, number: int, arguments: Any, *, cancel: bool) -> None:
         """Make one call, and wait for all its progress; with `cancel` the first piece ends it."""
@@ -69,10 +72,17 @@ class Thread:
 
         self.answers[number] = "cancelled"
         with anyio.CancelScope() as scope:
-            result = await call_tool(servers, RawName("raw", "act"), arguments, {}, on_progress)
+            result = await call_tool(
+                servers, RawName("raw", "act"), arguments, {}, on_progress, turn_of(number)
+            )
             self.answers[number] = json.loads(result["content"][0]["text"])
             while len(pieces) < arguments["progress"]:
                 await self.came.wait()
+
+
+def turn_of(number: int) -> str:
+    """Return the turn of a call: each has one of its own."""
+    return f"turn {number}"
 
 
 async def run(schedule: list[Call], revision: str) -> list[Thread]:
@@ -129,10 +139,17 @@ def check(schedule: list[Call], revision: str, threads: list[Thread]) -> None:
             for number, answer in thread.answers.items()
             if revision == "2025-06-18" and answer == {"n": number, "said": "refused"}
         }
-        accepted = {"action": "accept", "content": {"thread": thread.number}}
         asking = [n for n, call in own.items() if call.asks and not call.is_cancelled]
+        turns = {n: turn_of(n) for n in asking}
+        if revision == "2025-06-18":
+            # It names no call, but the thread is known.
+            for number in set(asking) - refused:
+                turns[number] = thread.answers[number]["said"]["content"]["turn"]
+            assert set(turns.values()) <= set(map(turn_of, own))
         expected: dict[int, Any] = {n: {"n": n, "said": None} for n in own}
-        expected |= {n: {"n": n, "said": accepted} for n in asking}
+        for number in asking:
+            content = {"thread": thread.number, "turn": turns[number]}
+            expected[number] = {"n": number, "said": {"action": "accept", "content": content}}
         expected |= {n: {"n": n, "said": "refused"} for n in asking if n in refused}
         expected |= {n: "cancelled" for n, call in own.items() if call.is_cancelled}
         assert thread.answers == expected

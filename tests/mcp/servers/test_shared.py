@@ -15,6 +15,7 @@ from app_server.mcp.servers import pool as pool_module
 from app_server.mcp.servers import tool_cache
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
+from tests.support.clients.lean import lean_client
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import (
     answer_of,
@@ -26,6 +27,8 @@ from tests.support.mcp_peers.calls import (
     steps_until_settled,
 )
 from tests.support.mcp_peers.web_peer import JSON, Answer, WebPeer
+from tests.support.paths import MCP_PEER
+from tests.support.processes import RUN_S, memory_mb, started, tree_of
 
 FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
 HOME = {"share": '"home"'}
@@ -419,3 +422,38 @@ async def test_threads_that_start_at_once_make_one_process_of_each_server(tmp_pa
                 result = await client.call("mcpServer/tool/call", params)
                 found[name].add(json.loads(result["content"][0]["text"])[0])
         assert [len(pids) for pids in found.values()] == [1, 1, 1]
+
+
+@claim("mcp:shared")
+@pytest.mark.process
+@pytest.mark.slow
+async def test_a_hundred_threads_have_eleven_processes_and_hardly_more_memory_than_ten(
+    tmp_path: Path,
+) -> None:
+    names = [f"shared{number}" for number in range(11)]
+    config = "".join(stdio_server(name, **HOME) for name in names)
+    (tmp_path / "config.toml").write_text(config)
+    async with started(tmp_path) as server, lean_client(server.urls[0]) as client:
+
+        async def until_ready(threads: int) -> tuple[set[int], float]:
+            for _ in range(threads):
+                await client.call("thread/start", {})
+            told = [event["params"] for event in client.events]
+            ready = sum(params.get("status") == "ready" for params in told)
+            while ready < threads * len(names):
+                ready += (await client.read(lambda _: True))["params"].get("status") == "ready"
+            client.events.clear()
+            tree = tree_of(server.process.pid)
+            peers = {
+                pid for pid in tree if str(MCP_PEER) in Path(f"/proc/{pid}/cmdline").read_text()
+            }
+            return peers, memory_mb(*tree)
+
+        with anyio.fail_after(RUN_S):
+            few, memory_of_few = await until_ready(10)
+            many, memory_of_many = await until_ready(90)
+        assert (len(few), many) == (11, few)
+        assert memory_of_many < memory_of_few * 1.1
+        server.process.terminate()
+    for pid in few:
+        await end_of(pid)

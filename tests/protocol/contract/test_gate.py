@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from protocol.contract.gate import stable_exclude, used_experimental
+from protocol.contract.gate import has_stable_form, stable_exclude, used_experimental
 from protocol.contract.methods import METHODS
+from protocol.integrations.mcp import McpServerStatusUpdatedNotification
 from protocol.model import WireModel, experimental
 from protocol.threads.lists import ThreadListResponse, ThreadReadResponse
 from protocol.threads.thread import Thread
+from protocol.turns.policy import AskForApproval
 from protocol.turns.turn import Turn
 from tests.support.harness import claim
 
@@ -25,6 +27,12 @@ class Outer(WireModel):
 
     one: Inner | None = None
     many: list[Inner] = []
+
+
+class Asking(WireModel):
+    """Has a variant that looks otherwise without the opt-in."""
+
+    policy: AskForApproval | None = None
 
 
 @claim("experimental:descriptor")
@@ -71,6 +79,22 @@ def test_what_is_hidden_is_hidden_in_objects_and_lists() -> None:
         "one": {"plain": 1},
         "many": [{"plain": 1}],
     }
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (Inner, True),
+        (Outer, True),
+        (ThreadReadResponse, True),
+        (Asking, True),
+        (McpServerStatusUpdatedNotification, False),
+    ],
+)
+def test_types_without_anything_experimental_have_one_form(
+    model: type[WireModel], expected: bool
+) -> None:
+    assert has_stable_form(model) is expected
 
 
 def test_the_gate_knows_what_to_leave_out() -> None:

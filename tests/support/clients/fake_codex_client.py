@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 from websockets.asyncio.client import connect
 
-from app_server.clients.connection import identify, open_client
-from app_server.clients.token_file import TOKEN_FILE_VARIABLE
+from app_server.peer.connection import identify, open_client
+from app_server.peer.token_file import TOKEN_FILE_VARIABLE
 
 NAME = "fake-codex"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app_server.clients.address import ServerAddress
 from app_server.clients.inspector.run import serve_inspector
+from app_server.peer.address import ServerAddress
 from app_server.transport.address import UnixAddress
 from tests.support.clients.browser import open_browser, open_page
 from tests.support.harness import Served, serve

@@ -24,8 +24,8 @@ class Conversation:
     to_us: MemoryObjectSendStream[SessionMessage | Exception]
     from_us: MemoryObjectReceiveStream[SessionMessage]
     notifications: list[str] = field(default_factory=list)
-    askers: list[Any] = field(default_factory=list)
-    """Askers of the requests of the server, each None if it is unknown."""
+    callers: list[Any] = field(default_factory=list)
+    """Callers of the requests of the server, each None if it is unknown."""
     answering: anyio.Event = field(default_factory=anyio.Event)
 
     async def send(self, *, in_response_to: int | None = None, **members: Any) -> None:
@@ -41,8 +41,8 @@ class Conversation:
         assert members.pop("jsonrpc") == "2.0"
         return members
 
-    async def answer(self, method: str, params: Any, asker: Any) -> Any:
-        self.askers.append(asker)
+    async def answer(self, method: str, params: Any, caller: Any) -> Any:
+        self.callers.append(caller)
         if method == "stall":
             self.answering.set()
             await anyio.sleep_forever()

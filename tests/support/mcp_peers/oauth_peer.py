@@ -50,6 +50,10 @@ class OAuthPeer:
     """Whether a GET without a token gets a 401."""
     closed: bool = True
     """Whether a token is needed."""
+    wanted: str | None = None
+    """Scopes that a call of a tool is refused for the want of."""
+    too_weak: set[str | None] = field(default_factory=set)
+    """Authorizations that calls of tools are refused with, if there are any; else all are."""
     tokens: set[str] = field(default_factory=set)
     refresh_tokens: set[str] = field(default_factory=set)
     codes: dict[str, str] = field(default_factory=dict)
@@ -168,12 +172,18 @@ class OAuthPeer:
                 token = headers.get("authorization")
                 if method == "POST":
                     self.mcp_tokens.append(token)
-                if not self.closed or (token or "").removeprefix("Bearer ") in self.tokens:
-                    await mcp(scope, receive, send)
-                    return
                 status = 401
                 found: Any = {}
-                if method == "GET" and not self.challenges_get:
+                if not self.closed or (token or "").removeprefix("Bearer ") in self.tokens:
+                    weak = not self.too_weak or token in self.too_weak
+                    called = headers.get("mcp-method") == "tools/call"
+                    if self.wanted is None or not called or not weak:
+                        await mcp(scope, receive, send)
+                        return
+                    status = 403
+                    named = f'Bearer error="insufficient_scope", scope="{self.wanted}"'
+                    extra = [(b"www-authenticate", named.encode())]
+                elif method == "GET" and not self.challenges_get:
                     status = 405
                 elif self.challenge:
                     named = f'Bearer resource_metadata="{self.origin}{self.named}", scope="a b"'

@@ -98,6 +98,7 @@ class SdkPeer:
             instructions="Use it wisely.",
             on_list_tools=self._list,
             on_call_tool=self._call,
+            on_read_resource=self._read,
             on_subscriptions_listen=ListenHandler(self.bus),
         )
 
@@ -134,6 +135,22 @@ class SdkPeer:
         if name == "slow":
             await self._wait()
         return _text(f"{name} ran")
+
+    async def _read(
+        self, context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult | types.InputRequiredResult:
+        """Ask for the form, and give what is said as the resource."""
+        if context.protocol_version != STATELESS:
+            said = _text(await self._ask(context, ASKED["form"], types.ElicitResult))
+        else:
+            answered = _answered(ASKED["form"], params)
+            if isinstance(answered, types.InputRequiredResult):
+                return answered
+            said = answered
+        [block] = said.content
+        assert isinstance(block, types.TextContent)
+        contents = types.TextResourceContents(uri=params.uri, text=block.text)
+        return types.ReadResourceResult(contents=[contents])
 
     async def _rounds(
         self,
@@ -180,7 +197,7 @@ def _text(value: Any) -> types.CallToolResult:
 
 
 def _answered(
-    asked: types.InputRequest, params: types.CallToolRequestParams
+    asked: types.InputRequest, params: types.CallToolRequestParams | types.ReadResourceRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
     if params.request_state is None:
         return types.InputRequiredResult(input_requests={"q": asked}, request_state=STATE)
@@ -190,10 +207,14 @@ def _answered(
 
 
 @asynccontextmanager
-async def sdk_app(*, json_response: bool = False) -> AsyncIterator[tuple[SdkPeer, Any]]:
-    """Give the server and an application of Streamable HTTP for it."""
+async def sdk_app(
+    *, json_response: bool = False, stateless: bool = False
+) -> AsyncIterator[tuple[SdkPeer, Any]]:
+    """Give the server and an application of Streamable HTTP for it; `stateless`: no sessions."""
     peer = SdkPeer()
-    manager = StreamableHTTPSessionManager(app=peer.server, json_response=json_response)
+    manager = StreamableHTTPSessionManager(
+        app=peer.server, json_response=json_response, stateless=stateless
+    )
     async with manager.run():
         yield peer, StreamableHTTPASGIApp(manager)
 

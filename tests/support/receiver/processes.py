@@ -16,11 +16,11 @@ from urllib.parse import quote
 import anyio
 from websockets.asyncio.client import connect
 
-from app_server.clients.connection import identify
 from app_server.clients.receiver.agent.environment import URL_VARIABLE
 from app_server.clients.receiver.agent.item import line_holds
 from app_server.clients.receiver.failpoints import KILL_AT, Step
 from app_server.clients.receiver.router.wire import KEY_VARIABLE, RouterAddress
+from app_server.peer.connection import identify
 from tests.support.forks import ForkedProcess, fork_program
 from tests.support.harness import WAIT_S, environment_without
 from tests.support.receiver.peer import KEY

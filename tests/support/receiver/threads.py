@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from app_server.clients.connection import open_client
+from app_server.peer.connection import open_client
 from tests.support.receiver.peer import signal
 
 

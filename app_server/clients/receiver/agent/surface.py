@@ -15,7 +15,6 @@ import anyio.abc
 import anyio.to_thread
 from websockets.exceptions import WebSocketException
 
-from app_server.clients.address import ServerAddress
 from app_server.clients.app_connection import AppConnection, ConnectionLost
 from app_server.clients.receiver.agent.environment import (
     MODE_VARIABLE,
@@ -38,7 +37,8 @@ from app_server.clients.receiver.agent.strategies import (
 )
 from app_server.clients.receiver.agent.thread_link import Recipient, ThreadLink
 from app_server.clients.receiver.ledger import Entry, Ledger
-from app_server.clients.token_file import NoToken, chosen_token_file
+from app_server.peer.address import ServerAddress
+from app_server.peer.token_file import NoToken, chosen_token_file
 from app_server.server.running_servers import servers_of
 from protocol.jsonrpc.errors import RpcError
 

@@ -20,7 +20,13 @@ from pathlib import Path
 
 from app_server.runtime.files.disk import make_folder, sync_folder
 from app_server.threads.failures import InvalidThreadId, ThreadBusy
-from app_server.threads.log.file.locks import Holder, LockBusy, WriterLock, known_holder
+from app_server.threads.log.file.locks import (
+    STARTED_AT,
+    Holder,
+    LockBusy,
+    WriterLock,
+    known_holder,
+)
 from protocol.log.rollout import Record, render_record
 
 LAST_DAY_MS = 253_402_214_400_000
@@ -253,6 +259,12 @@ class LogWriters:
     def holder(self, thread_id: str) -> Holder | None:
         """Return which process writes a thread, perhaps this one; None if none is known."""
         return known_holder(self.locks / f"{thread_id}.lock")
+
+    def is_own(self, thread_id: str, holder: Holder) -> bool:
+        """Whether it is this process that holds a thread, perhaps only to repair its row."""
+        # A row is repaired behind a lock without an address.
+        is_here = (holder.pid, holder.started_at) == (os.getpid(), STARTED_AT)
+        return thread_id in self.held or (is_here and holder.address in (None, self.address))
 
     def _take_lock(self, thread_id: str) -> WriterLock:
         try:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app_server.cli import exec_server as exec_cli
-from app_server.clients.token_file import take_token
 from app_server.host.exec.client import address as addresses
 from app_server.host.exec.client.address import BadAddress, parse_exec_address
 from app_server.host.exec.protocol import ProtocolBroken, unpack
+from app_server.peer.token_file import take_token
 from tests.support.harness import claim
 
 

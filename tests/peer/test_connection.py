@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from app_server.clients import connection
-from app_server.clients.connection import Client, open_client
+from app_server.peer import connection
+from app_server.peer.connection import Client, open_client
 
 EVENTS = 6
 

@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.http11 import Response
 
-from app_server.clients.token_file import TokenWanted, token_headers
+from app_server.peer.token_file import TokenWanted, token_headers
 
 UNIX = "unix://"
 

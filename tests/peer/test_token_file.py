@@ -9,13 +9,13 @@ import anyio.to_thread
 import pytest
 
 from app_server.cli import serve as command_line
-from app_server.clients.address import ServerAddress
 from app_server.clients.app_connection import ConnectionLost
 from app_server.clients.bench.conversation import converse
-from app_server.clients.connection import NoAppServer, identify, open_client
 from app_server.clients.receiver.agent.environment import URL_VARIABLE
 from app_server.clients.receiver.agent.surface import connect_app
-from app_server.clients.token_file import (
+from app_server.peer.address import ServerAddress
+from app_server.peer.connection import NoAppServer, identify, open_client
+from app_server.peer.token_file import (
     TOKEN_FILE_VARIABLE,
     NoToken,
     TokenWanted,

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from app_server.clients.address import ServerAddress
+from app_server.peer.address import ServerAddress
 from protocol.jsonrpc.errors import RpcError
 from protocol.model import Json, JsonObject
 

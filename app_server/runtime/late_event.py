@@ -1,0 +1,34 @@
+"""An event for values of which there are thousands, and for few of which anybody waits."""
+
+import anyio
+import anyio.lowlevel
+
+
+class LateEvent:
+    """An `anyio.Event` of 50 bytes, instead of 900, for as long as nobody waits for it."""
+
+    __slots__ = ("_event", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: anyio.Event | None = None
+
+    def set(self) -> None:
+        """Set it, and wake whoever waits."""
+        self._is_set = True
+        event, self._event = self._event, None
+        if event is not None:
+            event.set()
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        if self._is_set:
+            await anyio.lowlevel.checkpoint()
+            return
+        if self._event is None:
+            self._event = anyio.Event()
+        await self._event.wait()
