@@ -570,7 +570,13 @@ async def _shake_hands(client: McpClient, config: ServerConfig, owner: Connectio
     if config.known is not None:
         return config.known
     with measured_list(config):
-        tools, meta = await list_all(client, "tools/list", "tools")
+        try:
+            tools, meta = await list_all(client, "tools/list", "tools")
+        except PeerError as exc:
+            # One that declares no tools may know no list of them.
+            if exc.code != METHOD_NOT_FOUND or "tools" in (hello.get("capabilities") or {}):
+                raise
+            tools, meta = [], None
     counted = Counter(name for tool in tools if isinstance(name := tool.get("name"), str))
     if counted and (most := counted.most_common(1)[0])[1] > 1:
         owner.record.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")

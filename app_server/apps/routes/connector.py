@@ -11,7 +11,7 @@ from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.inventory.inventory import AppTool
 from app_server.apps.inventory.names import Route
 from app_server.apps.routes.backing import Backing
-from app_server.apps.routes.handshakes import SANDBOX_STATE, handshake_of, listed_tools
+from app_server.apps.routes.handshakes import SANDBOX_STATE, handshake_of, listed_tool, listed_tools
 from app_server.apps.routes.local_server import (
     CALL_ID,
     RESOURCE_NOT_FOUND,
@@ -77,6 +77,7 @@ class ConnectorServer:
                 "resources/templates/list": no_list("resourceTemplates"),
                 "resources/read": self._read,
             },
+            self._schema_of,
         )
 
     async def _list(
@@ -85,6 +86,12 @@ class ConnectorServer:
         if self._tools is None:
             self._tools = listed_tools(self._route, has_files=self._files is not None)
         return {"tools": self._tools}
+
+    def _schema_of(self, name: str) -> Json:
+        if name not in self._route.tools:
+            return None
+        tool = listed_tool(self._route, name, has_files=self._files is not None)
+        return tool.get("inputSchema")
 
     async def _read(
         self, context: Context, params: JsonObject, held: HeldCall | None

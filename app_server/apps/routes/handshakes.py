@@ -59,13 +59,16 @@ def handshake_of(route: Route, *, has_files: bool) -> RouteHandshake:
 
 def listed_tools(route: Route, *, has_files: bool) -> list[JsonObject]:
     """List the tools of a connector under their local names."""
-    tools = []
-    for name, tool in route.tools.items():
-        listed = {**tool.definition, "name": name}
-        if (title := stripped_title(route.connector, tool)) is not None:
-            listed["title"] = title
-        tools.append(with_paths(listed, tool.file_params) if has_files else listed)
-    return tools
+    return [listed_tool(route, name, has_files=has_files) for name in route.tools]
+
+
+def listed_tool(route: Route, name: str, *, has_files: bool) -> JsonObject:
+    """Return the tool of a connector with this local name as it is listed."""
+    tool = route.tools[name]
+    listed = {**tool.definition, "name": name}
+    if (title := stripped_title(route.connector, tool)) is not None:
+        listed["title"] = title
+    return with_paths(listed, tool.file_params) if has_files else listed
 
 
 def make_manifests(

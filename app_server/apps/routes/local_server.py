@@ -36,7 +36,7 @@ from app_server.mcp_wire.revisions import (
     stamped,
 )
 from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS
-from protocol.model import JsonObject
+from protocol.model import Json, JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
@@ -142,8 +142,16 @@ class LocalServer:
     """One MCP server: its handshake, and its methods by name."""
 
     def __init__(
-        self, handshake: RouteHandshake, backing: Backing, methods: Mapping[str, Method]
+        self,
+        handshake: RouteHandshake,
+        backing: Backing,
+        methods: Mapping[str, Method],
+        schema_of: Callable[[str], Json] | None = None,
     ) -> None:
+        """Make a server; `schema_of` returns the input schema of a listed tool, None without one.
+
+        Headers of a call are compared with the arguments that the schema marks for that.
+        """
         self.name = handshake.name
         self.backing = backing
         self.held: HeldCalls | None = None
@@ -155,6 +163,7 @@ class LocalServer:
             version=PROTOCOL_VERSION,
             title=handshake.title,
             instructions=handshake.instructions,
+            get_tool_input_schema=schema_of,
         )
         self.sdk.middleware[:] = [self._answer]
 
@@ -281,7 +290,6 @@ def resource_server(backing: Backing) -> LocalServer:
         RESOURCES_HANDSHAKE,
         backing,
         {
-            "tools/list": no_list("tools"),
             "resources/list": forward,
             "resources/templates/list": forward,
             "resources/read": forward,

@@ -253,7 +253,7 @@ async def test_the_resource_server_passes_everything_on_and_has_no_tool() -> Non
     pool = FakePool(answer)
     private = {"_codex_apps": {"a": 1}, "codex/toolCallId": "x", "kept": 1}
     async with serve_tools([listed("look")], pool) as served, served.client(RESOURCES) as client:
-        assert await client.request("tools/list") == {"tools": []}
+        assert await client.refusal("tools/list") == (-32601, "Method not found", "tools/list")
         for method, params in (
             ("resources/list", {"cursor": "c1"}),
             ("resources/templates/list", {}),

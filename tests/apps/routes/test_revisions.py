@@ -1,6 +1,6 @@
 """Local routes and clients of MCP 2026-07-28: the same tools and questions, without a session."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -173,3 +173,102 @@ async def test_refusals_have_the_codes_of_the_revision() -> None:
         ) as http:
             answer = await http.post(served.generation.url(CAL), headers=headers, json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32022)
+
+
+MIRRORED: JsonObject = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "count": {"type": "integer", "x-mcp-header": "Count"},
+        "free": {"type": "string"},
+    },
+}
+
+
+async def posted(
+    served: Served, name: str, arguments: JsonObject, headers: Mapping[str, str], version: str = NEW
+) -> tuple[int, Any]:
+    """Call a tool without a session; gives the status, and the error's code if there is one."""
+    bearer = served.generation.bearer(CAL).get_secret_value()
+    given = {
+        "authorization": f"Bearer {bearer}",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": version,
+        "mcp-method": "tools/call",
+        "mcp-name": name,
+        **headers,
+    }
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": NEW,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": name, "arguments": arguments, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with httpx2.AsyncClient(verify=NO_CERTIFICATES, timeout=WAIT_S, trust_env=False) as http:
+        answer = await http.post(served.generation.url(CAL), headers=given, json=body)
+    found = answer.json()
+    return answer.status_code, found["error"]["code"] if "error" in found else None
+
+
+@claim("apps:revisions")
+async def test_headers_that_contradict_the_body_are_refused() -> None:
+    region, count = "mcp-param-region", "mcp-param-count"
+    refused, taken = (400, -32020), (200, None)
+    async with serve_tools([listed("look", inputSchema=MIRRORED), listed("plain")]) as served:
+        for arguments, headers, expected in (
+            ({}, {}, taken),
+            ({"free": "x"}, {}, taken),
+            ({"region": "eu", "count": 3}, {region: "eu", count: "3"}, taken),
+            ({"region": "eu"}, {region: "=?base64?ZXU=?="}, taken),
+            ({"count": 3}, {count: "3.0"}, taken),
+            ({"region": None}, {}, taken),
+            ({"region": "eu"}, {"mcp-param-other": "x", region: "eu"}, taken),
+            ({"region": "eu"}, {}, refused),
+            ({"region": "eu"}, {region: "us"}, refused),
+            ({"region": "eu"}, {region: "EU"}, refused),
+            ({"region": "eu"}, {region: "=?base64?dXM=?="}, refused),
+            ({"region": "eu"}, {region: "=?base64?*?="}, refused),
+            ({"count": 3}, {count: "4"}, refused),
+            ({}, {region: "eu"}, refused),
+            ({"region": None}, {region: "null"}, refused),
+        ):
+            assert (arguments, headers, await posted(served, "look", arguments, headers)) == (
+                arguments,
+                headers,
+                expected,
+            )
+        assert await posted(served, "plain", {"region": "eu"}, {region: "us"}) == taken
+        assert await posted(served, "unknown", {"region": "eu"}, {region: "us"}) == (400, -32602)
+        for wrong in (
+            {"mcp-method": "tools/list"},
+            {"mcp-name": "plain"},
+            {"mcp-name": "=?base64?cGxhaW4=?="},
+            {"mcp-protocol-version": "2025-06-18"},
+        ):
+            status, code = await posted(served, "look", {}, wrong)
+            assert (wrong, status) == (wrong, 400)
+            assert "mcp-protocol-version" in wrong or code == -32020
+        # What was refused never came to the endpoint.
+        assert len(served.pool.exchanges) == 8
+
+
+@claim("apps:revisions")
+async def test_a_client_of_the_sdk_mirrors_what_a_tool_marks() -> None:
+    async with serve_tools([listed("look", inputSchema=MIRRORED)]) as served:
+        async with connected(served, mode="auto") as client:
+            await client.list_tools()
+            result = await client.call_tool("look", {"region": "\u00e9u", "count": 3})
+            assert result.is_error is False
+        [exchange] = served.pool.exchanges
+        assert exchange.params["arguments"] == {"region": "\u00e9u", "count": 3}
+
+
+@claim("apps:revisions")
+@pytest.mark.parametrize("mode", ["legacy", NEW])
+async def test_the_resources_have_no_tools(mode: Any) -> None:
+    async with serve_tools([]) as served, connected(served, RESOURCES, mode) as client:
+        if mode == "legacy":
+            assert client.server_capabilities.tools is None
+        with pytest.raises(MCPError) as caught:
+            await client.list_tools()
+        assert caught.value.error.code == -32601

@@ -96,7 +96,7 @@ def test_both_transports_are_read_with_every_key() -> None:
     assert HttpTransport("nonsense").origin is None
     assert HttpTransport("http://[nonsense").origin is None
     assert HttpTransport("http://x", http_headers={"AUTHORIZATION": "z"}).has_credentials
-    assert "secret" not in repr(HttpTransport("u", http_headers={"X": "secret"}))
+    assert "hidden" not in repr(HttpTransport("u", http_headers={"X": "hidden"}))
     assert read({"s": {"command": "x"}}).servers["s"].approval_mode_of("t") == "auto"
 
 
