@@ -17,7 +17,6 @@ import termios
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -333,8 +332,12 @@ class LocalCommands:
 
         Removes what killed servers left behind in them.
         """
-        await anyio.to_thread.run_sync(partial(pin_places, confinement, anew=anew))
-        await self.remove_left()
+        await anyio.to_thread.run_sync(self._pin_places, confinement, anew)
+
+    def _pin_places(self, confinement: Confinement, anew: bool) -> None:
+        pin_places(confinement, anew=anew)
+        if self._records is not None:
+            self._records.remove_left()
 
     async def start(
         self,

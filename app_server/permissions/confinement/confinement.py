@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
@@ -217,6 +218,7 @@ def _once(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(_plain, paths)))
 
 
+@lru_cache(maxsize=1024)
 def _plain(path: str) -> str:
     """Without a slash at the end, doubled ones and `.`; `..` stays, as a link may be before it."""
     return "/" + str(PurePosixPath(path)).lstrip("/")
