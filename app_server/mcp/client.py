@@ -35,6 +35,7 @@ from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
 from app_server.mcp.processes import Processes
+from app_server.mcp.record import ServerRecord, log_line
 from app_server.mcp.stdio import LAST_LINES, ServerProcess, run_server
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tunnel import open_dial
@@ -52,8 +53,19 @@ from app_server.mcp_wire.http.authorized import CredentialSource
 from app_server.mcp_wire.http.mirrored import Mirrored, mirrored_headers, usable_tools
 from app_server.mcp_wire.http.refusals import SESSION_ENDED, UNREACHABLE
 from app_server.mcp_wire.http.transport import Streams, open_http
-from app_server.mcp_wire.json_rpc_client import STRAY, Caller, JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import (
+    CANCELLED,
+    FLOOD,
+    MAX_ASKED,
+    MAX_REPORTING,
+    STRAY,
+    TOO_MANY,
+    Caller,
+    JsonRpcClient,
+)
 from app_server.mcp_wire.revisions import (
+    LOG_KEY,
+    NAMED_BY,
     UNSUPPORTED_VERSION,
     WrongRevision,
     asks_for_input,
@@ -83,13 +95,29 @@ MAX_ROUNDS = 10
 STATE_ONLY_S, MAX_STATE_ONLY_S = 0.05, 0.25
 """Before a call is made again whose server asked nothing; twice as long each time."""
 
+LISTEN = "subscriptions/listen"
+
 LISTEN_S = 1.0
-"""Before changes of tools are asked for again, when the stream with them has ended."""
+"""Before changes of tools are asked for again, when the stream with them has ended; twice as long
+each time, until one has lasted for MAX_LISTEN_WAIT_S."""
+
+MAX_LISTEN_WAIT_S = 60.0
+"""At most, before that."""
 
 MAX_LISTENS = 2
 """Such requests in a row that the server does not take up."""
 
 HEADER_MISMATCH = -32020
+
+LOG_LEVEL = "info"
+"""Of messages of a server's log that are asked for, where a server sends none without that."""
+
+FAULTS = {
+    STRAY: "answered a request that was not made",
+    FLOOD: f"sent more than {MAX_REPORTING} pieces of progress that a thread had not taken",
+    TOO_MANY: f"sent a thread more than {MAX_ASKED} requests at a time",
+}
+"""What a server does against its own calls alone."""
 
 CLIENT_INFO = {"name": "app-server-mcp-client", "title": "app-server", "version": PROTOCOL_VERSION}
 
@@ -139,6 +167,10 @@ class McpClient:
         """Set once it is known whether the server is to be asked for changes of its tools."""
         self._tells_changes = False
         self._is_heard = False
+        self._listening = anyio.CancelScope()
+        """Around the stream of changes."""
+        self._logs = False
+        """Whether requests ask for messages of the server's log."""
         self.closed = LateEvent()
 
     @property
@@ -263,6 +295,8 @@ class McpClient:
     ) -> JsonObject:
         context = trace_context()
         revision = self._handshake.revision
+        if self._logs and method in NAMED_BY:
+            params = {**params, "_meta": {**(params.get("_meta") or {}), LOG_KEY: LOG_LEVEL}}
         headers = {**revision.headers(method, params), **context}
         if method == "tools/call" and (mirrored := self._mirrored.get(str(params.get("name")))):
             headers |= mirrored_headers(mirrored, params.get("arguments"))
@@ -296,6 +330,9 @@ class McpClient:
         self._owner.learned.protocol_version = revision.version
         self._owner.record.agreed(revision.version)
         self._tells_changes = revision.is_stateless and _tells_changes(hello)
+        capabilities = hello.get("capabilities")
+        has_log = isinstance(capabilities, dict) and "logging" in capabilities
+        self._logs = revision.is_stateless and has_log
         self._listens.set()
         return hello
 
@@ -305,18 +342,22 @@ class McpClient:
         Source: MCP 2026-07-28, "Subscriptions".
         """
         await self._listens.wait()
-        in_vain = 0
+        in_vain, wait_s = 0, LISTEN_S
         wanted: JsonObject = {"notifications": {"toolsListChanged": True}}
         while self._tells_changes and in_vain < MAX_LISTENS:
-            self._is_heard = False
+            self._is_heard, began_at = False, anyio.current_time()
             try:
-                await self._call("subscriptions/listen", wanted, None, None, None, may_cancel=False)
+                with anyio.CancelScope() as self._listening:
+                    await self._call(LISTEN, wanted, None, None, None, may_cancel=False)
             except TransportClosed:
                 return
             except McpError:
                 logger.debug("changes of tools are not told")
             in_vain = 0 if self._is_heard else in_vain + 1
-            await anyio.sleep(LISTEN_S)
+            if anyio.current_time() - began_at >= MAX_LISTEN_WAIT_S:
+                wait_s = LISTEN_S
+            await anyio.sleep(wait_s)
+            wait_s = min(wait_s * 2, MAX_LISTEN_WAIT_S)
             # What has changed meanwhile was told to nobody.
             self._owner.tools_changed()
 
@@ -352,14 +393,30 @@ class McpClient:
             return await asker.elicit(params, caller)
         raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
-    def _on_notification(self, method: str) -> None:
+    def _on_notification(self, method: str, params: JsonObject, caller: Caller | None) -> None:
         """Take a notification of the server; most are nothing to us."""
-        if method == "notifications/tools/list_changed":
+        fault = FAULTS.get(method)
+        if fault is not None:
+            self._owner.record.misbehaved(fault)
+        elif method == "notifications/message":
+            asker = self._owner if caller is None else caller.asker
+            asker.logged(log_line(params), caller)
+        elif method == CANCELLED and self._handshake.revision.is_stateless:
+            self._cancelled(self._rpc.method_of(params.get("requestId")))
+        elif method == "notifications/tools/list_changed":
             self._owner.tools_changed()
         elif method == "notifications/subscriptions/acknowledged":
             self._is_heard = True
-        elif method == STRAY:
-            self._owner.record.misbehaved("answered a request that was not made")
+
+    def _cancelled(self, method: str | None) -> None:
+        """End the stream of changes; servers may cancel no other request of ours.
+
+        Source: MCP 2026-07-28, "Subscriptions", "Cancellation".
+        """
+        if method == LISTEN:
+            self._listening.cancel()
+        elif method is not None:
+            self._owner.record.misbehaved(f"cancelled a request of the client, {method}")
 
 
 def _tells_changes(hello: JsonObject) -> bool:
@@ -404,7 +461,11 @@ def tokens_of(config: ServerConfig, processes: Processes) -> TokenSource | None:
 
 @asynccontextmanager
 async def open_streams(
-    config: ServerConfig, cwd: str, tokens: TokenSource | None, processes: Processes
+    config: ServerConfig,
+    cwd: str,
+    tokens: TokenSource | None,
+    processes: Processes,
+    record: ServerRecord,
 ) -> AsyncIterator[tuple[Streams, ServerProcess | None]]:
     """Open the streams, beside the process if it is one; leaving closes them, and ends it.
 
@@ -425,7 +486,7 @@ async def open_streams(
     if http.header_command is not None:
         folder = cwd if where == LOCAL else None
         run = partial(run_command, processes, where, http.header_command, folder)
-        command = HeaderCommand(run, headers)
+        command = HeaderCommand(run, headers, record.printed)
         await command.current()
         credentials.append(command)
     async with AsyncExitStack() as stack:
@@ -491,7 +552,7 @@ async def _serve_once(
     *,
     protocol: str | None = None,
 ) -> None:
-    async with open_streams(config, cwd, tokens, processes) as (streams, process):
+    async with open_streams(config, cwd, tokens, processes, owner.record) as (streams, process):
         if process is not None:
             process.write_to(owner.record.output)
         client = McpClient(streams, owner, config, process, protocol)

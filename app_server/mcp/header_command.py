@@ -7,7 +7,8 @@ Source: docs/mcp.md, "Headers from a command"; docs/environments.md, "Servers in
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import anyio
@@ -49,8 +50,14 @@ Run: TypeAlias = Callable[[], Awaitable[bytes]]
 class HeaderCommand:
     """A command and what it printed last, for one connection; its credential is that text."""
 
-    def __init__(self, run: Run, configured: Mapping[str, str]) -> None:
-        """`run` is the command; an Authorization among `configured` headers is not replaced."""
+    def __init__(
+        self, run: Run, configured: Mapping[str, str], values: deque[Collection[str]]
+    ) -> None:
+        """`run` is the command; an Authorization among `configured` headers is not replaced.
+
+        The values of the headers of each run are added to `values`.
+        """
+        self._values = values
         self._run_command = run
         self._authorized = any(name.lower() == "authorization" for name in configured)
         self._printed: str | None = None
@@ -96,7 +103,7 @@ class HeaderCommand:
 
     async def _run(self) -> str:
         printed = await self._run_command()
-        parse_headers(printed)
+        self._values.append(parse_headers(printed).values())
         return printed.decode()
 
 

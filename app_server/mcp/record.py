@@ -1,15 +1,47 @@
 """What is known of a server: for connections to come, and for people who ask what became of it.
 
+No text of a server is kept, or logged, with its secrets, but for its output.
+
 Source: docs/mcp.md, "Revisions of the protocol", "Status".
 """
 
 import logging
+from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from pydantic_core import to_json
+
 from app_server.mcp.catalog.config import ServerConfig, StdioTransport
+from app_server.mcp.errors import StartupFailed
 from app_server.mcp.processes import ServerOutput
+from app_server.mcp.redaction import without_secrets
+from app_server.runtime.cut_text import cut_middle
+from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
+
+MAX_RUNS = 4
+"""Of a command that prints headers, whose values are taken out of texts; the newest count."""
+
+
+MAX_FAULTS = 32
+"""Of one server, that are lines of the log."""
+
+MAX_LOG_LINE_BYTES = 4096
+"""Of one message of a server's log; the middle of a longer one is cut out."""
+
+
+def log_line(params: JsonObject) -> bytes:
+    """Return a message of a server's log as one line: level, logger, and what it says.
+
+    Source: MCP 2025-06-18, "Logging".
+    """
+    level, name, data = params.get("level"), params.get("logger"), params.get("data")
+    where = f"{level} {name}" if isinstance(name, str) else f"{level}"
+    text = data if isinstance(data, str) else to_json(data, inf_nan_mode="null").decode()
+    whole = f"[{where}] {text}".encode(errors="replace").decode()
+    return " ".join(cut_middle(whole, MAX_LOG_LINE_BYTES).splitlines()).encode() + b"\n"
 
 
 @dataclass(slots=True)
@@ -38,7 +70,11 @@ class ServerRecord:
     last_fault: str | None = None
     """What it did last against MCP, as a text that begins with a verb; it went on."""
     output: ServerOutput = field(default_factory=ServerOutput)
-    """What its processes wrote to stderr."""
+    """What its processes wrote to stderr, and messages of its log; it may hold secrets."""
+    printed: deque[Collection[str]] = field(default_factory=lambda: deque(maxlen=MAX_RUNS))
+    """Values of headers that its command printed."""
+    _said: set[str] = field(default_factory=set)
+    """Faults that the log has."""
     shared_by: int = 1
     """Threads that use the process or the session, this one included."""
     tools_cached_at_ms: int | None = None
@@ -52,6 +88,7 @@ class ServerRecord:
         """Note why the server ended, with the name of its command."""
         transport = self.config.transport
         command = transport.command if isinstance(transport, StdioTransport) else None
+        reason = self.without_secrets(reason)
         self.last_error = reason if command is None else f"{command}: {reason}"
 
     def agreed(self, protocol_version: str) -> None:
@@ -62,6 +99,17 @@ class ServerRecord:
 
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; it goes on."""
-        if what != self.last_fault:
-            self.last_fault = what
+        what = self.without_secrets(what)
+        self.last_fault = what
+        if what not in self._said and len(self._said) < MAX_FAULTS:
+            self._said.add(what)
             logger.warning("MCP server %s %s", self.config.name, what)
+
+    def redact(self, failure: StartupFailed) -> None:
+        """Put marks into the text of a failure: it goes to clients, and to the model."""
+        failure.args = (self.without_secrets(str(failure)),)
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text of the server's with marks in the place of what may be a secret."""
+        printed = [value for values in self.printed for value in values]
+        return without_secrets(text, self.config, printed)

@@ -4,9 +4,9 @@ Source: docs/mcp.md, "Status"; docs/operations.md, "Secrets in the log".
 """
 
 import os
+from collections.abc import Iterable
 
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
-from app_server.mcp.errors import StartupFailed
 from app_server.observability.log_lines import MIN_VALUE_CHARS, Redactor
 
 MIN_WORD_CHARS = 6
@@ -16,28 +16,24 @@ SCHEMES = frozenset(("bearer", "basic", "digest", "negotiate"))
 """Words before a credential that are none."""
 
 
-def without_secrets(text: str, config: ServerConfig) -> str:
+def without_secrets(text: str, config: ServerConfig, printed: Iterable[str] = ()) -> str:
     """Return a text of a server's with marks in the place of what may be a secret.
 
     Values of its variables and headers count as secrets, whatever their names, and so do its bearer
-    tokens, and each word of a header's value.
+    tokens, and each word of a header's value. `printed` are values of headers from a command.
     """
     transport = config.transport
     if isinstance(transport, HttpTransport):
-        secrets = _of_headers(transport)
+        secrets = _of_headers(transport, printed)
     else:
         secrets = _of_variables(transport)
     return Redactor(os.environ, secrets).redact(text)
 
 
-def redact(failure: StartupFailed, config: ServerConfig) -> None:
-    """Put marks into the text of a failure: it goes to clients, and to the model."""
-    failure.args = (without_secrets(str(failure), config),)
-
-
-def _of_headers(transport: HttpTransport) -> set[str]:
+def _of_headers(transport: HttpTransport, printed: Iterable[str]) -> set[str]:
     variables = [*transport.env_http_headers.values(), transport.bearer_token_env_var or ""]
     values = [*transport.http_headers.values(), *(os.environ.get(name, "") for name in variables)]
+    values += printed
     if transport.bearer is not None:
         values.append(transport.bearer.get_secret_value())
     words = {word for value in values for word in (value, *value.split())}

@@ -34,7 +34,7 @@ from app_server.mcp_wire.messages import (
     SessionMessage,
 )
 from protocol.jsonrpc.errors import INTERNAL_ERROR
-from protocol.model import JsonObject
+from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +55,16 @@ PROGRESS = "notifications/progress"
 
 
 class Asker(Protocol):
-    """Brings questions of a server to the user."""
+    """Takes what a server says to people: questions, and messages of its log."""
 
     async def elicit(self, params: JsonObject, caller: "Caller | None") -> JsonObject:
         """Ask the user what the server wants to know; see ElicitationPort.
 
         The question belongs to a call of `caller`; None: it names no call.
         """
+
+    def logged(self, line: bytes, caller: "Caller | None") -> None:
+        """Keep a message of the server's log; `caller` as with questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,18 @@ Answer: TypeAlias = Callable[[str, JsonObject, Caller | None], Awaitable[JsonObj
 """Answers a request of the server, or raises RequestRefused; with the caller that it belongs to, if
 the transport says which. None is not sent."""
 
-OnNotification: TypeAlias = Callable[[str], None]
-"""Called with the method of each notification."""
+OnNotification: TypeAlias = Callable[[str, JsonObject, Caller | None], None]
+"""Called with the method and the params of each notification, and with the caller that it belongs
+to, if the transport says which."""
 
 STRAY = "answer without a request"
 """Called in place of a method for an answer to a request that was never made."""
+
+TOO_MANY = "more requests than are answered"
+"""Called in place of a method for a request that is refused for that."""
+
+FLOOD = "more progress than is passed on"
+"""Called in place of a method for progress that is dropped."""
 
 
 class MessageSink(Protocol):
@@ -97,6 +107,7 @@ class MessageSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
+    method: str
     answered: asyncio.Future[JSONRPCResponse | JSONRPCError | None]
     """Without an answer when the conversation is over."""
     on_progress: ProgressCallback | None
@@ -183,7 +194,7 @@ class JsonRpcClient:
         if on_progress is not None:
             meta = {**(params.get("_meta") or {}), "progressToken": request_id}
             params = {**params, "_meta": meta}
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), on_progress, caller)
+        waiter = _Waiter(method, asyncio.get_running_loop().create_future(), on_progress, caller)
         self._waiting[request_id] = waiter
         try:
             await self._send(_request(request_id, method, params), headers)
@@ -240,6 +251,7 @@ class JsonRpcClient:
                 waiter = self._waiting.get(item.in_response_to)
                 asker = None if waiter is None else waiter.asker
                 if self._answering[asker] >= MAX_ASKED:
+                    on_notification(TOO_MANY, {}, None)
                     reply = _refusal(message.id, INTERNAL_ERROR, "too many requests at a time")
                     await self._send_if_open(reply)
                     return
@@ -248,17 +260,23 @@ class JsonRpcClient:
                 caller = None if waiter is None else waiter.caller
                 tasks.start_soon(self._answer, message, answer, caller, scope)
             case JSONRPCNotification():
-                self._notified(message, on_notification, tasks)
+                waiter = self._waiting.get(item.in_response_to)
+                caller = None if waiter is None else waiter.caller
+                self._notified(message, caller, on_notification, tasks)
             case _:
                 our_id = _our_id(message.id)
                 waiter = self._waiting.get(our_id)
                 if waiter is not None and not waiter.answered.done():
                     waiter.answered.set_result(message)
                 elif not isinstance(our_id, int) or not 0 < our_id <= self._last_id:
-                    on_notification(STRAY)
+                    on_notification(STRAY, {}, None)
 
     def _notified(
-        self, message: JSONRPCNotification, on_notification: OnNotification, tasks: TaskGroup
+        self,
+        message: JSONRPCNotification,
+        caller: Caller | None,
+        on_notification: OnNotification,
+        tasks: TaskGroup,
     ) -> None:
         params = message.params or {}
         if message.method == CANCELLED and isinstance(params.get("requestId"), str | int):
@@ -269,13 +287,26 @@ class JsonRpcClient:
             token, progress = params.get("progressToken"), params.get("progress")
             waiter = self._waiting.get(_our_id(token)) if isinstance(token, str | int) else None
             if waiter is not None and _is_number(progress):
-                self._begin_report(waiter, params, tasks)
-        on_notification(message.method)
+                is_taken = self._begin_report(waiter, params, tasks)
+                if not is_taken:
+                    on_notification(FLOOD, {}, waiter.caller)
+        on_notification(message.method, params, caller)
 
-    def _begin_report(self, waiter: _Waiter, params: JsonObject, tasks: TaskGroup) -> None:
-        if waiter.on_progress is not None and self._reporting[waiter.asker] < MAX_REPORTING:
-            self._reporting[waiter.asker] += 1
-            tasks.start_soon(self._report, waiter.on_progress, waiter.asker, params)
+    def _begin_report(self, waiter: _Waiter, params: JsonObject, tasks: TaskGroup) -> bool:
+        """Pass a piece of progress on, if it is wanted; False: it is dropped."""
+        if waiter.on_progress is None:
+            return True
+        if self._reporting[waiter.asker] >= MAX_REPORTING:
+            return False
+        self._reporting[waiter.asker] += 1
+        tasks.start_soon(self._report, waiter.on_progress, waiter.asker, params)
+        return True
+
+    def method_of(self, request_id: Json) -> str | None:
+        """Return the method of a request of ours that is not answered yet; None: there is none."""
+        our_id = _our_id(request_id) if isinstance(request_id, int | str) else None
+        waiter = self._waiting.get(our_id)
+        return None if waiter is None else waiter.method
 
     async def _report(
         self, on_progress: ProgressCallback, asker: Asker | None, params: JsonObject

@@ -39,6 +39,7 @@ VERSION_KEY = f"{META}protocolVersion"
 CLIENT_KEY = f"{META}clientInfo"
 CAPABILITIES_KEY = f"{META}clientCapabilities"
 SERVER_KEY = f"{META}serverInfo"
+LOG_KEY = f"{META}logLevel"
 
 COMPLETE = "complete"
 INPUT_REQUIRED = "input_required"

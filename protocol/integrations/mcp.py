@@ -92,7 +92,7 @@ class McpServerOutputReadParams(WireModel):
 
 
 class McpServerOutput(WireModel):
-    """What the processes of a server of one thread wrote, one after the other."""
+    """What a server of one thread wrote: its processes, and the messages of its log."""
 
     thread_id: str
     text: str
@@ -378,6 +378,8 @@ class McpServerStatus(WireModel):
     """Starts after the first one in this thread; null without a thread."""
     last_error: str | None = experimental(extension=True)
     """Why it did not start or ended last, with its command; without secrets."""
+    last_fault: str | None = experimental(extension=True)
+    """What it did last against MCP, as a text that begins with a verb; without secrets."""
     tools_cached_at_ms: Int64 | None = experimental(extension=True)
     """Unix time at which `tools` was listed, if it comes from the cache; else null."""
 

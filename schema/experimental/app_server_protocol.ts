@@ -3668,7 +3668,7 @@ export type McpServerOauthLoginResponse = {
   loginId?: string | null;
 };
 
-/** What the processes of a server of one thread wrote, one after the other. */
+/** What a server of one thread wrote: its processes, and the messages of its log. */
 export type McpServerOutput = {
   threadId: string;
   /** The newest whole lines, without secrets. */
@@ -3764,6 +3764,8 @@ export type McpServerStatus = {
   restarts: number | null;
   /** Why it did not start or ended last, with its command; without secrets. */
   lastError: string | null;
+  /** What it did last against MCP, as a text that begins with a verb; without secrets. */
+  lastFault: string | null;
   /** Unix time at which `tools` was listed, if it comes from the cache; else null. */
   toolsCachedAtMs: number | null;
 };

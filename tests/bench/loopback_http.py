@@ -223,7 +223,7 @@ async def measure(opener: Opener, url: str, peer: PeerProcess, rounds: int) -> d
 async def run(rpc: JsonRpcClient) -> None:
     """Read what the server says."""
     async with asyncio.TaskGroup():
-        await rpc.run(refuse, lambda method: None, task_status=_Started())
+        await rpc.run(refuse, lambda *_: None, task_status=_Started())
 
 
 class _Started:

@@ -3,8 +3,11 @@
 `ends` ends at a first request that is no `initialize`, `silent` does not answer it, `refuses` does.
 `asks-in-session` answers a call with `input_required` after a handshake. Without one: `requests`
 sends a request of its own, `kind` answers with an unknown `resultType`, `strays` answers what was
-not asked, `asks-nothing` and `asks-null` ask for input, but not for which. A second argument names
-a file, which gets the first method of each start as a line, and the calls of these two.
+not asked, `asks-nothing` and `asks-null` ask for input, but not for which, `cancels` cancels a call
+and answers it, `listens` and `vain` end streams of changes, `vain` before it takes them up, and
+`listens` but the third. `twice` lists a tool twice, `floods` sends much progress, and `changes` has
+the newer revision from its second start on. A second argument names a file, which gets the first
+method of each start as a line, and the calls or streams of some of these.
 """
 
 import json
@@ -13,8 +16,20 @@ from pathlib import Path
 
 KIND, LOG = sys.argv[1], Path(sys.argv[2])
 ASKS_NOTHING = ("asks-nothing", "asks-null")
-IS_NEW = KIND in ("requests", "kind", "strays", *ASKS_NOTHING)
-TOOLS = [{"name": "act", "inputSchema": {"type": "object"}}]
+LOGS = {
+    "tools/call": ASKS_NOTHING,
+    "subscriptions/listen": ("listens", "vain"),
+}
+HAS_STARTED = LOG.exists()
+IS_NEW = KIND in ("requests", "kind", "strays", "cancels", "listens", "vain", *ASKS_NOTHING) or (
+    KIND == "changes" and HAS_STARTED
+)
+TOOLS: list[dict[str, object]] = [
+    {"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+    for name in ("act", "plain", *(["act"] if KIND == "twice" else []))
+]
+CAPABILITIES = {"tools": {"listChanged": KIND in ("listens", "vain")}}
+PIECES = 2000
 DONE: dict[str, object] = {"content": [{"type": "text", "text": "done"}]}
 
 
@@ -24,8 +39,37 @@ def send(message: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-def call() -> dict[str, object]:
-    """Answer a call of the tool."""
+listened: list[object] = []
+"""Ids of the requests for changes."""
+
+
+def listen(request_id: object) -> None:
+    """Take up a stream of changes, or end it."""
+    listened.append(request_id)
+    meta = {"io.modelcontextprotocol/subscriptionId": request_id}
+    if KIND == "listens":
+        taken = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+        send({"method": "notifications/subscriptions/acknowledged", "params": taken})
+    if KIND == "vain" or len(listened) < 3:
+        send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
+    else:
+        TOOLS.append({"name": "late", "inputSchema": {"type": "object"}})
+        send({"method": "notifications/tools/list_changed", "params": {"_meta": meta}})
+
+
+def call(message: dict[str, dict[str, object]]) -> dict[str, object]:
+    """Answer a call of a tool; `plain` does nothing odd."""
+    if message["params"]["name"] == "plain":
+        return DONE
+    if KIND == "cancels":
+        params = {"requestId": message["id"]}
+        send({"method": "notifications/cancelled", "params": params})
+    if KIND == "floods":
+        meta = message["params"]["_meta"]
+        assert isinstance(meta, dict)
+        for number in range(PIECES):
+            piece = {"progressToken": meta["progressToken"], "progress": number, "message": "."}
+            send({"method": "notifications/progress", "params": piece})
     if KIND == "requests":
         question = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
         send({"id": "mine", "method": "elicitation/create", "params": question})
@@ -44,7 +88,7 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         method = message.get("method")
-        if is_first or (method == "tools/call" and KIND in ASKS_NOTHING):
+        if is_first or KIND in LOGS.get(method, ()):
             with LOG.open("a") as log:
                 log.write(f"{method}\n")
         if is_first and method != "initialize" and KIND == "ends":
@@ -55,14 +99,20 @@ def main() -> None:
         if method == "server/discover" and KIND == "silent":
             continue
         results: dict[str, dict[str, object]] = {
-            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {}},
+            "initialize": {"protocolVersion": "2025-06-18", "capabilities": CAPABILITIES},
             "tools/list": {"tools": TOOLS},
         }
         if IS_NEW:
-            results["server/discover"] = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+            hello: dict[str, object] = {
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": CAPABILITIES,
+            }
+            results["server/discover"] = hello
             del results["initialize"]
-        if method == "tools/call":
-            send({"id": message["id"], "result": call()})
+        if method == "subscriptions/listen":
+            listen(message["id"])
+        elif method == "tools/call":
+            send({"id": message["id"], "result": call(message)})
         elif method in results:
             send({"id": message["id"], "result": results[method]})
         else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -194,7 +195,7 @@ async def test_nothing_of_a_command_is_left_behind(
 
 
 async def test_requests_that_are_refused_together_run_the_command_once(tmp_path: Path) -> None:
-    command = HeaderCommand(partial(run_here, printing(tmp_path), str(tmp_path)), {})
+    command = HeaderCommand(partial(run_here, printing(tmp_path), str(tmp_path)), {}, deque())
     first = await command.current()
     found: list[str | None] = []
 

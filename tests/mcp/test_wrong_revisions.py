@@ -22,7 +22,7 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
 from tests.support.harness import WAIT_S, WireClient, claim, serve
-from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.mcp_peers.calls import raw_call, start_asking, steps_until_settled
 from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.web_servers import listening
 from tests.support.paths import MCP_PEER
@@ -94,8 +94,8 @@ async def test_only_the_first_thread_asks_an_older_server_for_its_revisions(
     assert first_methods(tmp_path) == [*asked, *again, *asked]
 
 
-async def row_of(client: WireClient, thread_id: str) -> Any:
-    params = {"threadId": thread_id, "serverName": "raw"}
+async def row_of(client: WireClient, thread_id: str, name: str = "raw") -> Any:
+    params = {"threadId": thread_id, "serverName": name}
     [row] = (await client.call("mcpServerStatus/list", params))["data"]
     return row
 
@@ -137,28 +137,111 @@ async def test_a_pinned_older_server_is_not_asked(tmp_path: Path) -> None:
         assert (tmp_path / "starts").read_text().splitlines() == ["initialize"]
 
 
-@claim("mcp:wrong-revision")
-@pytest.mark.parametrize("kind", ["asks-in-session", "requests", "kind", "strays"])
-async def test_what_a_revision_has_not_fails_one_call_and_harms_nobody(
-    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+SAID = {
+    "asks-in-session": "answered tools/call as in 2026-07-28",
+    "requests": "sent a request, 'elicitation/create', which its revision has not",
+    "kind": "answered tools/call with an unknown resultType",
+    "strays": "answered a request that was not made",
+    "cancels": "cancelled a request of the client, tools/call",
+    "twice": "listed the tool 'act' 2 times",
+    "floods": "sent progress of a call faster than it is passed on",
+}
+"""What a status says that a strange server did."""
+
+
+@claim("mcp:wrong-revision", "mcp:status-fault")
+@pytest.mark.parametrize("share", ["thread", "home"])
+@pytest.mark.parametrize("kind", SAID)
+async def test_what_a_server_may_not_do_fails_one_call_at_most_and_is_said(
+    tmp_path: Path, kind: str, share: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = {
-        "asks-in-session": "answered tools/call as in 2026-07-28",
-        "requests": "sent a request, 'elicitation/create', which its revision has not",
-        "kind": "answered tools/call with an unknown resultType",
-        "strays": "answered a request that was not made",
-    }[kind]
-    async with strange(tmp_path, kind) as (_, client):
+    async with strange(tmp_path, kind, f'share = "{share}"\n') as (served, client):
+        threads = []
+        for _ in range(2):
+            threads.append(await client.start_thread())
+            await steps_until_settled(client, "raw", "other")
+        first, second = threads
+        turn = await start_asking(served, client, first, raw_call("act"))
+        assert await call(client, second, tool="plain") == "done"
+        told = await client.until("turn/completed")
+        items = [one["params"]["item"] for one in told if one.get("method") == "item/completed"]
+        [item] = [one for one in items if one["type"] == "mcpToolCall"]
+        fails = kind in ("asks-in-session", "kind")
+        assert item["status"] == ("failed" if fails else "completed")
+        if fails:
+            assert SAID[kind] in item["error"]["message"]
+        progress = [one for one in told if one.get("method") == "item/mcpToolCall/progress"]
+        # Of 2,000 pieces.
+        assert len(progress) < 1000
+        assert {one["params"]["turnId"] for one in progress} == ({turn} if progress else set())
+        for thread_id in threads:
+            assert await call(client, thread_id, tool="plain") == "done"
+            assert await call(client, thread_id, "other", "plain") == "plain ran"
+        is_shared = share == "home" or kind == "twice"
+        said = [(await row_of(client, thread_id))["lastFault"] for thread_id in threads]
+        assert said == [SAID[kind], SAID[kind] if is_shared else None]
+        other = await row_of(client, first, "other")
+        assert (other["lastFault"], other["runtimeStatus"]) == (None, "connected")
+    assert f"MCP server raw {SAID[kind]}" in caplog.text
+
+
+@claim("mcp:status-fault")
+@pytest.mark.parametrize("share", ["thread", "home"])
+async def test_a_server_with_another_revision_after_a_restart_is_spoken_to_and_said(
+    tmp_path: Path, share: str
+) -> None:
+    async with strange(tmp_path, "changes", f'share = "{share}"\n') as (_, client):
         thread_id = await client.start_thread()
         await steps_until_settled(client, "raw", "other")
-        params = {"threadId": thread_id, "server": "raw", "tool": "act", "arguments": {}}
-        if kind in ("asks-in-session", "kind"):
-            error = await client.refusal("mcpServer/tool/call", params)
-            assert (error.code, said in error.message) == (-32603, True)
-        else:
-            assert await call(client, thread_id) == "done"
-        assert await call(client, thread_id, "other", "plain") == "plain ran"
-    assert f"MCP server raw {said}" in caplog.text
+        row = await row_of(client, thread_id)
+        assert (row["protocolVersion"], row["lastFault"]) == ("2025-06-18", None)
+        await client.call("mcpServer/restart", {"name": "raw", "threadId": thread_id})
+        assert await call(client, thread_id) == "done"
+        row = await row_of(client, thread_id)
+        said = "speaks MCP 2026-07-28, and spoke 2025-06-18 before"
+        assert (row["protocolVersion"], row["lastFault"]) == ("2026-07-28", said)
+
+
+@claim("mcp:list-changed")
+async def test_a_stream_of_changes_that_the_server_cancels_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_client, "LISTEN_S", 0.01)
+    async with strange(tmp_path, "listens") as (_, client):
+        thread_id = await client.start_thread()
+        await steps_until_settled(client, "raw", "other")
+        with anyio.fail_after(WAIT_S):
+            while "late" not in (await row_of(client, thread_id))["tools"]:
+                pass
+        assert (await row_of(client, thread_id))["lastFault"] is None
+    assert first_methods(tmp_path)[1:] == ["subscriptions/listen"] * 3
+
+
+async def test_streams_of_changes_that_end_are_asked_for_ever_more_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    sleep, done = anyio.sleep, anyio.Event()
+
+    async def sleeping(seconds: float) -> None:
+        if seconds not in (7.0, 14.0, 20.0):
+            await sleep(seconds)
+            return
+        waits.append(seconds)
+        if len(waits) == 2:
+            done.set()
+            await sleep(WAIT_S)
+
+    monkeypatch.setattr(mcp_client, "LISTEN_S", 7.0)
+    monkeypatch.setattr(mcp_client, "MAX_LISTEN_WAIT_S", 20.0)
+    monkeypatch.setattr("app_server.mcp.client.anyio.sleep", sleeping)
+    async with strange(tmp_path, "vain") as (_, client):
+        await client.start_thread()
+        await steps_until_settled(client, "raw", "other")
+        with anyio.fail_after(WAIT_S):
+            await done.wait()
+    # It was taken up neither time: then there is no third.
+    assert (waits, first_methods(tmp_path)[1:]) == ([7.0, 14.0], ["subscriptions/listen"] * 2)
 
 
 @claim("mcp:wrong-revision")

@@ -210,6 +210,9 @@ class User:
     async def elicit(self, params: Any, caller: Any) -> Any:
         raise AssertionError(params)
 
+    def logged(self, line: bytes, caller: Any) -> None:
+        raise AssertionError(line)
+
 
 async def test_a_request_of_the_server_is_that_of_the_call_in_whose_response_it_came(
     monkeypatch: pytest.MonkeyPatch,
@@ -292,7 +295,7 @@ async def test_a_server_that_asks_and_does_not_read_is_read_no_more() -> None:
         return {}
 
     async def run(*, task_status: Any) -> None:
-        await client.run(answer, lambda method: None, task_status=task_status)
+        await client.run(answer, lambda *_: None, task_status=task_status)
 
     with to_us, incoming, anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:

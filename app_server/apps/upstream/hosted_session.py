@@ -134,7 +134,7 @@ class HostedSession:
         raise RequestRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
 
 
-def _ignore(method: str) -> None:
+def _ignore(method: str, params: JsonObject, caller: Caller | None) -> None:
     logger.debug("the endpoint says %s", method)
 
 

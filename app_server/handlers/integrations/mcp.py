@@ -45,7 +45,6 @@ from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
-from app_server.mcp.redaction import without_secrets
 from app_server.mcp.servers.requests import call_tool, read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.status import (
@@ -375,7 +374,7 @@ MAX_OUTPUT_CHARS = 8 * 1024
 async def read_server_output(
     context: RequestContext, params: McpServerOutputReadParams
 ) -> McpServerOutputReadResponse:
-    """Return what the processes of a server wrote to stderr, in one thread or in all."""
+    """Return what a server wrote to stderr, and logged, in one thread or in all."""
     services, name = context.services, params.name
     if params.thread_id is not None:
         sessions = [loaded_thread(services.sessions, params.thread_id)]
@@ -393,7 +392,10 @@ async def read_server_output(
 
     def render() -> list[McpServerOutput]:
         texts = [
-            (thread_id, without_secrets(server.record.output.text(), server.config))
+            (
+                thread_id,
+                server.record.without_secrets(server.record.output.text() + server.log.text()),
+            )
             for thread_id, server in found[-MAX_OUTPUTS:]
         ]
         if len(texts) > 1:
@@ -651,7 +653,8 @@ def row(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         shared_by=entry.record.shared_by if of_thread else None,
         started_at_ms=entry.record.started_at_ms,
         restarts=entry.record.restarts if of_thread else None,
-        last_error=entry.last_error,
+        last_error=entry.record.last_error,
+        last_fault=entry.record.last_fault,
         tools_cached_at_ms=entry.record.tools_cached_at_ms,
     )
 

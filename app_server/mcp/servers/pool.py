@@ -30,7 +30,6 @@ from app_server.mcp.errors import ClientUnavailable, StartupFailed
 from app_server.mcp.loading import hold_connection
 from app_server.mcp.processes import Processes
 from app_server.mcp.record import Learned, ServerRecord
-from app_server.mcp.redaction import redact
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, RequestRefused, TransportClosed
@@ -173,6 +172,11 @@ class InstanceConnection:
         with self._until_closed():
             return await self.user.elicit(params, caller)
         return CANCELLED
+
+    def logged(self, line: bytes, caller: Caller | None) -> None:
+        """Keep a message of the server's log that belongs to this thread."""
+        if self.user is not None:
+            self.user.logged(line, caller)
 
     @contextmanager
     def _until_closed(self) -> Iterator[None]:
@@ -506,7 +510,7 @@ class _Life:
     def failed(self, failure: StartupFailed) -> None:
         """Note why there is no connection."""
         if not self.settled.is_set():
-            redact(failure, self._instance.config)
+            self.record.redact(failure)
             self.failure = failure
             self.learned.protocol_version = None
             self.settled.set()
@@ -525,6 +529,14 @@ class _Life:
     async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         """Answer a question that names no call; see ServerInstance."""
         return await self._instance.elicit(self, params)
+
+    def logged(self, line: bytes, caller: Caller | None) -> None:
+        """Keep a message that names no call for the only thread that calls, or for all."""
+        calling = set(self.users)
+        if len(calling) == 1:
+            calling.pop().logged(line, caller)
+        else:
+            self.record.output.add(line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ from app_server.mcp.errors import (
     text_for_people,
 )
 from app_server.mcp.loading import hold_connection
+from app_server.mcp.processes import ServerOutput
 from app_server.mcp.record import Learned, ServerRecord
-from app_server.mcp.redaction import redact
 from app_server.mcp.servers.pool import (
     InstanceConnection,
     OwnerShare,
@@ -108,6 +108,8 @@ class McpServer:
         self._asks = asks
         self.record = ServerRecord(config)
         self.learned = Learned()
+        self.log = ServerOutput()
+        """Messages that a shared server logged for calls of this thread."""
         self.returns = 0
         """Restarts in a row after its environment could be reached again."""
         self.waited_for = False
@@ -242,7 +244,7 @@ class McpServer:
         """Note that the start failed, unless it will be tried again."""
         if self.settled.is_set() or (failure.transient and self._may_retry):
             return
-        redact(failure, self.config)
+        self.record.redact(failure)
         self.learned.protocol_version = None
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
         self.failure, self.record.last_error = failure, str(failure)
@@ -284,6 +286,10 @@ class McpServer:
         question = ServerQuestion(self.config.name, params, turn_id)
         with self.running_calls.question():
             return await self._asks.elicit(question)
+
+    def logged(self, line: bytes, caller: Caller | None) -> None:
+        """Keep a message of the server's log."""
+        (self.record.output if self.instance is None else self.log).add(line)
 
     def fits(self, config: ServerConfig, cwd: str) -> bool:
         """Whether the server runs, or starts, as this configuration would have it."""

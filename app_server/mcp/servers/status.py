@@ -22,7 +22,6 @@ from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.processes import Processes
 from app_server.mcp.record import ServerRecord
-from app_server.mcp.redaction import without_secrets
 from app_server.mcp.servers.requests import list_or_nothing
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
@@ -132,8 +131,6 @@ class ServerReport:
     """Of its process on this machine."""
     resident_bytes: int | None = None
     """Of the process and those that it started."""
-    last_error: str | None = None
-    """Why it ended or did not start last, without secrets."""
     tools: dict[str, JsonObject] = field(default_factory=dict)
     """Raw name to tool, as listed, after the server's filters."""
 
@@ -184,14 +181,13 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
                 await list_or_nothing(server, "resources/list", "resources"),
                 await list_or_nothing(server, "resources/templates/list", "resourceTemplates"),
             ]
-    pid, error = server.pid, server.record.last_error
+    pid = server.pid
     resident = None if pid is None else await anyio.to_thread.run_sync(resident_bytes, pid)
     return ServerReport(
         config=config,
         pid=pid,
         resident_bytes=resident,
         record=server.record,
-        last_error=None if error is None else without_secrets(error, config),
         status=server.status,
         listing=listing,
         tools_error=_tools_error(server, listing),

@@ -304,7 +304,9 @@ class McpCalls(TurnTool):
         rate = ProgressRate()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            if message is not None and rate.lets_one_pass():
+            if message is None:
+                return
+            if rate.lets_one_pass():
                 recorder.emit(
                     McpToolCallProgressNotification(
                         thread_id=recorder.log.id,
@@ -313,6 +315,9 @@ class McpCalls(TurnTool):
                         message=shortened(message),
                     )
                 )
+            else:
+                server = self._servers.server(tool.raw.server)
+                server.record.misbehaved("sent progress of a call faster than it is passed on")
 
         return await call_tool(
             self._servers, tool.raw, arguments, meta, on_progress, recorder.turn_id

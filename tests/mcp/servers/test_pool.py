@@ -42,6 +42,7 @@ class User:
         self.listing: Listing | None = None
         self.list_is_old = True
         self.asked: list[JsonObject] = []
+        self.log: list[bytes] = []
         self.owner = Generation("gen")
         self.owner_share = OwnerShare(replace(KNOWN, owner=self.owner))
         self.owner_share.is_connected = True
@@ -52,6 +53,9 @@ class User:
 
     def tools_changed(self) -> None:
         self.changes += 1
+
+    def logged(self, line: bytes, caller: Caller | None) -> None:
+        self.log.append(line)
 
     async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         self.asked.append(params)

@@ -52,6 +52,9 @@ class Conversation:
             raise LookupError("secret")
         return params
 
+    def notified(self, method: str, params: Any, caller: Any) -> None:
+        self.notifications.append(method)
+
 
 @asynccontextmanager
 async def conversing() -> AsyncIterator[Conversation]:
@@ -62,9 +65,7 @@ async def conversing() -> AsyncIterator[Conversation]:
         async with anyio.create_task_group() as tasks:
 
             async def run(*, task_status: Any) -> None:
-                await talk.client.run(
-                    talk.answer, talk.notifications.append, task_status=task_status
-                )
+                await talk.client.run(talk.answer, talk.notified, task_status=task_status)
 
             await tasks.start(run)
             yield talk
