@@ -8,6 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
+from app_server.mcp.record import MAX_RUNS, ServerRecord
 from app_server.mcp.redaction import without_secrets
 from tests.support.harness import claim, serve
 from tests.support.mcp_peers.calls import steps_until_settled
@@ -74,6 +75,19 @@ async def test_no_error_of_a_start_has_a_variable_of_the_process(
     assert await shown(tmp_path, config) == texts(reason)
 
 
+def test_what_a_command_printed_is_left_out_of_texts() -> None:
+    config = ServerConfig("s", HttpTransport(URL, header_command="x"))
+    record = ServerRecord(config)
+    runs = [f"Bearer printed{number}" for number in range(MAX_RUNS + 1)]
+    for value in runs:
+        record.printed.append([value, "short"])
+    said = record.without_secrets(f"{' '.join(run.split()[1] for run in runs)} is short")
+    assert said == f"printed0 {'*** ' * MAX_RUNS}is short"
+    record.misbehaved("sent printed4")
+    record.ended("it had printed4")
+    assert (record.last_fault, record.last_error) == ("sent ***", "it had ***")
+
+
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """Refuse each request with a text that has its headers."""
     body = b""
@@ -98,5 +112,18 @@ async def test_no_error_of_a_start_has_words_of_headers(
         config = (
             f'[mcp_servers.raw]\nprotocol = "2025"\nurl = "http://127.0.0.1:{port}/mcp"\n'
             'bearer_token_env_var = "GH_PAT_MCP"\nhttp_headers = { X-Auth = "Custom abcdef" }\n'
+        )
+        assert await shown(tmp_path, config) == texts("neither *** nor ***")
+
+
+@claim("mcp:status-process", "mcp:header-command")
+@pytest.mark.parametrize("share", ["thread", "folder"])
+async def test_no_error_of_a_start_has_what_a_command_printed(tmp_path: Path, share: str) -> None:
+    headers = {"X-Auth": "Custom abcdef", "Authorization": "Bearer printed-4711"}
+    (tmp_path / "printed").write_text(json.dumps(headers))
+    async with listening(echo) as port:
+        config = (
+            f'[mcp_servers.raw]\nprotocol = "2025"\nurl = "http://127.0.0.1:{port}/mcp"\n'
+            f'share = "{share}"\nhttp_headers_helper = "cat {tmp_path}/printed"\n'
         )
         assert await shown(tmp_path, config) == texts("neither *** nor ***")

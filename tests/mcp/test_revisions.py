@@ -11,6 +11,7 @@ import pytest
 from tests.mcp.both_revisions import ASKING, SETTINGS, Setting, running
 from tests.support.harness import WAIT_S, claim
 from tests.support.mcp_peers.calls import answer_question, outputs_of, raw_call, start_asking
+from tests.support.mcp_peers.sdk_peer import LEVELS
 
 EVERYWHERE = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 WHERE_IT_MAY_ASK = pytest.mark.parametrize("setting", ASKING, ids=str)
@@ -31,7 +32,8 @@ async def test_the_configured_revision_is_spoken_and_its_tools_are_called(
         assert output[-1] == {"type": "input_text", "text": "progress ran"}
         meta = json.loads(await run.tool("meta"))
         named = [key for key in meta if key.startswith("io.modelcontextprotocol/")]
-        assert len(named) == (3 if setting.is_stateless else 0)
+        # Three say who asks, and one which messages of the log are wanted.
+        assert len(named) == (4 if setting.is_stateless else 0)
         assert meta["threadId"] == run.thread_id
 
 
@@ -153,6 +155,28 @@ async def test_a_question_has_the_thread_and_the_turn_of_the_call_that_led_to_it
             await run.client.wait_for("turn/completed")
     outputs = Counter(output[1]["text"] for output in outputs_of(run.served))
     assert outputs == {"asked": 1}
+
+
+@claim("mcp:log-messages")
+@pytest.mark.parametrize("share", ["thread", "home"])
+@EVERYWHERE
+async def test_messages_of_the_log_are_read_in_the_thread_of_their_call(
+    tmp_path: Path, setting: Setting, share: str
+) -> None:
+    async with running(tmp_path, setting, share=f'"{share}"') as run:
+        threads = [run.thread_id, await run.new_thread()]
+        for thread_id in threads:
+            said = {"of": thread_id, "api_key": "abcdefgh"}
+            params = {"threadId": thread_id, "server": "raw", "tool": "log", "arguments": said}
+            await run.client.call("mcpServer/tool/call", params)
+        found = await run.client.call("mcpServer/output/read", {"name": "raw"})
+    # Without a handshake a level has to be asked for.
+    levels = LEVELS[1:] if setting.is_stateless else LEVELS
+    for output in found["data"]:
+        lines = [line for line in output["text"].splitlines() if line.startswith("[")]
+        data = f'{{"of":"{output["threadId"]}","api_key":***}}'
+        assert lines == [f"[{level} lib] {data}" for level in levels]
+    assert [output["threadId"] for output in found["data"]] == threads
 
 
 @claim("mcp:question-call")

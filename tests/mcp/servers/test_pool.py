@@ -14,6 +14,7 @@ import pytest
 from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConfig, StdioTransport
 from app_server.mcp.connection import ConnectionOwner
 from app_server.mcp.errors import ClientUnavailable, StartupFailed
+from app_server.mcp.record import MAX_FAULTS, MAX_LOG_LINE_BYTES, ServerRecord, log_line
 from app_server.mcp.servers import pool as pool_module
 from app_server.mcp.servers.pool import OwnerShare, ServerInstance, ServerPool
 from app_server.mcp.servers.server_set import ServerSet
@@ -557,3 +558,63 @@ async def test_a_server_that_started_at_its_second_try_keeps_its_owner_while_it_
                 await anyio.lowlevel.checkpoint()
         servers.stop()
         tasks.cancel_scope.cancel()
+
+
+async def test_a_message_of_the_log_that_names_no_call_is_kept_for_those_who_may_be_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owners: list[ConnectionOwner] = []
+    line = Line()
+
+    async def connect(owner: ConnectionOwner) -> None:
+        owners.append(owner)
+        owner.ready(line, Listing())
+        await owner.stop.wait()
+
+    async with instance_of(monkeypatch, connect) as instance:
+        users = [User("one"), User("two")]
+        one, two = (instance.join(user) for user in users)
+        await one.start()
+        async with anyio.create_task_group() as tasks:
+            owners[0].logged(b"nobody calls\n", None)
+            tasks.start_soon(one.request, "wait", {})
+            await anyio.wait_all_tasks_blocked()
+            owners[0].logged(b"one calls\n", None)
+            tasks.start_soon(two.request, "wait", {})
+            await anyio.wait_all_tasks_blocked()
+            owners[0].logged(b"two call\n", None)
+            two.logged(b"it is of the second\n", Caller(two))
+            line.answered.set()
+        assert [user.log for user in users] == [[b"one calls\n"], [b"it is of the second\n"]]
+        assert instance.record.output.text() == "nobody calls\ntwo call\n"
+        two.close(keep_warm=True)
+        two.logged(b"late\n", Caller(two))
+        assert users[1].log == [b"it is of the second\n"]
+
+
+@pytest.mark.parametrize(
+    ("params", "line"),
+    [
+        ({"level": "error", "data": "a\nb"}, b"[error] a b\n"),
+        ({"level": "info", "logger": "db", "data": {"a": [1]}}, b'[info db] {"a":[1]}\n'),
+        ({}, b"[None] null\n"),
+    ],
+)
+def test_a_message_of_the_log_is_one_line(params: Any, line: bytes) -> None:
+    assert log_line(params) == line
+
+
+def test_a_long_message_of_the_log_is_cut() -> None:
+    line = log_line({"level": "info", "data": "x" * 100_000})
+    assert MAX_LOG_LINE_BYTES <= len(line) < MAX_LOG_LINE_BYTES + 100
+
+
+def test_what_a_server_does_over_and_over_is_a_bounded_number_of_lines_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    record = ServerRecord(SHARED)
+    for number in range(3 * MAX_FAULTS):
+        record.misbehaved(f"sent {number}")
+        record.misbehaved("did the same")
+    assert len(caplog.records) == MAX_FAULTS
+    assert record.last_fault == "did the same"

@@ -15,7 +15,7 @@ from tests.support.paths import MCP_PEER
 
 MEMBERS = {
     "protocolVersion", "pid", "rssBytes", "sharedBy", "startedAtMs", "restarts", "lastError",
-    "toolsCachedAtMs",
+    "toolsCachedAtMs", "lastFault",
 }  # fmt: skip
 SECRET = "a-secret-of-many-characters"
 
@@ -60,6 +60,7 @@ async def test_a_status_names_the_process_and_its_past(tmp_path: Path) -> None:
             "restarts": 0,
             "lastError": None,
             "toolsCachedAtMs": None,
+            "lastFault": None,
         }
         assert {key: before[key] for key in expected} == expected
         await thread.client.call("mcpServer/restart", {"name": "raw", "threadId": thread.id})

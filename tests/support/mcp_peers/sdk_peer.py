@@ -5,6 +5,7 @@ with a question and is called again. `python sdk_peer.py` serves on stdio; see `
 """
 
 import json
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,10 +20,11 @@ from mcp.server.streamable_http_manager import (
     StreamableHTTPSessionManager,
 )
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.message import ServerMessageMetadata
 
 STATELESS = "2026-07-28"
+LEVELS: tuple[types.LoggingLevel, ...] = ("debug", "warning")
 STATE = "opaque: 🔒 =?base64?"
 
 FORM = types.ElicitRequestFormParams(
@@ -67,7 +69,10 @@ BROKEN: dict[str, Any] = {
     "properties": {"list": {"type": "array", "x-mcp-header": "List"}},
 }
 
-NAMES = ("form", "link", "roots", "sample", "rounds", "meta", "progress", "slow", "headers", "grow")
+NAMES = (
+    *("form", "link", "roots", "sample", "rounds", "meta", "progress", "slow", "headers", "grow"),
+    "log",
+)
 
 
 def _tool(name: str, schema: dict[str, Any]) -> types.Tool:
@@ -80,7 +85,11 @@ class _Server(Server[Any]):
 
     def get_capabilities(self, *arguments: Any, **more: Any) -> types.ServerCapabilities:
         found = super().get_capabilities(*arguments, **more)
-        return found.model_copy(update={"experimental": {"codex/sandbox-state-meta": {}}})
+        more = {
+            "experimental": {"codex/sandbox-state-meta": {}},
+            "logging": types.LoggingCapability(),
+        }
+        return found.model_copy(update=more)
 
 
 class SdkPeer:
@@ -126,6 +135,14 @@ class SdkPeer:
             return _text({key: found[key] for key in sorted(found) if key.startswith("mcp-")})
         if name == "progress":
             await context.session.report_progress(1, 2, "half way")
+        if name == "log":
+            for level in LEVELS:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", MCPDeprecationWarning)
+                    sending = context.session.send_log_message(
+                        level, params.arguments, "lib", related_request_id=context.request_id
+                    )
+                await sending
         if name == "grow":
             self.tools.append(_tool(f"grown_{len(self.tools)}", {"type": "object"}))
             if is_stateless:
