@@ -5,7 +5,7 @@ Source: docs/config.md, "An edited file".
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,13 +64,14 @@ class LiveSettings:
         for _ in range(MAX_READS):
             if (left_s := self._unquiet_s()) > 0:
                 await anyio.sleep(left_s)
+            before = self._look()
             try:
                 found = await self._read()
             except ConfigError:
-                if not self._unquiet_s():
+                if before.items() <= self._look().items():
                     raise
             else:
-                if not self._unquiet_s():
+                if before.items() <= self._look().items():
                     return found
             # It was written meanwhile: an editor may have begun with an empty file.
             self._changes = UNSEEN
@@ -91,10 +92,14 @@ class LiveSettings:
         self._changes = changes
         return NewSettings(base, await anyio.to_thread.run_sync(self._read_project, base))
 
+    def _look(self) -> Mapping[Path, Stamp | None]:
+        """Stat the files of the user, and those of the project that were read before."""
+        return {file: stamp_of(file) for file in (*self._configuration.files, *self._files)}
+
     def _unquiet_s(self) -> float:
         """Return for how long the file that was written last is to be left alone."""
-        stamps = [stamp_of(file) for file in (*self._configuration.files, *self._files)]
-        age_s = time.time() - max(stamp.modified_ns if stamp else 0 for stamp in stamps) / 1e9
+        newest_ns = max(stamp.modified_ns if stamp else 0 for stamp in self._look().values())
+        age_s = time.time() - newest_ns / 1e9
         return QUIET_S - age_s if 0 <= age_s < QUIET_S else 0
 
     def _read_project(self, base: Config) -> Sequence[ProjectLayer]:

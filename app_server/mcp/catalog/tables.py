@@ -61,16 +61,12 @@ def read_mcp_settings(config: Config) -> McpSettings:
         grace_ms = DEFAULT_GRACE_MS
     demanded = requirements_of(config).servers
     tables = view.at("mcp_servers")
-    on_top = Config({})
-    for layer in config.layers:
-        on_top = on_top.override(layer)
-    changed = on_top.document.get("mcp_servers")
     servers = {}
     for name in sorted(tables.table):
         try:
             servers[name] = _read_server(name, tables.at(name), demanded)
         except ConfigError as exc:
-            if config.source is None or (isinstance(changed, dict) and name in changed):
+            if config.source is None or _is_on_top(config, name):
                 raise
             servers[name] = _unusable_server(name, tables.table[name], demanded, exc)
     return McpSettings(
@@ -79,6 +75,15 @@ def read_mcp_settings(config: Config) -> McpSettings:
         view.at("features").boolean("mcp_tool_list_changed", default=True),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
     )
+
+
+def _is_on_top(config: Config, name: str) -> bool:
+    """Whether the command line or a client has a part in the table of a server."""
+    on_top = Config({})
+    for layer in config.layers:
+        on_top = on_top.override(layer)
+    tables = on_top.document.get("mcp_servers")
+    return isinstance(tables, dict) and name in tables
 
 
 def broken_servers(config: Config) -> Mapping[str, ConfigError]:
