@@ -174,7 +174,9 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
     except Exception:
         # One server that answers strangely must not take the others' rows along.
         logger.exception("MCP server %s: its sign-in cannot be looked at", config.name)
-    if resources and server.status == "connected":
+    # A lazy server whose tools are known is not started to be looked at.
+    has_started = server.record.tools_cached_at_ms is None
+    if resources and has_started and server.status == "connected":
         capabilities = listing.capabilities
         if isinstance(capabilities, dict) and "resources" in capabilities:
             found = [

@@ -283,12 +283,15 @@ async def test_a_lazy_server_is_started_by_its_first_call_once_its_tools_are_kno
         assert served.model.requests[-1]["tools"] == request["tools"]
         server = served.services.sessions.get(threads[0]).servers.live().servers["raw"]
         assert (server.record.tools_cached_at_ms, server.record.started_at_ms) == (began_ms, None)
-        params = {"threadId": threads[0], "detail": "toolsAndAuthOnly"}
-        status = await client.call("mcpServerStatus/list", params)
-        assert [row["toolsCachedAtMs"] for row in status["data"]] == [began_ms]
+        for detail in ("toolsAndAuthOnly", "full"):
+            params = {"threadId": threads[0], "detail": detail}
+            [row] = (await client.call("mcpServerStatus/list", params))["data"]
+            assert (row["toolsCachedAtMs"], row["resources"]) == (began_ms, [])
+            assert "meta" in row["tools"]
         assert not log.exists()
         assert await pid_of(client, threads[0]) == await pid_of(client, threads[1])
-        assert server.record.tools_cached_at_ms is None
+        [row] = (await client.call("mcpServerStatus/list", {"threadId": threads[0]}))["data"]
+        assert (row["toolsCachedAtMs"], len(row["resources"])) == (None, 1)
     # What it lists now takes the place of what is kept.
     async with serve(tmp_path, config=config) as served, served.client() as client:
         thread_id = await client.start_thread(config={"mcp_servers.raw.share": "thread"})
