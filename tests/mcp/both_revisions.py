@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import WireClient, serve
+import anyio
+
+from tests.support.harness import WAIT_S, WireClient, serve
 from tests.support.mcp_peers.calls import call_items, steps_until_settled
 from tests.support.mcp_peers.sdk_peer import SdkPeer, sdk_app
 from tests.support.mcp_peers.web_servers import listening
@@ -67,6 +69,15 @@ class Running:
         result = await self.client.call("mcpServer/tool/call", params)
         [block] = result["content"]
         return block["text"]
+
+    async def until_said(self, text: str) -> None:
+        """Wait until the process has written this to stderr."""
+        params = {"name": "raw", "threadId": self.thread_id}
+        with anyio.fail_after(WAIT_S):
+            while True:
+                found = await self.client.call("mcpServer/output/read", params)
+                if text in found["data"][0]["text"]:
+                    return
 
     async def tools(self) -> set[str]:
         found = await self.client.call("mcpServerStatus/list", {"threadId": self.thread_id})

@@ -4,14 +4,22 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from tests.mcp.both_revisions import ASKING, SETTINGS, Setting, running
-from tests.support.harness import WAIT_S, claim
-from tests.support.mcp_peers.calls import answer_question, outputs_of, raw_call, start_asking
+from tests.mcp.both_revisions import ASKING, SETTINGS, Running, Setting, running
+from tests.support.harness import WAIT_S, claim, serve
+from tests.support.mcp_peers.calls import (
+    answer_question,
+    call_items,
+    outputs_of,
+    raw_call,
+    start_asking,
+)
 from tests.support.mcp_peers.sdk_peer import LEVELS
+from tests.support.mcp_peers.web_servers import listening
 
 EVERYWHERE = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 WHERE_IT_MAY_ASK = pytest.mark.parametrize("setting", ASKING, ids=str)
@@ -109,13 +117,15 @@ async def test_an_interrupt_cancels_the_call_at_the_server(
     async with running(tmp_path, setting) as run:
         await start_asking(run.served, run.client, run.thread_id, raw_call("slow"))
         if run.peer is None:
-            await run.client.wait_for("item/started", lambda p: p["item"]["type"] == "mcpToolCall")
+            await run.until_said("a call waits")
         else:
             with anyio.fail_after(WAIT_S):
                 await run.peer.started.wait()
         await run.client.call("turn/interrupt", {"threadId": run.thread_id, "turnId": ""})
         await run.client.wait_for("turn/completed")
-        if run.peer is not None:
+        if run.peer is None:
+            await run.until_said("a call was cancelled")
+        else:
             with anyio.fail_after(WAIT_S):
                 await run.peer.cancelled.wait()
         assert await run.tool("progress") == "progress ran"
@@ -273,3 +283,101 @@ async def test_a_tool_with_a_bad_header_is_kept_where_there_are_no_headers(
 ) -> None:
     async with running(tmp_path, setting) as run:
         assert "broken" in await run.tools()
+
+
+class Sessionless:
+    """A server of a handshake without session, which asks in the responses to calls.
+
+    A call of its tool `ask` asks what its arguments say, and gives the answer.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[str, anyio.Event] = {}
+        self.given: dict[str, Any] = {}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        body += message.get("body", b"")
+        found = json.loads(body) if body else {}
+        if found.get("method") == "tools/call":
+            await self._ask(found, send)
+            return
+        if "method" not in found and "id" in found:
+            self.given[found["id"]] = {key: found[key] for key in found if key != "jsonrpc"}
+            self.answers[found["id"]].set()
+        results: dict[str, Any] = {
+            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}},
+            "tools/list": {"tools": [ASK]},
+        }
+        result = results.get(found.get("method", ""))
+        if result is None:
+            status = 202 if "jsonrpc" in found else 405
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        answer = {"jsonrpc": "2.0", "id": found["id"], "result": result}
+        kind = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    async def _ask(self, call: Any, send: Any) -> None:
+        kind = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
+        name = f"question-{len(self.answers)}"
+        answered = self.answers[name] = anyio.Event()
+        asked = {"jsonrpc": "2.0", "id": name, **call["params"]["arguments"]}
+        await send({"type": "http.response.body", "body": event(asked), "more_body": True})
+        await answered.wait()
+        given = {key: self.given[name][key] for key in self.given[name] if key != "id"}
+        result = {"content": [{"type": "text", "text": json.dumps(given)}]}
+        body = event({"jsonrpc": "2.0", "id": call["id"], "result": result})
+        await send({"type": "http.response.body", "body": body})
+
+
+ASK = {"name": "ask", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+
+
+def event(message: Any) -> bytes:
+    return b"data: %b\n\n" % json.dumps(message).encode()
+
+
+@claim("mcp:revisions", "mcp:question-call")
+async def test_a_handshake_without_session_asks_each_thread_what_its_own_call_led_to(
+    tmp_path: Path,
+) -> None:
+    form = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+    asking = raw_call("ask", {"method": "elicitation/create", "params": form})
+    async with listening(Sessionless()) as port:
+        config = f'[mcp_servers.raw]\nprotocol = "2025"\nurl = "http://127.0.0.1:{port}/mcp"\n'
+        async with serve(tmp_path, config=config) as served, served.client() as client:
+            run = Running(served, client, "", None)
+            # The first one finds out that there is no session; the others share.
+            threads = [await run.new_thread() for _ in range(3)]
+            rows = [
+                (await client.call("mcpServerStatus/list", {"threadId": one}))["data"][0]
+                for one in threads
+            ]
+            assert [row["sharedBy"] for row in rows] == [1, 2, 2]
+            questions = []
+            for thread_id in threads:
+                turn_id = await start_asking(served, client, thread_id, asking)
+                asked = await client.wait_for("mcpServer/elicitation/request")
+                assert (asked["params"]["threadId"], asked["params"]["turnId"]) == (
+                    thread_id,
+                    turn_id,
+                )
+                questions.append(asked)
+            for number, asked in reversed([*enumerate(questions)]):
+                reply = {"action": "accept", "content": {"n": number}}
+                await client.send({"id": asked["id"], "result": reply})
+                await client.wait_for("turn/completed")
+                [output] = outputs_of(served)
+                assert json.loads(output[1]["text"]) == {"result": reply}
+            for method in ("sampling/createMessage", "roots/list"):
+                _, [output] = await call_items(
+                    served, client, threads[2], raw_call("ask", {"method": method, "params": {}})
+                )
+                error = {"code": -32601, "message": f"Method not found: {method}"}
+                assert json.loads(output[1]["text"]) == {"error": error}

@@ -5,6 +5,7 @@ with a question and is called again. `python sdk_peer.py` serves on stdio; see `
 """
 
 import json
+import sys
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -198,10 +199,12 @@ class SdkPeer:
 
     async def _wait(self) -> None:
         self.started.set()
+        sys.stderr.write("a call waits\n")
         try:
             await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
             self.cancelled.set()
+            sys.stderr.write("a call was cancelled\n")
             raise
 
 
