@@ -45,7 +45,8 @@ AGAIN_PART = 4
 class Handshake:
     """The choice of a revision: `server/discover`, `initialize`, or one after the other.
 
-    With `auto` the newest revision is asked for first, unless the last answer was an older one. A
+    With `auto` the newest revision is asked for first, unless the last answer was an older one; a
+    server that then refuses the handshake is asked for the newest. A
     server that does not answer in `probe_s` is sent `initialize` as well. If it refuses that, it is
     asked for the newest revision once more.
     """
@@ -96,8 +97,11 @@ class Handshake:
             try:
                 return await self._initialize(timeout_s)
             except PeerError as exc:
-                if exc.code != UNSUPPORTED_VERSION:
+                if not _leaves_open(exc):
                     raise
+                if exc.code != UNSUPPORTED_VERSION:
+                    # What only has the newest revision may say anything.
+                    return await self._discover_after(exc, timeout_s / AGAIN_PART)
         return await self._find_out(timeout_s)
 
     async def _find_out(self, timeout_s: float) -> JsonObject:

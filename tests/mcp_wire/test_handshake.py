@@ -130,7 +130,8 @@ async def test_the_newest_revision_that_both_have_is_agreed_on(
         ("auto", None, [(DISCOVER, unsupported("2031-01-01"))], -32022),
         ("auto", None, [(DISCOVER, unsupported(NEW)), (DISCOVER, unsupported(NEW))], -32022),
         ("auto", None, [(DISCOVER, error(-32601)), (INITIALIZE, error(-32001))], -32001),
-        ("auto", OLD, [(INITIALIZE, error(-32001))], -32001),
+        ("auto", OLD, [(INITIALIZE, error(-32001)), (DISCOVER, error(-32601))], -32001),
+        ("auto", OLD, [(INITIALIZE, stands_for(503))], -32000),
         ("2025", None, [(INITIALIZE, unsupported(NEW))], -32022),
         (NEW, None, [(DISCOVER, error(-32601))], -32601),
         (NEW, None, [(DISCOVER, {"result": {"supportedVersions": [OLD]}})], -32603),
@@ -156,6 +157,16 @@ async def test_what_worked_before_is_asked_for_first_until_it_is_forgotten() -> 
         assert (await agreed(talk, handshake, again))[0] == OLD
         handshake.forget()
         assert (await agreed(talk, handshake, [(DISCOVER, {"result": FOUND})]))[0] == NEW
+
+
+@pytest.mark.parametrize("refusal", [error(-32601), error(-32602), stands_for(400)])
+async def test_a_server_that_takes_no_handshake_any_more_is_asked_whatever_it_says(
+    refusal: Any,
+) -> None:
+    async with conversing() as talk:
+        handshake = Handshake(talk.client, WHO, {}, "auto", OLD, WAIT_S)
+        script = [(INITIALIZE, refusal), (DISCOVER, {"result": FOUND})]
+        assert (await agreed(talk, handshake, script))[0] == NEW
 
 
 async def test_a_server_that_says_nothing_is_sent_a_handshake_as_well() -> None:

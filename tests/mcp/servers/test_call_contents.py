@@ -59,6 +59,9 @@ def test_what_the_model_reads_is_bounded_over_all_blocks() -> None:
     structured = model_output({"structuredContent": {"a": "x" * 500}}, 0, 100)
     assert structured.startswith('Wall time: 0.0000 seconds\nOutput:\n{"a":"xxx')
     assert len(structured) < 200
+    for value, text in (([1, "a"], '[1,"a"]'), ("a", '"a"'), (0, "0"), (False, "false")):
+        output = model_output({"structuredContent": value}, 0, 100)
+        assert output == f"Wall time: 0.0000 seconds\nOutput:\n{text}"
     assert len(model_output({"content": "strange"}, 0, 100)) == 1
 
 
