@@ -1,5 +1,6 @@
 """The app-server as an MCP server: clients of the SDK in both revisions, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from app_server.mcp_wire import held_calls
-from tests.support.clients.mcp_front import INFO, Front, front, pipe
+from tests.support.clients.mcp_front import EXECUTABLE, INFO, Front, front, pipe
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
-from tests.support.harness import WAIT_S, claim, stdio_server
+from tests.support.harness import WAIT_S, claim, serve, stdio_server
+from tests.support.mcp_peers.calls import answer_question, start_asking, steps_until_settled
 from tests.support.model import calls, says
 
 NEW = "2026-07-28"
@@ -190,3 +192,53 @@ async def test_a_call_whose_client_does_not_come_back_is_interrupted(
                 except MCPError as exc:
                     if exc.error.data == {"reason": "invalid_request_state"}:
                         break
+
+
+@claim("front:revisions")
+@pytest.mark.process
+@pytest.mark.parametrize(("protocol", "spoken"), [("2025", "2025-06-18"), (NEW, NEW)])
+@pytest.mark.parametrize(
+    ("action", "output"), [("accept", "wipe ran"), ("decline", "user rejected MCP tool call")]
+)
+async def test_an_app_server_uses_another_one_and_asks_its_own_client(
+    tmp_path: Path, protocol: str, spoken: str, action: str, output: str
+) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    inner.mkdir()
+    outer.mkdir()
+    arguments = json.dumps(["mcp-server", "--home", str(inner)])
+    config = (
+        f"[mcp_servers.inner]\ncommand = {json.dumps(str(EXECUTABLE))}\nargs = {arguments}\n"
+        f'protocol = "{protocol}"\ndefault_tools_approval_mode = "approve"\n'
+        "startup_timeout_sec = 120\n"
+    )
+    call = {"namespace": "mcp__inner", "name": "codex", "arguments": {"prompt": "Wipe it."}}
+    async with (
+        scripted(inner, stdio_server("peer", required="true")) as model,
+        serve(outer, config=config) as served,
+        served.client() as client,
+    ):
+        thread_id = await client.start_thread()
+        assert (await steps_until_settled(client, "inner"))["inner"][-1] == ("ready", None)
+        [row] = (await client.call("mcpServerStatus/list", {"threadId": thread_id}))["data"]
+        assert row["protocolVersion"] == spoken
+        assert sorted(row["tools"]) == ["codex", "codex-reply"]
+        model.scripts += [calls(WIPE), says("Done.")]
+        turn_id = await start_asking(served, client, thread_id, call)
+        asked = await answer_question(client, {"result": {"action": action, "content": {}}})
+        assert {key: asked[key] for key in ("threadId", "turnId", "serverName", "message")} == {
+            "threadId": thread_id,
+            "turnId": turn_id,
+            "serverName": "inner",
+            "message": 'Allow the peer MCP server to run tool "wipe"?',
+        }
+        messages = await client.until("turn/completed")
+        [item] = [
+            message["params"]["item"]
+            for message in messages
+            if message.get("method") == "item/completed" and "server" in message["params"]["item"]
+        ]
+        assert item["status"] == "completed"
+        assert item["result"]["content"] == [{"type": "text", "text": "Done."}]
+        [said] = [i for i in model.requests[-1]["input"] if i["type"] == "function_call_output"]
+        assert output in str(said["output"])

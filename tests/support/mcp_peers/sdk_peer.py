@@ -73,6 +73,7 @@ BROKEN: dict[str, Any] = {
 NAMES = (
     *("form", "link", "roots", "sample", "rounds", "meta", "progress", "slow", "headers", "grow"),
     "log",
+    "slowness",
 )
 
 
@@ -101,6 +102,8 @@ class SdkPeer:
         self.tools += [_tool("headers", SCHEMA), _tool("broken", BROKEN)]
         self.cancelled = anyio.Event()
         self.started = anyio.Event()
+        self.slow: dict[str, list[str]] = {"begun": [], "ended": []}
+        """Threads whose call of `slow` has begun, or was cancelled; the tool `slowness` tells."""
         self.bus = InMemorySubscriptionBus()
         self.server: Server[Any] = _Server(
             "sdk",
@@ -150,8 +153,10 @@ class SdkPeer:
                 await self.bus.publish(ToolsListChanged())
             else:
                 await context.session.send_tool_list_changed()
+        if name == "slowness":
+            return _text(self.slow)
         if name == "slow":
-            await self._wait()
+            await self._wait((context.params or {})["_meta"]["threadId"])
         return _text(f"{name} ran")
 
     async def _read(
@@ -197,7 +202,8 @@ class SdkPeer:
         except MCPError as exc:
             raise MCPError(exc.error.code, exc.error.message) from None
 
-    async def _wait(self) -> None:
+    async def _wait(self, thread_id: str) -> None:
+        self.slow["begun"].append(thread_id)
         self.started.set()
         sys.stderr.write("a call waits\n")
         try:
@@ -205,6 +211,7 @@ class SdkPeer:
         except anyio.get_cancelled_exc_class():
             self.cancelled.set()
             sys.stderr.write("a call was cancelled\n")
+            self.slow["ended"].append(thread_id)
             raise
 
 
