@@ -51,6 +51,8 @@ class Client:
         self._next = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._turns: dict[str, asyncio.Future[Any]] = {}
+        self.server_steps: list[dict[str, Any]] = []
+        """How far starts of MCP servers came, in order."""
         self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -64,6 +66,8 @@ class Client:
     def _take(self, message: dict[str, Any]) -> None:
         if "method" not in message:
             self._waiting.pop(message["id"]).set_result(message)
+        elif message["method"] == "mcpServer/startupStatus/updated":
+            self.server_steps.append(message["params"])
         elif message["method"] == "turn/completed":
             future = self._turns.pop(message["params"]["threadId"], None)
             if future is not None:
