@@ -1,25 +1,29 @@
 """Figures of `mcpServer/tool/call`, of any number of app-servers side by side in one run.
 
-python -m tests.bench.mcp TARGET [TARGET…] [--rounds N] [--passes N]
+python -m tests.bench.mcp TARGET [TARGET…] [--rounds N] [--passes N] [--libraries PYTHON]
 
 TARGETs are as in tests/bench/server.py; the first one is what the others are divided by. Each is
 given three MCP servers of tests/support/mcp_peers that answer at once: a process on pipes
 (`mcp_peer.py`), and two behind a URL, one of which answers in JSON and one in event streams
 (`web_peer.py`). Those run beside the bench in a process of their own. Targets take turns; a figure
-is the median of its passes.
+is the median of its passes. With a PYTHON that has FastMCP (`python3 -m venv DIR`, then
+`DIR/bin/pip install fastmcp`) the same calls are made by FastMCP's client and by that of the MCP
+SDK too, straight to the servers and with no app-server between (`mcp_libraries.py`).
 
 These are figures to look at, not tests: nothing passes or fails.
 """
 
 import argparse
 import asyncio
+import json
 import math
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from app_server.clients.bench.run import processor_seconds
@@ -29,6 +33,7 @@ from tests.support.paths import MCP_PEER
 
 WIDTH = 32
 READY_S = 30.0
+LIBRARIES = ("fastmcp", "mcp")
 
 
 async def many(call: Callable[[], Awaitable[Any]], rounds: int) -> tuple[float, float]:
@@ -97,6 +102,15 @@ async def measure(target: Target, rounds: int) -> dict[str, float]:
     return figures
 
 
+def of_library(name: str, options: argparse.Namespace, urls: Sequence[str]) -> dict[str, float]:
+    """Return the figures of a library, measured in a process of its own."""
+    program = Path(__file__).with_name("mcp_libraries.py")
+    words = [name, options.rounds, WIDTH, MCP_PEER, *urls]
+    # Without -P the modules beside the program would be taken for libraries.
+    printed = subprocess.check_output([options.libraries, "-P", program, *map(str, words)])
+    return dict(json.loads(printed))
+
+
 async def serve_peer() -> None:
     """Run the servers behind a URL until killed; prints their URLs."""
     async with WebPeer().serve() as peer, WebPeer(in_events=True).serve() as in_events:
@@ -127,15 +141,21 @@ async def main(options: argparse.Namespace) -> None:
                 else Target(text, text, config, None)
                 for text in options.targets
             ]
+            passes_of_libraries: dict[str, list[dict[str, float]]] = {}
             passes: list[list[dict[str, float]]] = [[] for _ in targets]
+            libraries = [Target(name, "", {}, None) for name in LIBRARIES if options.libraries]
             for number in range(options.passes):
                 print(f"pass {number + 1} of {options.passes}", file=sys.stderr)
                 for target, measured in zip(targets, passes, strict=True):
                     measured.append(await measure(target, options.rounds))
-            for target, measured in zip(targets, passes, strict=True):
+                for library in libraries:
+                    passed = of_library(library.name, options, (http, events))
+                    passes_of_libraries.setdefault(library.name, []).append(passed)
+            passes += passes_of_libraries.values()
+            for target, measured in zip(targets + libraries, passes, strict=True):
                 for name in measured[0]:
                     target.figures[name] = statistics.median(each[name] for each in measured)
-        print_table(targets)
+        print_table(targets + libraries)
     finally:
         peer.kill()
         peer.wait()
@@ -149,6 +169,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("targets", nargs="*", metavar="TARGET")
     parser.add_argument("--rounds", type=int, default=1000, help="calls a figure (default: 1000)")
     parser.add_argument("--passes", type=int, default=5, help="turns of a target (default: 5)")
+    parser.add_argument("--libraries", metavar="PYTHON", help="has FastMCP, to compare with")
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
