@@ -117,12 +117,23 @@ class Share:
         self.waits += 1
 
 
-async def test_others_run_before_each_piece_and_each_event() -> None:
+@pytest.mark.parametrize(
+    ("sent", "waits"),
+    [
+        # As an answer in JSON.
+        ([ANSWER], 0),
+        # Two more events, then three pieces without any.
+        ([NOTE * 3, b": " + b"x" * (2 * PIECE_BYTES)], 2 + 3),
+        ([b": x\n"] * 4, 3),
+        ([NOTE, NOTE], 2),
+    ],
+)
+async def test_others_run_before_each_piece_and_each_event_but_the_first(
+    sent: list[bytes], waits: int
+) -> None:
     share = Share()
-    stream = EventStream(Inbox(), cast(LoopShare, share))
-    await stream.relay(events(NOTE * 3, b": " + b"x" * (2 * PIECE_BYTES)))
-    # One piece with three events, then three pieces without any.
-    assert share.waits == 1 + 3 + 3
+    await EventStream(Inbox(), cast(LoopShare, share)).relay(events(*sent))
+    assert share.waits == waits
 
 
 # Responses to requests.

@@ -102,16 +102,23 @@ class EventStream:
             EventTooLarge: one event is larger than MAX_MESSAGE_BYTES.
         """
         parser = EventParser(MAX_MESSAGE_BYTES)
+        # The first piece and its first event are no more work than an answer in JSON, which waits
+        # for no share: answers to calls that are in flight together go on together.
+        is_first = True
         try:
             while received := await response.receive():
                 for begin in range(0, len(received), PIECE_BYTES):
-                    await self._share.wait()
+                    if not is_first:
+                        await self._share.wait()
                     events = parser.feed(received[begin : begin + PIECE_BYTES])
                     self._remember(parser)
                     for event in events:
-                        await self._share.wait()
+                        if not is_first:
+                            await self._share.wait()
+                        is_first = False
                         if await self._pass_on(event):
                             return True
+                    is_first = False
         except BodyBroken:
             logger.debug("an event stream broke off", exc_info=True)
         return False
