@@ -51,7 +51,7 @@ examples:
   app-server mcp login docs                            in the browser; the token goes into the home
   app-server mcp disable docs                          and `enable`: for all threads, until changed
   app-server mcp restart files                         in the app-server that runs
-  app-server mcp logs files                            what its processes wrote to stderr
+  app-server mcp logs files                            what it wrote to stderr and logged
   app-server mcp remove files
 
 `add`, `remove`, `enable` and `disable` write config.toml in the home folder: --home, else
@@ -164,7 +164,7 @@ def make_parser() -> argparse.ArgumentParser:
         "logs",
         parents=[asking],
         help="show what a server wrote",
-        description="Show what the processes of an MCP server wrote to stderr, in the app-server "
+        description="Show what an MCP server wrote to stderr and logged, in the app-server "
         "that runs with this home: the newest lines, without secrets.",
     )
     login = commands.add_parser(
@@ -428,7 +428,10 @@ async def _show_logs(options: argparse.Namespace, home: Path) -> None:
         for line in output["text"].splitlines():
             print(one_line(line))
     if not any(output["text"] for output in outputs):
-        print(f"MCP server `{options.name}` has written nothing to stderr.", file=sys.stderr)
+        print(
+            f"MCP server `{options.name}` has written nothing to stderr, and logged nothing.",
+            file=sys.stderr,
+        )
 
 
 class _Clients(NamedTuple):

@@ -8,7 +8,6 @@ Source: MCP 2025-06-18; MCP 2026-07-28; docs/mcp.md, "Revisions of the protocol"
 """
 
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -638,7 +637,5 @@ async def _shake_hands(client: McpClient, config: ServerConfig, owner: Connectio
             if exc.code != METHOD_NOT_FOUND or "tools" in (hello.get("capabilities") or {}):
                 raise
             tools, meta = [], None
-    counted = Counter(name for tool in tools if isinstance(name := tool.get("name"), str))
-    if counted and (most := counted.most_common(1)[0])[1] > 1:
-        owner.record.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")
+    owner.record.listed(tools)
     return await anyio.to_thread.run_sync(Listing.of, hello, tools, meta)

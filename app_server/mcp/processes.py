@@ -10,11 +10,11 @@ import anyio
 from app_server.runtime.launch import Launch
 
 MAX_OUTPUT_BYTES = 64 * 1024
-"""Of what the processes of one server wrote to stderr; the newest stays."""
+"""Of what one server wrote to stderr and logged; the newest stays."""
 
 
 class ServerOutput:
-    """What the processes of one server wrote to stderr, one after the other; kept in memory."""
+    """What one server wrote to stderr, and messages of its log; kept in memory."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()

@@ -6,8 +6,8 @@ Source: docs/mcp.md, "Revisions of the protocol", "Status".
 """
 
 import logging
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from pydantic_core import to_json
@@ -96,6 +96,12 @@ class ServerRecord:
         before, self.protocol_version = self.protocol_version, protocol_version
         if before not in (None, protocol_version):
             self.misbehaved(f"speaks MCP {protocol_version}, and spoke {before} before")
+
+    def listed(self, tools: Iterable[JsonObject]) -> None:
+        """Note a tool that is listed several times; the first counts."""
+        counted = Counter(name for tool in tools if isinstance(name := tool.get("name"), str))
+        if counted and (most := counted.most_common(1)[0])[1] > 1:
+            self.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")
 
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; it goes on."""

@@ -84,7 +84,7 @@ class McpServerRestartResponse(WireModel):
 
 
 class McpServerOutputReadParams(WireModel):
-    """Ask what the processes of a server wrote to stderr."""
+    """Ask what a server wrote to stderr, and logged."""
 
     name: str
     thread_id: ThreadIdParam | None = None

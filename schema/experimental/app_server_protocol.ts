@@ -3675,7 +3675,7 @@ export type McpServerOutput = {
   text: string;
 };
 
-/** Ask what the processes of a server wrote to stderr. */
+/** Ask what a server wrote to stderr, and logged. */
 export type McpServerOutputReadParams = {
   name: string;
   /** Thread whose server is meant; null means all loaded threads that have it. */

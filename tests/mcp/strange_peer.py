@@ -5,9 +5,9 @@
 sends a request of its own, `kind` answers with an unknown `resultType`, `strays` answers what was
 not asked, `asks-nothing` and `asks-null` ask for input, but not for which, `cancels` cancels a call
 and answers it, `listens` and `vain` end streams of changes, `vain` before it takes them up, and
-`listens` but the third. `twice` lists a tool twice, `floods` sends much progress, and `changes` has
-the newer revision from its second start on. A second argument names a file, which gets the first
-method of each start as a line, and the calls or streams of some of these.
+`listens` but the third. `twice` lists a tool twice, `again` once it was called, `floods` sends much
+progress, and `changes` has the newer revision from its second start on. A second argument names a
+file: it gets the first method of each start as a line, and the calls or streams of some of these.
 """
 
 import json
@@ -64,6 +64,9 @@ def call(message: dict[str, dict[str, object]]) -> dict[str, object]:
     if KIND == "cancels":
         params = {"requestId": message["id"]}
         send({"method": "notifications/cancelled", "params": params})
+    if KIND == "again":
+        TOOLS.append(TOOLS[0])
+        send({"method": "notifications/tools/list_changed"})
     if KIND == "floods":
         meta = message["params"]["_meta"]
         assert isinstance(meta, dict)

@@ -144,6 +144,7 @@ SAID = {
     "strays": "answered a request that was not made",
     "cancels": "cancelled a request of the client, tools/call",
     "twice": "listed the tool 'act' 2 times",
+    "again": "listed the tool 'act' 2 times",
     "floods": "sent progress of a call faster than it is passed on",
 }
 """What a status says that a strange server did."""

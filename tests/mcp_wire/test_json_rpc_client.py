@@ -10,7 +10,7 @@ import pytest
 
 from app_server.mcp_wire import json_rpc_client as client_module
 from app_server.mcp_wire.errors import PeerError, RequestTimedOut, TransportClosed
-from app_server.mcp_wire.json_rpc_client import STRAY, Caller, JsonRpcClient
+from app_server.mcp_wire.json_rpc_client import FLOOD, STRAY, TOO_MANY, Caller, JsonRpcClient
 from app_server.mcp_wire.messages import JSONRPCRequest, SessionMessage
 from protocol.jsonrpc.errors import INVALID_PARAMS
 from tests.support.event_loop.clock import LoopClock
@@ -231,6 +231,7 @@ async def test_a_request_of_the_server_is_that_of_the_call_in_whose_response_it_
         for asked, in_response_to in (("c", 2), ("d", None), ("e", 3)):
             await talk.send(id=asked, method="echo", in_response_to=in_response_to)
             assert await talk.next() == {"id": asked, "result": {}}
+        assert talk.notifications == [TOO_MANY]
         assert talk.callers == [one, two, None, None]
         for request_id in (1, 2):
             await talk.send(id=request_id, result={})
@@ -259,6 +260,7 @@ async def test_progress_of_one_asker_takes_the_room_of_no_other(
         await talk.send(id=9, method="echo")
         await talk.next()
         assert begun == [10, 20]
+        assert talk.notifications.count(FLOOD) == 1
         taken.set()
         for request_id in (1, 2):
             await talk.send(id=request_id, result={})

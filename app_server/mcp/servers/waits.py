@@ -115,6 +115,7 @@ async def _refresh_list(server: McpServer) -> None:
         server.list_is_old = True
         raise
     else:
+        server.record.listed(tools)
         listing = await anyio.to_thread.run_sync(server.listing.with_tools, tools, meta)
         if instance is None:
             server.listing = listing
