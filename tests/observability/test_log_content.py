@@ -126,7 +126,7 @@ async def use(client: WireClient, home: Path, model: ScriptedModel) -> None:
     ):
         await client.request(method, params)
     spawned = {"command": ["cat"], "processHandle": "p", "cwd": str(home), "streamStdin": True}
-    await client.call("process/spawn", spawned)
+    await client.call("process/spawn", {**spawned, "timeoutMs": None})
     await client.call("fs/watch", {"watchId": "w", "path": str(home)})
     await client.call("skills/list", {"cwds": [str(home)]})
     searching = {"sessionId": "s", "roots": [str(home)]}

@@ -13,6 +13,7 @@ from app_server.handlers.host.failures import as_path
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.host.programs import Ended, Program, ProgramOutput
+from app_server.observability.log_context import start_apart
 from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.rpc.context import ConnectionId
 from protocol.host.processes import (
@@ -58,8 +59,9 @@ async def spawn_process(
         entered.enter_context(context.services.part(_programs).entered(client, handle, program))
         await program.start(context.services.commands, UNCONFINED)
         running = entered.pop_all()
-    start_soon = context.services.tasks.start_soon
-    context.after_answer(start_soon, _run, context.services, client, handle, program, running)
+    # A program outlives the request that started it.
+    start = partial(start_apart, context.services.tasks, _run)
+    context.after_answer(start, context.services, client, handle, program, running)
     return ProcessSpawnResponse()
 
 
