@@ -2,13 +2,14 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
+import anyio
 import pytest
 
+from tests.support.forks import fork_program
 from tests.support.harness import environment_without
-from tests.support.receiver.processes import EXECUTABLE, START_S
+from tests.support.processes import START_S
 
 pytestmark = pytest.mark.process
 
@@ -38,23 +39,27 @@ COMMANDS = (
 )
 
 
-def shown(home: Path, *words: str) -> str:
+async def shown(home: Path, *words: str) -> str:
     """Return all that a command prints, byte for byte."""
-    done = subprocess.run(
-        [str(EXECUTABLE), *words],
-        env=environment_without("OPENAI_API_KEY", "APP_SERVER_URL")
+    process = await fork_program(
+        "app_server.cli.entry",
+        *words,
+        environment=environment_without("OPENAI_API_KEY", "APP_SERVER_URL")
         | {"APP_SERVER_HOME": str(home)},
-        cwd=home,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=START_S,
-        check=False,
+        folder=home,
     )
-    return (done.stdout + done.stderr).decode()
+    try:
+        with anyio.fail_after(START_S):
+            out, err = await process.communicate()
+    finally:
+        await process.aclose()
+    return (out + err).decode()
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(map(ascii, words[:3])))
-def test_no_command_prints_what_terminals_obey(tmp_path: Path, words: tuple[str, ...]) -> None:
+async def test_no_command_prints_what_terminals_obey(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     quoted = json.dumps(HOSTILE).replace("\x7f", "\\u007f")
     (tmp_path / "config.toml").write_text(
         f"model_provider = {quoted}\n"
@@ -63,16 +68,18 @@ def test_no_command_prints_what_terminals_obey(tmp_path: Path, words: tuple[str,
         f"[mcp_servers.{quoted}]\ncommand = {quoted}\n"
         f"[unknown.{quoted}]\nx = 1\n"
     )
-    assert CONTROLS.findall(shown(tmp_path, *words)) == []
+    assert CONTROLS.findall(await shown(tmp_path, *words)) == []
 
 
 @pytest.mark.parametrize("words", [("mcp", "list"), ("mcp", "get", "shown"), ("doctor",)])
-def test_a_configured_text_makes_no_line_of_its_own(tmp_path: Path, words: tuple[str, ...]) -> None:
+async def test_a_configured_text_makes_no_line_of_its_own(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     quoted = json.dumps(HOSTILE).replace("\x7f", "\\u007f")
     (tmp_path / "config.toml").write_text(
         f"[mcp_servers.shown]\ncommand = {quoted}\nargs = [{quoted}]\n"
     )
     skipped = [word for name in ("sandbox", "model", "threads") for word in ("--skip", name)]
-    found = shown(tmp_path, *words, *(skipped if words == ("doctor",) else ()))
+    found = await shown(tmp_path, *words, *(skipped if words == ("doctor",) else ()))
     assert [line for line in found.splitlines() if line.startswith("enabled: forged")] == []
     assert "x\\x1b[2J" in found
