@@ -59,9 +59,7 @@ async def spawn_process(
         entered.enter_context(context.services.part(_programs).entered(client, handle, program))
         await program.start(context.services.commands, UNCONFINED)
         running = entered.pop_all()
-    # A program outlives the request that started it.
-    start = partial(start_apart, context.services.tasks, _run)
-    context.after_answer(start, context.services, client, handle, program, running)
+    context.after_answer(_start, context.services, client, handle, program, running)
     return ProcessSpawnResponse()
 
 
@@ -90,6 +88,13 @@ async def kill_process(context: RequestContext, params: ProcessKillParams) -> Pr
     """Terminate a program."""
     context.services.part(_programs).terminate(context.connection_id, params.process_handle)
     return ProcessKillResponse()
+
+
+def _start(
+    services: Services, client: ConnectionId, handle: str, program: Program, running: ExitStack
+) -> None:
+    # A program outlives the request that started it.
+    start_apart(services.tasks, _run, services, client, handle, program, running)
 
 
 async def _run(
