@@ -606,8 +606,7 @@ class ServerPool:
         if config.share is None and config.is_registered:
             return None
         identity = self._identity(config, cwd)
-        learned = Learned() if config.is_registered else self._learned_of(identity)
-        if config.share is None and learned.keeps_session:
+        if config.share is None and self._learned_of(identity).keeps_session:
             return None
         for known, instance in self._shared:
             if known == identity and not instance.is_over:
@@ -616,7 +615,8 @@ class ServerPool:
                 return instance
         cache = self._cache if config.lazy else None
         instance = ServerInstance(config, cwd, self.processes, self._tasks, cache, is_shared=True)
-        instance.learned = learned
+        if not config.is_registered:
+            instance.learned = self._learned_of(identity)
         self._shared = [known for known in self._shared if not known[1].is_over]
         self._shared.append((identity, instance))
         return instance
