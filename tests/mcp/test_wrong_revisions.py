@@ -231,16 +231,17 @@ async def test_streams_of_changes_that_end_are_asked_for_ever_more_rarely(
         waits.append(seconds)
         if len(waits) == 2:
             done.set()
-            await sleep(WAIT_S)
 
     monkeypatch.setattr(mcp_client, "LISTEN_S", 7.0)
     monkeypatch.setattr(mcp_client, "MAX_LISTEN_WAIT_S", 20.0)
     monkeypatch.setattr("app_server.mcp.client.anyio.sleep", sleeping)
     async with strange(tmp_path, "vain") as (_, client):
-        await client.start_thread()
+        thread_id = await client.start_thread()
         await steps_until_settled(client, "raw", "other")
         with anyio.fail_after(WAIT_S):
             await done.wait()
+        # It is answered after all that was sent before it.
+        assert await call(client, thread_id) == "done"
     # It was taken up neither time: then there is no third.
     assert (waits, first_methods(tmp_path)[1:]) == ([7.0, 14.0], ["subscriptions/listen"] * 2)
 

@@ -326,8 +326,9 @@ class ServerInstance:
         life = self._life
         if life is None or life.is_over:
             if life is not None and life.has_died:
-                # Before it says so itself.
+                # Before it says so itself, which counts no more.
                 self.learned.protocol_version = None
+                life.learned = Learned()
             before, life = life, _Life(self)
             self._life = life
             self._lives += 1
@@ -344,6 +345,7 @@ class ServerInstance:
         self.learned.protocol_version = None
         self._failures, self._may_start_at, self.failure = 0, 0.0, None
         if life is not None:
+            life.learned = Learned()
             life.replace()
 
     async def elicit(self, life: "_Life", params: JsonObject) -> JsonObject:

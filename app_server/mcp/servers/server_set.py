@@ -16,6 +16,7 @@ from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransp
 from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
+from app_server.mcp.record import Learned
 from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.server import McpServer, ServerNews, StatusCallback
 from app_server.mcp.tools.listing import Listing
@@ -286,8 +287,9 @@ class ServerSet:
     def _go_on(server: McpServer, ended: McpServer) -> None:
         """Go on with the record of a server; an instance has its own, and counts its starts."""
         if ended.instance is None:
-            # Whatever ended it, it may have another revision now.
+            # It may have another revision now; what the ended one still says counts no more.
             ended.learned.protocol_version = None
+            ended.learned = Learned()
             server.record = ended.record
             server.record.restarts += 1
 

@@ -618,3 +618,30 @@ def test_what_a_server_does_over_and_over_is_a_bounded_number_of_lines_of_the_lo
         record.misbehaved("did the same")
     assert len(caplog.records) == MAX_FAULTS
     assert record.last_fault == "did the same"
+
+
+@pytest.mark.parametrize("how", ["restart", "death"])
+async def test_what_a_server_still_says_when_the_next_one_runs_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    owners: list[ConnectionOwner] = []
+    lines: list[Line] = []
+
+    async def connect(owner: ConnectionOwner) -> None:
+        owners.append(owner)
+        lines.append(Line())
+        owner.learned.protocol_version = "2025-06-18"
+        owner.ready(lines[-1], Listing())
+        await owner.stop.wait()
+
+    async with instance_of(monkeypatch, connect, KNOWN) as instance:
+        connection = instance.join(User())
+        await connection.request("ping", {})
+        if how == "restart":
+            instance.restart()
+        else:
+            lines[0].closed.set()
+        assert how == "death" or instance.learned.protocol_version is None
+        await connection.request("ping", {})
+        owners[0].lost("it has ended")
+        assert instance.learned.protocol_version == "2025-06-18"
