@@ -6,8 +6,9 @@ sends a request of its own, `kind` answers with an unknown `resultType`, `strays
 not asked, `asks-nothing` and `asks-null` ask for input, but not for which, `cancels` cancels a call
 and answers it, `listens` and `vain` end streams of changes, `vain` before it takes them up, and
 `listens` but the third. `twice` lists a tool twice, `again` once it was called, `floods` sends much
-progress, and `changes` has the newer revision from its second start on. A second argument names a
-file: it gets the first method of each start as a line, and the calls or streams of some of these.
+progress, `talks` logs much, and `changes` has the newer revision from its second start on. A second
+argument names a file: it gets the first method of each start as a line, and the calls or streams of
+some of these.
 """
 
 import json
@@ -67,6 +68,10 @@ def call(message: dict[str, dict[str, object]]) -> dict[str, object]:
     if KIND == "again":
         TOOLS.append(TOOLS[0])
         send({"method": "notifications/tools/list_changed"})
+    if KIND == "talks":
+        for number in range(PIECES):
+            params_ = {"level": "info", "logger": "much", "data": f"{number} {'x' * 100}"}
+            send({"method": "notifications/message", "params": params_})
     if KIND == "floods":
         meta = message["params"]["_meta"]
         assert isinstance(meta, dict)

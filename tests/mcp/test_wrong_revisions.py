@@ -186,6 +186,27 @@ async def test_what_a_server_may_not_do_fails_one_call_at_most_and_is_said(
     assert f"MCP server raw {SAID[kind]}" in caplog.text
 
 
+@claim("mcp:log-messages")
+async def test_a_server_that_logs_much_fills_the_output_of_its_caller_alone(tmp_path: Path) -> None:
+    async with strange(tmp_path, "talks", 'share = "home"\n') as (_, client):
+        threads = []
+        for _ in range(2):
+            threads.append(await client.start_thread())
+            await steps_until_settled(client, "raw", "other")
+        texts = []
+        assert await call(client, threads[0]) == "done"
+        assert await call(client, threads[1], tool="plain") == "done"
+        for thread_id in threads:
+            params = {"name": "raw", "threadId": thread_id}
+            [output] = (await client.call("mcpServer/output/read", params))["data"]
+            texts.append(output["text"])
+        lines = texts[0].splitlines()
+        first = 2000 - len(lines)
+        assert lines == [f"[info much] {n} {'x' * 100}" for n in range(first, 2000)]
+        assert (30_000 < len(texts[0]) <= 64 * 1024, texts[1]) == (True, "")
+        assert (await row_of(client, threads[0]))["lastFault"] is None
+
+
 @claim("mcp:status-fault")
 @pytest.mark.parametrize("share", ["thread", "home"])
 async def test_a_server_with_another_revision_after_a_restart_is_spoken_to_and_said(
