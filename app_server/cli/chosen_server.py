@@ -14,7 +14,8 @@ from pathlib import Path
 from app_server.config.home import resolve_home
 from app_server.peer.address import ServerAddress, check_server_url
 from app_server.peer.token_file import chosen_token_file
-from app_server.server.running_servers import FoundServer, ServerEntry, servers_of
+from app_server.threads.opening.servers import running_servers
+from app_server.threads.servers import FoundServer, ServerEntry
 
 URL_VARIABLE = "APP_SERVER_URL"
 """Names the server where no option does."""
@@ -75,7 +76,7 @@ def choose_server(home: Path, command: str, url_option: str = "") -> ServerAddre
     """
     give_up_s = time.monotonic() + START_S
     while True:
-        running = [server for server in servers_of(home) if server.is_running]
+        running = [server for server in running_servers(home).all() if server.is_running]
         found = [
             (address, server.entry)
             for server in running

@@ -15,7 +15,7 @@ from app_server.config.home import resolve_home
 from app_server.runtime.standard_streams import one_line
 
 if TYPE_CHECKING:
-    from app_server.threads.repair import Check
+    from app_server.threads.checks import Check
 
 NAMES = (
     "threads", "filing", "signals", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox",
@@ -76,13 +76,8 @@ def main(arguments: Sequence[str]) -> int:
     from app_server.cli.checks.machine import Machine
     from app_server.config.config_toml import parse_override
     from app_server.config.values import ConfigError
-    from app_server.threads.repair import (
-        Check,
-        check_home,
-        is_folder,
-        rebuild_history,
-        rebuild_index,
-    )
+    from app_server.threads.checks import Check
+    from app_server.threads.opening.checks import store_checks
 
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
     home = resolve_home(options.home)
@@ -98,12 +93,13 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
     checks: list[Check] = []
-    if options.rebuild and is_folder(home):
+    store = store_checks(home)
+    if options.rebuild and store.is_there():
         try:
-            checks += [rebuild_index(home, _report), rebuild_history(home, _report)]
+            checks += store.rebuild(_report)
         except OSError as exc:
             failed = Check("rebuild", "error", f"{exc.filename or home}: {exc.strerror}")
-            failed.todo = check_home(home).todo or "see the other checks"
+            failed.todo = store.place().todo or "see the other checks"
             checks.append(failed)
     specs = [spec for spec in CHECKS if spec.name in chosen]
     checks.extend(asyncio.run(run_checks(specs, machine)))

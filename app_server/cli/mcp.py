@@ -192,7 +192,7 @@ if TYPE_CHECKING:
     from app_server.mcp.oauth.target import SignInTarget
     from app_server.peer.address import ServerAddress
     from app_server.peer.connection import Client
-    from app_server.server.running_servers import FoundServer
+    from app_server.threads.servers import RunningServers
 
 TABLE = "mcp_servers"
 USUAL_LIFE = {"protocol": "auto", "share": None, "lazy": False, "idle_seconds": DEFAULT_IDLE_S}
@@ -378,7 +378,7 @@ async def _switch(options: argparse.Namespace, server: ServerConfig, config: Con
 async def _tell_running(home: Path) -> None:
     """Have the servers that run with a home look at its files; those out of reach do it later."""
     clients = await load(_clients)
-    running = [server.entry for server in clients.servers_of(home) if server.is_running]
+    running = [server.entry for server in clients.running_servers(home).all() if server.is_running]
     for entry in running:
         address = entry.for_clients
         with suppress(Exception):
@@ -437,7 +437,7 @@ async def _show_logs(options: argparse.Namespace, home: Path) -> None:
 class _Clients(NamedTuple):
     """What asks servers that run, which commands that only read settings do not need."""
 
-    servers_of: "Callable[[Path], list[FoundServer]]"
+    running_servers: "Callable[[Path], RunningServers]"
     choose: "Callable[[str | None, str | None, Path | None, str, str], ServerAddress]"
     open: "Callable[[str, Path | None], AbstractAsyncContextManager[Client]]"
     nobody: type[Exception]
@@ -447,13 +447,13 @@ class _Clients(NamedTuple):
 def _clients() -> _Clients:
     from app_server.cli.chosen_server import NoOneServer, server_address
     from app_server.peer.connection import open_client
-    from app_server.server.running_servers import servers_of
+    from app_server.threads.opening.servers import running_servers
     from protocol.jsonrpc.errors import RpcError
 
     def opened(url: str, token_file: Path | None) -> "AbstractAsyncContextManager[Client]":
         return open_client(url, "app-server-mcp", token_file=token_file, experimentalApi=True)
 
-    return _Clients(servers_of, server_address, opened, NoOneServer, RpcError)
+    return _Clients(running_servers, server_address, opened, NoOneServer, RpcError)
 
 
 async def _login(options: argparse.Namespace, server: ServerConfig) -> None:

@@ -1,7 +1,6 @@
 """`app-server status`: from a command line to a list of the servers of a home."""
 
 import argparse
-import contextlib
 import json
 import sys
 import time
@@ -14,8 +13,9 @@ from typing import TypeAlias
 from app_server.clients.command_line import add_home, command_parser
 from app_server.config.home import resolve_home
 from app_server.runtime.standard_streams import one_line
-from app_server.server.running_servers import FoundServer, servers_of
-from app_server.threads.log.file.locks import holder_of
+from app_server.threads.opening.checks import store_checks
+from app_server.threads.opening.servers import running_servers
+from app_server.threads.servers import FoundServer
 
 DESCRIPTION = """\
 List the servers that run with a home folder. No server is asked: each keeps a file in the folder
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     home = resolve_home(options.home)
     try:
-        servers, threads = servers_of(home), threads_of(home)
+        servers, threads = running_servers(home).all(), threads_of(home)
     except OSError as exc:
         print(f"app-server status: {exc.filename or home}: {exc.strerror}", file=sys.stderr)
         return 1
@@ -64,11 +64,8 @@ def make_parser() -> argparse.ArgumentParser:
 def threads_of(home: Path) -> Mapping[Process, int]:
     """Count the threads that processes hold."""
     counts: Counter[Process] = Counter()
-    for path in (home / "locks").glob("*.lock"):
-        # A lock that goes meanwhile, or that is another user's, is counted for nobody.
-        with contextlib.suppress(OSError):
-            if (holder := holder_of(path)) is not None:
-                counts[holder.pid, holder.started_at] += 1
+    for holder in store_checks(home).holders():
+        counts[holder.pid, holder.started_at] += 1
     return counts
 
 

@@ -27,9 +27,9 @@ from app_server.threads.failures import (
     ThreadOfCodex,
     ThreadTooNew,
 )
-from app_server.threads.filing import FilingState
 from app_server.threads.log.live import LogClosed
-from app_server.threads.organization import Organization
+from app_server.threads.organization import FilingState
+from app_server.threads.store import Organization
 from app_server.turns.slot import (
     MAX_META_BYTES,
     EmptyInput,

@@ -23,6 +23,7 @@ from app_server.patch.plan import MAX_FILE_BYTES, FileState, Plan, PlannedChange
 from app_server.patch.shown import touched
 from app_server.patch.unified import blob_name
 from app_server.runtime.files.reaching import NotReached, Reached, folders_made, reached
+from app_server.runtime.machine import machine_name
 from protocol.log.rollout import ChangingFile, FilesChanging
 from protocol.turns.items import (
     AddPatchChangeKind,
@@ -255,7 +256,7 @@ def recover(record: FilesChanging) -> FileChangeThreadItem:
     The item has failed. It names the files that are as they were to be, with an empty diff, as the
     old texts are not known any more. Of another machine it names all files that were to change.
     """
-    is_here = record.environment_id is None
+    is_here = record.environment_id is None and record.machine in (None, machine_name())
     if is_here:
         _remove_temporaries(record.files)
     changes = [

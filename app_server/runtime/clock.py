@@ -33,3 +33,6 @@ class SystemClock:
     def new_id(self) -> str:
         """Return a UUID, version 7."""
         return str(uuid_utils.uuid7())
+
+
+STARTED_AT = int(time.time())

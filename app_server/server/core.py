@@ -23,13 +23,12 @@ from app_server.rpc.connection import Conversations
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import MessageStream
-from app_server.runtime.clock import SystemClock
+from app_server.runtime.clock import STARTED_AT, SystemClock
 from app_server.runtime.loader import Lazy, load
 from app_server.server.apps import serve_apps
 from app_server.server.blocking_context import in_worker
 from app_server.server.home import home_errors
 from app_server.server.listeners import Listener
-from app_server.server.running_servers import ServerEntry, announced
 from app_server.server.services import Built, build_services
 from app_server.server.settings import Settings, Substitutes
 from app_server.server.settings_watch import SettingsWatch
@@ -40,8 +39,8 @@ from app_server.server.start import (
     warm_up,
 )
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.file.locks import STARTED_AT
-from app_server.threads.store import ThreadStore
+from app_server.threads.opening.stores import open_stores
+from app_server.threads.servers import ServerEntry
 
 if TYPE_CHECKING:
     from app_server.handlers.server.account import AccountNews
@@ -95,8 +94,9 @@ class Core:
         """
         hub = Hub(SystemClock().now_ms)
         conversations = Conversations(hub, settings.connection)
-        store = ThreadStore(settings.home)
-        store.address = next((url for url in urls if url != "stdio://"), None)
+        address = next((url for url in urls if url != "stdio://"), None)
+        stores = open_stores(settings.home, address)
+        store = stores.threads
         work = anyio.create_task_group()
         opened = AsyncExitStack()
         try:
@@ -106,7 +106,7 @@ class Core:
             built = await build_services(
                 settings,
                 substitutes,
-                store=store,
+                stores=stores,
                 hub=hub,
                 conversations=conversations,
                 background=background,
@@ -125,7 +125,7 @@ class Core:
                 token_file=str(token_file) if (token_file := settings.guards.token_file) else None,
             )
             await opened.enter_async_context(sending(services.configuration, VERSION))
-            await opened.enter_async_context(in_worker(announced(settings.home, entry)))
+            await opened.enter_async_context(in_worker(stores.servers.announced(entry)))
         except BaseException:
             await _close(opened)
             raise

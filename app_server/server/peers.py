@@ -13,9 +13,9 @@ import anyio
 import anyio.to_thread
 
 from app_server.runtime.loader import LoadFailed, load
-from app_server.server.running_servers import servers_of
 from app_server.signals.notifications import PEER_NAME
-from app_server.threads.log.file.locks import Holder
+from app_server.threads.failures import Holder
+from app_server.threads.servers import RunningServers
 from protocol.jsonrpc.errors import METHOD_NOT_FOUND, RpcError
 from protocol.model import JsonObject, WireModel
 
@@ -31,12 +31,12 @@ CALL_S = 5.0
 class HomePeers:
     """The servers that announce themselves in a home; their tokens are read there."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, servers: RunningServers) -> None:
+        self._servers = servers
 
     async def call(self, holder: Holder, method: str, params: WireModel) -> JsonObject | None:
         """Call a method of the server that holds a thread; see Peers.call."""
-        address = await anyio.to_thread.run_sync(_address_of, self._home, holder)
+        address = await anyio.to_thread.run_sync(_address_of, self._servers, holder)
         if address is None:
             return None
         url, token_file = address
@@ -60,14 +60,14 @@ class HomePeers:
         return None
 
 
-def _address_of(home: Path, holder: Holder) -> tuple[str, Path | None] | None:
+def _address_of(servers: RunningServers, holder: Holder) -> tuple[str, Path | None] | None:
     if holder.address is None:
         return None
     try:
-        servers = servers_of(home)
+        found_servers = servers.all()
     except OSError:
         return None
-    for server in servers:
+    for server in found_servers:
         if server.is_running and holder.address in server.entry.addresses:
             found = server.entry.for_clients
             if found is not None:

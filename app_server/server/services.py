@@ -52,7 +52,7 @@ from app_server.sessions.memory_budget import MemoryBudget, MemorySettings, read
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier, SignalPorts
-from app_server.threads.store import ThreadStore
+from app_server.threads.opening.stores import Stores
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.server_context import ServerContext, ServerPlugins
 
@@ -160,7 +160,7 @@ async def build_services(
     settings: Settings,
     substitutes: Substitutes,
     *,
-    store: ThreadStore,
+    stores: Stores,
     hub: Hub,
     conversations: Conversations,
     background: anyio.abc.TaskGroup,
@@ -197,7 +197,7 @@ async def build_services(
 
     sessions = Sessions(
         ServerContext(
-            store=store,
+            store=stores.threads,
             model_client=lazy_model,
             model_lists=model_lists,
             clients=hub,
@@ -228,19 +228,19 @@ async def build_services(
     environments.on_connection = partial(_environment_changed, sessions, plugins)
     signal_notifier = SignalNotifier(hub)
     ports = SignalPorts(
-        store=store,
+        store=stores.threads,
         sessions=sessions,
         clock=clock,
         notifier=signal_notifier,
         configuration=configuration,
-        peers=HomePeers(home),
+        peers=HomePeers(stores.servers),
     )
-    signals = LazySignals(home, background, ports)
+    signals = LazySignals(stores.signals, background, ports)
     services = Services(
         home=home,
         version=VERSION,
         clock=clock,
-        store=store,
+        store=stores.threads,
         sessions=sessions,
         rules=rules,
         hub=hub,

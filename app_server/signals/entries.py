@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from app_server.runtime.clock import Clock
 from app_server.sessions.turn import Turn
-from app_server.signals.ledger import Entry, Ledger
+from app_server.threads.ledger import Entry, SignalLedger
 from app_server.threads.log.state import SignalState, ThreadState
 from protocol.signals.delivery import SignalReceipt
 
@@ -82,7 +82,7 @@ class Effects:
 class Entries:
     """Ledger entries; open ones are in memory too."""
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, ledger: SignalLedger, clock: Clock) -> None:
         self.open = OpenEntries()
         self._ledger = ledger
         self._commits = _GroupCommit(ledger)
@@ -220,7 +220,7 @@ def _is_moved(known: Entry, found: Entry | None) -> bool:
 class _GroupCommit:
     """Writes entries in the order of the calls; those of the same time are one transaction."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: SignalLedger) -> None:
         self._ledger = ledger
         self._waiting: dict[int, list[Entry]] = {}
         self._ahead: dict[int, list[Entry]] = {}
@@ -230,7 +230,7 @@ class _GroupCommit:
     async def write(self, *entries: Entry) -> Sequence[Entry]:
         """Return when the entries are on disk. Cancelling waits for a write that has begun.
 
-        Returns those that another server had moved further, see Ledger.put.
+        Returns those that another server had moved further, see SignalLedger.put.
 
         Raises:
             OSError: the disk refused; nothing of this call was written.

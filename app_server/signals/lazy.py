@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,9 +11,9 @@ import anyio.to_thread
 from app_server.observability.log_context import start_apart
 from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.signals.notifications import SignalPorts
+from app_server.threads.ledger import SignalStore
 
 if TYPE_CHECKING:
-    from app_server.signals.ledger import Ledger
     from app_server.signals.service import Signals
 
 
@@ -30,12 +29,12 @@ RETRY_S = 60.0
 class LazySignals:
     """The signals of a home that may never have one."""
 
-    def __init__(self, home: Path, tasks: anyio.abc.TaskGroup, ports: SignalPorts) -> None:
+    def __init__(self, store: SignalStore, tasks: anyio.abc.TaskGroup, ports: SignalPorts) -> None:
         """`tasks` owns the work."""
-        self._path = home / "signals" / "ledger.sqlite3"
+        self._store = store
         self._tasks = tasks
         self._ports = ports
-        self._ledger = Lazy("the ledger of signals", self._open)
+        self._ledger = Lazy("the ledger of signals", store.open)
         self._signals = Lazy("signals", self._begin)
 
     async def resume(self) -> None:
@@ -44,7 +43,7 @@ class LazySignals:
         Raises:
             OSError, LoadFailed: as `get`.
         """
-        if await anyio.to_thread.run_sync(self._path.exists):
+        if await self._store.exists():
             await self.get()
         else:
             start_apart(self._tasks, self._await_ledger)
@@ -52,7 +51,7 @@ class LazySignals:
     async def _await_ledger(self) -> None:
         while self._signals.value is None:
             try:
-                if await anyio.to_thread.run_sync(self._path.exists):
+                if await self._store.exists():
                     await self.get()
                     return
             except (OSError, LoadFailed) as exc:
@@ -68,10 +67,6 @@ class LazySignals:
             LoadFailed: what serves signals cannot be imported now.
         """
         return self._signals.value or await self._signals.get()
-
-    async def _open(self) -> "Ledger":
-        ledger = await load(_ledger)
-        return await anyio.to_thread.run_sync(ledger, self._path)
 
     async def _begin(self) -> "Signals":
         service = await load(_service)
@@ -100,12 +95,6 @@ class LazySignals:
         ledger = await self._ledger.close()
         if ledger is not None:
             await anyio.to_thread.run_sync(ledger.close)
-
-
-def _ledger() -> "type[Ledger]":
-    from app_server.signals.ledger import Ledger
-
-    return Ledger
 
 
 def _service() -> "type[Signals]":

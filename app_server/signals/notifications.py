@@ -12,7 +12,7 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
 from app_server.runtime.loader import load
 from app_server.sessions.registry import Sessions
-from app_server.threads.log.file.locks import Holder
+from app_server.threads.failures import Holder
 from app_server.threads.log.state import ThreadState
 from app_server.threads.store import ThreadStore
 from protocol.log.rollout import Settings

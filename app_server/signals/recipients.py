@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from app_server.sessions.registry import Sessions
 from app_server.threads.failures import ThreadNotFound
-from app_server.threads.index.rows import ThreadQuery
+from app_server.threads.rows import ThreadQuery
 from app_server.threads.store import ThreadStore
 from protocol.signals.delivery import (
     DirectorySignalTarget,

@@ -16,11 +16,11 @@ import anyio.to_thread
 from pydantic_core import to_json
 
 from app_server.signals.entries import Effects, Entries
-from app_server.signals.ledger import Entry, EntryPage, Ledger
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import Recipient, Recipients
 from app_server.signals.schedule import Schedule
 from app_server.signals.thread_delivery import Progress, ThreadDelivery
+from app_server.threads.ledger import Entry, EntryPage, SignalLedger
 from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import SignalRecalled
 from protocol.signals.delivery import (
@@ -142,7 +142,7 @@ class Outcome:
 class Signals:
     """Signals of this home; an entry is moved under the lock of its thread."""
 
-    def __init__(self, ledger: Ledger, ports: SignalPorts) -> None:
+    def __init__(self, ledger: SignalLedger, ports: SignalPorts) -> None:
         self._ledger = ledger
         self._ports = ports
         self._entries = Entries(ledger, ports.clock)

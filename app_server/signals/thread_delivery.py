@@ -15,18 +15,18 @@ from app_server.config.values import ConfigError
 from app_server.mcp.errors import RequiredServersFailed
 from app_server.sessions.input import InboxMessage
 from app_server.signals.entries import Effects, Entries
-from app_server.signals.ledger import Entry
 from app_server.signals.notifications import SignalPorts, settings_as_stored
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.schedule import LoadingPlaces, Schedule
 from app_server.threads.failures import (
+    Holder,
     ThreadArchived,
     ThreadBusy,
     ThreadDamaged,
     ThreadNotFound,
     ThreadTooNew,
 )
-from app_server.threads.log.file.locks import Holder
+from app_server.threads.ledger import Entry
 from app_server.turns.slot import SessionClosed
 from protocol.log.rollout import SignalMark
 

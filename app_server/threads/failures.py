@@ -1,10 +1,22 @@
 """Failures of the thread store: missing, busy, damaged, or newer threads."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 
-from app_server.threads.log.faults import FirstLineDamaged, LogTooNew, NotARollout
-from app_server.threads.log.file.locks import LockBusy
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Process that writes a thread; all None when that is not known."""
+
+    pid: int | None = None
+    started_at: int | None = None
+    """Unix seconds of the start of the process."""
+    address: str | None = None
+    """Address that it listens on, if other clients can connect there."""
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        process = "an unknown process" if self.pid is None else f"process {self.pid}"
+        return process if self.address is None else f"{process} at {self.address}"
 
 
 class ThreadNotFound(Exception):
@@ -19,8 +31,12 @@ class InvalidThreadId(Exception):
     """The thread id is not a UUID."""
 
 
-class ThreadBusy(LockBusy):
-    """Another process writes the thread; `holder` says which."""
+class ThreadBusy(Exception):
+    """Another process writes the thread; `holder` says which, as far as it is known."""
+
+    def __init__(self, holder: Holder) -> None:
+        super().__init__(str(holder))
+        self.holder = holder
 
 
 class ThreadArchived(Exception):
@@ -39,14 +55,9 @@ class ThreadOfCodex(Exception):
     """The thread is Codex's alone, whose files are never altered."""
 
 
-@contextmanager
-def log_failures(thread_id: str) -> Iterator[None]:
-    """Raise failures of a log as those of its thread."""
-    try:
-        yield
-    except FirstLineDamaged:
-        raise ThreadDamaged(thread_id) from None
-    except (FileNotFoundError, NotARollout):
-        raise ThreadNotFound(thread_id) from None
-    except LogTooNew:
-        raise ThreadTooNew(thread_id) from None
+class TurnNotFound(Exception):
+    """The thread has no such turn."""
+
+
+class TurnInProgress(Exception):
+    """The turn has not ended yet."""

@@ -1,6 +1,4 @@
-"""Projects and sections, the threads in them, and their ranks.
-
-All disk work runs in worker threads.
+"""Projects and sections: their state, and ranks in an order.
 
 A rank is a fraction below 1 in base 36, without its point and without zeros at its end: a string
 that sorts, with room between any two, so that an order is never renumbered. Both ends of an order
@@ -10,20 +8,73 @@ Source: docs/threads.md.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from pydantic_core import to_json
+from protocol.log.filing import (
+    FiledProject,
+    FilingRecord,
+    ProjectDeleted,
+    ProjectMoved,
+    ProjectPut,
+    SectionDeleted,
+    SectionPut,
+)
+from protocol.threads.thread import ThreadSection
 
-from app_server.threads.filing import Filing
-from app_server.threads.index.follower import IndexFollower
-from app_server.threads.index.index import ThreadIndex
+PINNED = ThreadSection(id="01984de2-8f74-7c91-a3b2-5c5e937cf318", name="Pinned")
+"""The section that is always there; clients know its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilingState:
+    """Projects and sections at one moment."""
+
+    sections: Mapping[str, ThreadSection] = field(
+        default_factory=lambda: MappingProxyType({PINNED.id: PINNED})
+    )
+    projects: Mapping[str, FiledProject] = field(default_factory=lambda: MappingProxyType({}))
+    """In their manual order."""
+    keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Project id by the idempotency key of its creation; the project may be deleted."""
+
+    def after(self, records: Iterable[FilingRecord]) -> "FilingState":
+        """Return the state with some more records."""
+        sections, projects, keys = dict(self.sections), dict(self.projects), dict(self.keys)
+        for record in records:
+            match record:
+                case SectionPut():
+                    sections[record.section.id] = record.section
+                case SectionDeleted():
+                    sections.pop(record.section_id, None)
+                case ProjectPut():
+                    projects[record.project.id] = record.project
+                    if record.key is not None:
+                        keys[record.key] = record.project.id
+                case ProjectMoved():
+                    projects = _moved(projects, record)
+                case ProjectDeleted():
+                    projects.pop(record.project_id, None)
+        return replace(self, sections=sections, projects=projects, keys=keys)
+
+
+def _moved(projects: dict[str, FiledProject], record: ProjectMoved) -> dict[str, FiledProject]:
+    moved = projects.get(record.project_id)
+    if moved is None:
+        return projects
+    order = [project_id for project_id in projects if project_id != moved.id]
+    place = order.index(record.before_id) if record.before_id in order else len(order)
+    order.insert(place, moved.id)
+    return {project_id: projects[project_id] for project_id in order}
+
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
 BASE = len(DIGITS)
+
+
 ENDS = 6
 """Digits of ranks at the ends."""
 
@@ -76,82 +127,3 @@ class Owner:
 
     id: str
     archived: bool
-
-
-class Organization(Filing):
-    """The projects and sections that threads can be in; servers that share a home share them."""
-
-    def __init__(self, path: Path, follower: IndexFollower) -> None:
-        """`path` is the log of projects and sections."""
-        super().__init__(path)
-        self._follower = follower
-
-    async def rank_in_section(self, section_id: str, moved: str, before: str | None) -> str:
-        """Find a place for a thread in a section: before another one, or at the end.
-
-        Raises:
-            NotInSection: the other thread is not in this section.
-        """
-        low, high = await self._follower.ask(partial(_neighbours, section_id, moved, before))
-        return rank_between(low, high)
-
-    async def project_recency(self) -> Mapping[str, int]:
-        """Return when an unarchived thread of each project was last active, in milliseconds."""
-        return await self._follower.ask(_project_recency)
-
-    async def owners(
-        self, attachment: tuple[str, str], archived: bool | None, after: str, limit: int
-    ) -> Sequence[Owner]:
-        """Return threads with an attachment of this type and key, by id, from `after` on."""
-        return await self._follower.ask(partial(_owners, attachment, archived, after, limit))
-
-
-def _neighbours(
-    section_id: str, moved: str, before: str | None, index: ThreadIndex
-) -> tuple[str | None, str | None]:
-    bound = ""
-    values: list[Any] = [section_id, moved]
-    high = None
-    with index.reading() as database:
-        if before is not None:
-            found = database.execute(
-                "SELECT section_rank FROM threads WHERE id = ? AND section_id = ?",
-                (before, section_id),
-            ).fetchone()
-            if found is None:
-                raise NotInSection(before)
-            (high,) = found
-            bound = " AND (section_rank, id) < (?, ?)"
-            values.extend([high, before])
-        (low,) = database.execute(
-            f"SELECT max(section_rank) FROM threads WHERE section_id = ? AND id <> ?{bound}",
-            values,
-        ).fetchone()
-    # Two processes may have given the same rank: the new one then goes behind both.
-    return (low, high) if high is None or low is None or low < high else (low, None)
-
-
-def _project_recency(index: ThreadIndex) -> Mapping[str, int]:
-    with index.reading() as database:
-        return dict(
-            database.execute(
-                "SELECT project_id, max(recency_at_ms) FROM threads "
-                "WHERE project_id IS NOT NULL AND NOT archived AND has_content "
-                "GROUP BY project_id"
-            ).fetchall()
-        )
-
-
-def _owners(
-    attachment: tuple[str, str], archived: bool | None, after: str, limit: int, index: ThreadIndex
-) -> Sequence[Owner]:
-    which = "" if archived is None else " AND archived = ?"
-    values = [to_json(attachment).decode(), after, *([] if archived is None else [archived])]
-    with index.reading() as database:
-        found = database.execute(
-            "SELECT id, archived FROM threads WHERE attachments <> '[]' AND EXISTS "
-            "(SELECT 1 FROM json_each(attachments) AS each WHERE each.value = json(?)) "
-            f"AND id > ?{which} ORDER BY id LIMIT ?",
-            (*values, limit),
-        ).fetchall()
-    return [Owner(thread_id, bool(is_archived)) for thread_id, is_archived in found]

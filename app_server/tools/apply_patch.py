@@ -35,6 +35,7 @@ from app_server.patch.write import changing_files, new_token, write_plan
 from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.verdict import NeedsApproval, Refuse
 from app_server.runtime.files.repository import repository_of
+from app_server.runtime.machine import machine_name
 from app_server.tools.environments import (
     FoundEnvironment,
     NoEnvironment,
@@ -329,6 +330,7 @@ class PlannedPatch:
             turn_id=recorder.turn_id,
             item_id=item_id,
             environment_id=self.environment_id,
+            machine=await anyio.to_thread.run_sync(machine_name),
             files=await anyio.to_thread.run_sync(changing_files, self.plan, self.token),
         )
         await recorder.log.append(record, sync=False)

@@ -282,7 +282,9 @@ class FilesChanging(RecordBase):
     turn_id: str
     item_id: str
     environment_id: str | None = absent_if_none()
-    """Absent: this machine."""
+    """Absent: the machine of the server."""
+    machine: str | None = absent_if_none()
+    """Machine of the server that wrote this; absent in logs of before: where the log is."""
     files: list[ChangingFile]
 
 

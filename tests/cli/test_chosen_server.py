@@ -15,7 +15,8 @@ from app_server.cli.chosen_server import (
 )
 from app_server.cli.inspect import main
 from app_server.peer.address import ServerAddress
-from app_server.server.running_servers import ServerEntry, announced
+from app_server.threads.files.servers import announced
+from app_server.threads.servers import ServerEntry
 
 STARTED_AT = 1_800_000_000
 COMMAND = "app-server inspect"

@@ -12,8 +12,9 @@ import pytest
 
 from app_server import VERSION
 from app_server.cli.status import Process, as_json, render
-from app_server.server.running_servers import FoundServer, ServerEntry, announced, servers_of
-from app_server.threads.log.file.locks import STARTED_AT
+from app_server.runtime.clock import STARTED_AT
+from app_server.threads.files.servers import announced, servers_of
+from app_server.threads.servers import FoundServer, ServerEntry
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards
 from tests.support.harness import serve
@@ -153,7 +154,7 @@ def test_a_file_that_no_server_wrote_is_passed_over(tmp_path: Path, content: str
 
 
 def test_files_are_looked_at_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app_server.server.running_servers.MAX_FILES", 1)
+    monkeypatch.setattr("app_server.threads.files.servers.MAX_FILES", 1)
     with announced(tmp_path, entry(1)), announced(tmp_path, entry(2)):
         assert len(servers_of(tmp_path)) == 1
 

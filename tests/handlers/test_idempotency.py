@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app_server.threads.files.store import FileStore
 from app_server.threads.log.state import KEPT, AcceptedInputs, digest_of
-from app_server.threads.store import ThreadStore
 from protocol.log.rollout import InputAccepted
 from protocol.threads.start import ThreadStartParams
 from tests.support.harness import WireClient, claim, serve, write_config
@@ -133,7 +133,7 @@ async def test_of_two_starts_at_once_one_has_an_effect(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_was_torn_before_its_first_line_is_begun_anew(tmp_path: Path) -> None:
-    store = ThreadStore(tmp_path)
+    store = FileStore(tmp_path)
     path = Path(store.shown_path(V7))
     path.parent.mkdir(parents=True)
     path.write_text('{"type":"threadCre')

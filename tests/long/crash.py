@@ -25,11 +25,11 @@ from typing import Any
 
 import anyio
 
-from app_server.signals.ledger import Ledger as SignalLedger
-from app_server.threads.index.rebuild import check_log
+from app_server.threads.files.index.rebuild import check_log
+from app_server.threads.files.ledger import Ledger as SignalLedger
+from app_server.threads.files.repair import index_path, read_index
+from app_server.threads.files.store import FileStore
 from app_server.threads.log.state import ThreadState, begin
-from app_server.threads.repair import index_path, read_index
-from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued, SignalMark, ThreadCreated
 from protocol.turns.items import TextUserInput
 from tests.support.forks import ForkedProcess
@@ -315,7 +315,7 @@ def _lost_of(promise: Promise, state: ThreadState) -> list[str]:
 
 async def compare_index(home: Path) -> list[str]:
     """Open the index as the next start does, and compare it with the logs."""
-    store = ThreadStore(home)
+    store = FileStore(home)
     await store.open()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(store.run)

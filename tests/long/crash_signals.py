@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import anyio
 from websockets.asyncio.client import connect
 
-from app_server.signals.ledger import Ledger
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.store import FileStore
 from app_server.threads.log.state import replay
-from app_server.threads.store import ThreadStore
 from protocol.log.rollout import HistoryAppended, InputQueued
 from tests.support.forks import fork_program
 from tests.support.harness import WireClient, WireError, serve, write_config
@@ -107,7 +107,7 @@ def _check_receipt(home: Path, thread_id: str) -> None:
     ledger = Ledger(home / "signals" / "ledger.sqlite3")
     entry = ledger.find("r", "s1")
     ledger.close()
-    place = replay(read_rollout(Path(ThreadStore(home).shown_path(thread_id)))).signals.find(
+    place = replay(read_rollout(Path(FileStore(home).shown_path(thread_id)))).signals.find(
         ("r", "s1")
     )
     if entry is None:
@@ -119,7 +119,7 @@ def _check_receipt(home: Path, thread_id: str) -> None:
 
 def _in_log(home: Path, thread_id: str) -> tuple[int, int]:
     items, own = 0, 0
-    for record in read_rollout(Path(ThreadStore(home).shown_path(thread_id))):
+    for record in read_rollout(Path(FileStore(home).shown_path(thread_id))):
         match record:
             case HistoryAppended():
                 items += len(record.signals or ())

@@ -9,6 +9,7 @@ import pytest
 from app_server.patch.plan import PlannedChange
 from app_server.patch.unified import blob_name
 from app_server.patch.write import changing_files, recover, recover_all, temporary_name
+from app_server.runtime.machine import machine_name
 from protocol.log.rollout import ChangingFile, FilesChanging
 from tests.patch.folders import patch_of, plan
 
@@ -39,9 +40,16 @@ def blob(text: str) -> str:
     return blob_name(text.encode())
 
 
-def record(files: list[ChangingFile], environment_id: str | None = None) -> FilesChanging:
+def record(
+    files: list[ChangingFile], environment_id: str | None = None, machine: str | None = None
+) -> FilesChanging:
     return FilesChanging(
-        at_ms=1, turn_id="t", item_id="i", files=files, environment_id=environment_id
+        at_ms=1,
+        turn_id="t",
+        item_id="i",
+        files=files,
+        environment_id=environment_id,
+        machine=machine,
     )
 
 
@@ -119,12 +127,17 @@ def test_a_file_that_stays_as_it_was_is_not_named(folder: Path) -> None:
     assert recovered(record([same])) == []
 
 
-def test_of_another_machine_every_file_is_named(folder: Path) -> None:
+@pytest.mark.parametrize("place", [{"environment_id": "other"}, {"machine": "other"}])
+def test_of_another_machine_every_file_is_named(folder: Path, place: dict[str, str]) -> None:
     files = changing_files(plan(folder, ALL), "token")
     for file in files:
         if file.temporary is not None:
             (folder / file.temporary).write_text("theirs")
-    assert recovered(record(files, "other")) == [
+    assert recovered(record(files, machine=machine_name())) == []
+    for file in files:
+        if file.temporary is not None:
+            (folder / file.temporary).write_text("theirs")
+    assert recovered(record(files, **place)) == [
         *(("changed", "update"), ("gone", "delete"), ("moved", "delete")),
         *(("new", "add"), ("there", "add")),
     ]

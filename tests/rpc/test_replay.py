@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.threads.index.listing import Listing
-from app_server.threads.index.rows import ThreadPage, ThreadQuery
+from app_server.threads.files.index.listing import Listing
+from app_server.threads.rows import ThreadPage, ThreadQuery
 from tests.support.harness import WAIT_S, WireClient, claim, serve
 from tests.support.model import Gate, ScriptedModel, says
 from tests.support.threads.seen import deltas, merged, numbered

@@ -8,7 +8,8 @@ import pytest
 
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.server import core
-from app_server.threads.store import ThreadStore
+from app_server.threads.files import servers
+from app_server.threads.files.store import FileStore
 from tests.support.files.descriptors import open_below
 from tests.support.harness import serve
 
@@ -59,7 +60,7 @@ async def test_nothing_stays_open_if_plugins_cannot_be_loaded(
 async def test_nothing_stays_open_if_the_server_cannot_be_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, telemetry: list[str]
 ) -> None:
-    monkeypatch.setattr(core, "announced", _broken)
+    monkeypatch.setattr(servers, "announced", _broken)
     await failed_start(tmp_path)
     assert (open_below(tmp_path), telemetry) == ([], ["begun", "ended"])
 
@@ -67,13 +68,13 @@ async def test_nothing_stays_open_if_the_server_cannot_be_announced(
 async def test_one_part_that_cannot_be_closed_keeps_no_other_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, telemetry: list[str]
 ) -> None:
-    close = ThreadStore.aclose
+    close = FileStore.aclose
 
-    async def close_and_fail(store: ThreadStore) -> None:
+    async def close_and_fail(store: FileStore) -> None:
         await close(store)
         raise Broken
 
-    monkeypatch.setattr(ThreadStore, "aclose", close_and_fail)
+    monkeypatch.setattr(FileStore, "aclose", close_and_fail)
     await failed_start(tmp_path)
     assert (open_below(tmp_path), telemetry) == ([], ["begun", "ended"])
     assert list((tmp_path / "servers").iterdir()) == []

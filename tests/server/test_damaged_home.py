@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from app_server.server.running_servers import FOLDER, ServerEntry, announced, servers_of
-from app_server.threads.log.file.locks import WriterLock
+from app_server.threads.files.locks import WriterLock
+from app_server.threads.files.servers import FOLDER, announced, servers_of
+from app_server.threads.servers import ServerEntry
 from tests.support.apps.hosted import serve_hosted, sign_in
 from tests.support.harness import WireClient, claim, serve
 from tests.support.threads.codex_rollouts import RECORDED, TOOLS

@@ -13,8 +13,8 @@ import pytest
 
 from app_server.cli.serve import make_parser
 from app_server.runtime.service_manager import ServiceManager
-from app_server.server.running_servers import servers_of
 from app_server.server.settings import DRAIN_S
+from app_server.threads.files.servers import servers_of
 from tests.support.harness import claim, write_config
 from tests.support.model import Gate, ScriptedModel, says
 from tests.support.paths import ROOT

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from app_server.sessions.input import SignalInbox
-from app_server.signals.ledger import Ledger, LedgerFailed
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.ledger import LedgerFailed
 from tests.support.harness import (
     claim,
     serve,

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from app_server.signals import ledger as ledger_module
-from app_server.signals.ledger import Entry, Ledger, LedgerFailed
+from app_server.threads.files import ledger as ledger_module
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.ledger import Entry, LedgerFailed
 from tests.support.harness import claim, serve
 from tests.support.receiver.signals import deliver
 from tests.support.receiver.stages import entry, stage, text_of, unload

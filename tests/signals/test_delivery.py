@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from app_server.signals.entries import Entries
-from app_server.signals.ledger import Entry
+from app_server.threads.ledger import Entry
 from protocol.signals.delivery import SignalDeliverParams
 from tests.support.harness import claim, serve
 from tests.support.model import Gate, ScriptedModel, says

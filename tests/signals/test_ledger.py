@@ -13,12 +13,13 @@ import pytest
 
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
-from app_server.signals import ledger as ledgers
 from app_server.signals.entries import Effects, Entries, OpenEntries
-from app_server.signals.ledger import Entry, Ledger, LedgerFailed
 from app_server.signals.notifications import SignalNotifier
 from app_server.signals.recipients import NoRecipient, Recipient
 from app_server.signals.service import digest_of, new_entry
+from app_server.threads.files import ledger as ledgers
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.ledger import Entry, LedgerFailed
 from app_server.threads.log.state import ThreadState, begin
 from protocol.cursors import InvalidCursor, render_cursor
 from protocol.log.rollout import (

@@ -11,7 +11,7 @@ import pytest
 from app_server.cli.signal import main
 from app_server.runtime.clock import SystemClock
 from app_server.signals.schedule import MAX_LOADING, MAX_RECENT, SLOW_S, LoadingPlaces
-from app_server.threads.store import ThreadStore
+from app_server.threads.files.store import FileStore
 from app_server.turns.servers import ThreadServers
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import WAIT_S, WireClient, claim, serve, write_config
@@ -19,7 +19,7 @@ from tests.support.receiver.signals import deliver
 from tests.support.receiver.stages import stage, text_of, unload
 
 LOADED_FROM = pytest.mark.parametrize(
-    ("owner", "name"), [(ThreadStore, "load"), (ThreadServers, "start")]
+    ("owner", "name"), [(FileStore, "load"), (ThreadServers, "start")]
 )
 
 
@@ -35,7 +35,7 @@ class Gated:
         real = getattr(owner, name)
 
         async def gated(*args: Any) -> Any:
-            thread_id = args[1] if owner is ThreadStore else args[0]._log.id
+            thread_id = args[1] if owner is FileStore else args[0]._log.id
             if thread_id in thread_ids:
                 self.begun.add(thread_id)
                 self._changed.set()

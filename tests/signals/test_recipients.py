@@ -13,13 +13,15 @@ import pytest
 
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
-from app_server.signals.ledger import Entry, Ledger
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient, Recipient, Recipients
 from app_server.signals.service import Signals
 from app_server.threads.failures import ThreadNotFound
-from app_server.threads.index.rows import ThreadQuery, ThreadRow
-from app_server.threads.store import ThreadStore
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.signals import FileSignals
+from app_server.threads.files.store import FileStore
+from app_server.threads.ledger import Entry
+from app_server.threads.rows import ThreadQuery, ThreadRow
 from protocol.signals.delivery import (
     DirectorySignalTarget,
     NameSignalTarget,
@@ -73,7 +75,7 @@ class Loaded:
 
 def recipients(lists: Lists, loaded: Loaded) -> Recipients:
     store = SimpleNamespace(lists=lists)
-    return Recipients(cast(ThreadStore, store), cast(Sessions, loaded))
+    return Recipients(cast(FileStore, store), cast(Sessions, loaded))
 
 
 LOADED = Loaded(
@@ -182,7 +184,9 @@ def lazy_signals(home: Path, tasks: Tasks) -> LazySignals:
     ports = SimpleNamespace(
         store=None, sessions=sessions, clock=None, notifier=None, configuration=None
     )
-    return LazySignals(home, cast(anyio.abc.TaskGroup, tasks), cast(SignalPorts, ports))
+    return LazySignals(
+        FileSignals(home), cast(anyio.abc.TaskGroup, tasks), cast(SignalPorts, ports)
+    )
 
 
 async def test_a_home_without_signals_opens_nothing(tmp_path: Path) -> None:

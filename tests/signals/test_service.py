@@ -18,7 +18,6 @@ from app_server.config.values import Config
 from app_server.signals import schedule as schedules
 from app_server.signals import service as services
 from app_server.signals.entries import Effects, Entries
-from app_server.signals.ledger import Ledger, LedgerFailed
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
@@ -29,8 +28,9 @@ from app_server.signals.service import (
     SignalUnknown,
     TooManyWaiting,
 )
-from app_server.threads.failures import ThreadBusy, ThreadNotFound
-from app_server.threads.log.file.locks import Holder
+from app_server.threads.failures import Holder, ThreadBusy, ThreadNotFound
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.ledger import LedgerFailed
 from app_server.threads.log.state import ThreadState, begin
 from app_server.turns.slot import SessionClosed
 from protocol.log.rollout import (

@@ -9,11 +9,9 @@ import anyio
 import pytest
 
 from app_server.models.prompt.request import INTERRUPTED
-from app_server.threads.log.forking import (
-    ForkPoint,
-)
-from app_server.threads.log.loading import load_state
+from app_server.threads.files.loading import load_state
 from app_server.threads.log.state import ThreadState
+from app_server.threads.store import ForkPoint
 from protocol.log.rollout import (
     HistoryAppended,
     SignalMark,

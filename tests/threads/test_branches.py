@@ -7,16 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.threads.failures import ThreadBusy
-from app_server.threads.log.file.lines import scan_lines
-from app_server.threads.log.forking import (
-    ForkPoint,
-    TurnInProgress,
-    TurnNotFound,
-    ranges_to_copy,
-    write_fork,
-)
-from app_server.threads.log.loading import load_state
+from app_server.threads.failures import ThreadBusy, TurnInProgress, TurnNotFound
+from app_server.threads.files.forking import ranges_to_copy, write_fork
+from app_server.threads.files.lines import scan_lines
+from app_server.threads.files.loading import load_state
+from app_server.threads.store import ForkPoint
 from protocol.log.rollout import (
     HistoryAppended,
     HistoryCompacted,
@@ -175,8 +170,8 @@ async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(
             raise OSError(5, "Input/output error")
 
         for place in (
-            "app_server.threads.log.live.load_state",
-            "app_server.threads.log.file.writers.LogWriter.append",
+            "app_server.threads.files.writers.load_state",
+            "app_server.threads.files.writers.LogWriter.append",
         ):
             monkeypatch.setattr(place, refuse)
             with pytest.raises(OSError, match="Input/output"):

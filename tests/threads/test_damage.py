@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.threads.history.index import HistoryIndex
+from app_server.threads.files.history.index import HistoryIndex
+from app_server.threads.files.index import derived
+from app_server.threads.files.index.derived import IndexUnusable
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.store import FileStore
 from app_server.threads.history.pages import HistoryQuery, turns_page
 from app_server.threads.history.search import SearchQuery
-from app_server.threads.index import derived
-from app_server.threads.index.derived import IndexUnusable
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.store import ThreadStore
 from protocol.log.rollout import ItemCompleted, NameChanged, TurnCompleted, TurnStarted
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.processes import run_cli
@@ -45,7 +45,7 @@ async def a_home(home: Path) -> Any:
         return await seen(store)
 
 
-async def seen(store: ThreadStore) -> Any:
+async def seen(store: FileStore) -> Any:
     """Return lists in two orders, a search, and the turns of each thread."""
     with anyio.fail_after(WAIT_S):
         first = await store.lists.page(replace(QUERY, limit=100))

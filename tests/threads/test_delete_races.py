@@ -10,9 +10,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.threads.history.history import ThreadHistory
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rebuild import LogCheck, check_log
+from app_server.threads.files.history.history import FileHistory
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.index.rebuild import LogCheck, check_log
 from app_server.threads.log.live import LogClosed
 from protocol.log.rollout import NameChanged
 from tests.long.delete_races import REQUESTS, left_of, run_rounds
@@ -51,9 +51,9 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     asked, going = anyio.Event(), anyio.Event()
-    ask = ThreadHistory.ask
+    ask = FileHistory.ask
 
-    async def hold(self: ThreadHistory, thread_id: str, question: Callable[..., Any]) -> Any:
+    async def hold(self: FileHistory, thread_id: str, question: Callable[..., Any]) -> Any:
         answer = await ask(self, thread_id, question)
         asked.set()
         await going.wait()
@@ -64,7 +64,7 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
         await first.turn(thread_id, "hello")
         await first.call("thread/unsubscribe", {"threadId": thread_id})
         sessions = served.services.sessions
-        monkeypatch.setattr(ThreadHistory, "ask", hold)
+        monkeypatch.setattr(FileHistory, "ask", hold)
         resumed = await first.request("thread/resume", {"threadId": thread_id})
         await asked.wait()
         params: dict[str, Any] = {"threadId": thread_id}
@@ -147,6 +147,6 @@ async def test_a_thread_that_is_deleted_while_the_index_is_made_is_not_listed(
         path.unlink()
         return check
 
-    monkeypatch.setattr("app_server.threads.index.rebuild.check_log", check_and_remove)
+    monkeypatch.setattr("app_server.threads.files.index.rebuild.check_log", check_and_remove)
     async with open_store(tmp_path) as store:
         assert await listed(store) == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app_server.runtime.open_files import raise_limit
-from app_server.threads.log.file.locks import SharedLock, WriterLock, holder_of, short_lock
+from app_server.threads.files.locks import SharedLock, WriterLock, holder_of, short_lock
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel
 from tests.support.processes import Running, running

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from app_server.threads.failures import ThreadBusy
-from app_server.threads.log.file.locks import WriterLock
-from app_server.threads.store import ThreadStore
+from app_server.threads.files.locks import WriterLock
+from app_server.threads.files.store import FileStore
 from tests.support.threads.stores import created
 
 THREAD = "019b0000-0000-7000-8000-000000000001"
@@ -15,8 +15,7 @@ THREAD = "019b0000-0000-7000-8000-000000000001"
 async def test_a_lock_that_the_process_itself_holds_for_a_moment_is_no_other_server(
     tmp_path: Path,
 ) -> None:
-    store = ThreadStore(tmp_path)
-    store.address = "ws://127.0.0.1:1"
+    store = FileStore(tmp_path, "ws://127.0.0.1:1")
     await store.open()
     thread = await store.create(created(thread_id=THREAD))
     await store.require_free(THREAD)

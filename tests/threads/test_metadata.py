@@ -117,7 +117,7 @@ async def test_the_memory_mode_is_kept_and_there_are_no_memories(tmp_path: Path)
         mode = {"threadId": thread_id, "mode": "disabled"}
         for _ in range(2):
             assert await client.call("thread/memoryMode/set", mode) == {}
-        log = Path(served.services.store.shown_path(thread_id)).read_text()
+        log = Path(str(served.services.store.shown_path(thread_id))).read_text()
         assert log.count('"type":"memoryModeChanged","mode":"disabled"') == 1
         state = await served.services.store.read(thread_id)
         assert state.metadata.memory_mode == "disabled"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.filing import PINNED
-from app_server.threads.index.rows import ThreadQuery, Within
-from app_server.threads.log.loading import load_state
+from app_server.threads.files.loading import load_state
+from app_server.threads.files.store import FileStore
 from app_server.threads.log.state import begin
-from app_server.threads.store import ThreadStore
+from app_server.threads.organization import PINNED
+from app_server.threads.rows import ThreadQuery, Within
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
@@ -66,7 +66,7 @@ def any_change(random: Random) -> Record:
     return pick(changes)
 
 
-async def everything(store: ThreadStore) -> list[Any]:
+async def everything(store: FileStore) -> list[Any]:
     """Ask an index what lists can ask it."""
     pages = [
         replace(QUERY, archived=archived, section=section, project=project)

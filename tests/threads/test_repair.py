@@ -14,12 +14,11 @@ import pytest
 
 from app_server.cli.doctor import render
 from app_server.runtime.clock import SystemClock
-from app_server.threads import repair
-from app_server.threads.index.index import SCHEMA_VERSION
-from app_server.threads.log.file.locks import WriterLock
-from app_server.threads.log.file.writers import LogWriter
-from app_server.threads.repair import (
-    Check,
+from app_server.threads.checks import MAX_DETAILS, Check
+from app_server.threads.files import repair
+from app_server.threads.files.index.index import SCHEMA_VERSION
+from app_server.threads.files.locks import WriterLock
+from app_server.threads.files.repair import (
     NoIndex,
     check_home,
     examine,
@@ -27,6 +26,7 @@ from app_server.threads.repair import (
     read_index,
     rebuild_index,
 )
+from app_server.threads.files.writers import LogWriter
 from protocol.log.rollout import ItemCompleted, NameChanged, TurnStarted
 from tests.support.harness import claim, serve, write_config
 from tests.support.model import ScriptedModel
@@ -224,9 +224,9 @@ def test_folders_rights_and_space_are_checked(
 
 def test_details_are_bounded() -> None:
     check = Check("logs")
-    for number in range(repair.MAX_DETAILS + 7):
+    for number in range(MAX_DETAILS + 7):
         check.add("warning", str(number))
-    assert (len(check.details), check.more) == (repair.MAX_DETAILS, 7)
+    assert (len(check.details), check.more) == (MAX_DETAILS, 7)
     assert render([check])[-1] == "        - and 7 more"
 
 

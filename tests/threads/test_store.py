@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 
 from app_server.threads.failures import InvalidThreadId, ThreadBusy, ThreadDamaged, ThreadNotFound
-from app_server.threads.log.file.writers import LogWriter
+from app_server.threads.files.writers import LogWriter
 from protocol.log.rollout import (
     ItemCompleted,
     NameChanged,
@@ -68,7 +68,7 @@ async def test_a_row_whose_thread_another_process_holds_is_left_alone(tmp_path: 
 async def test_an_index_that_is_missing_is_made_from_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.threads.index.rebuild.REBUILD_STEP", 2)
+    monkeypatch.setattr("app_server.threads.files.index.rebuild.REBUILD_STEP", 2)
     async with open_store(tmp_path) as store:
         kept = []
         for number in range(5):
@@ -93,7 +93,7 @@ async def test_an_index_that_is_missing_is_made_from_the_logs(
 
 
 async def test_the_index_follows_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app_server.threads.index.follower.FLUSH_S", 0)
+    monkeypatch.setattr("app_server.threads.files.index.follower.FLUSH_S", 0)
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(NameChanged(at_ms=6, name="named"))

@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.threads.log.file.locks import Holder, LockBusy, WriterLock, holder_of
+from app_server.threads.failures import Holder
+from app_server.threads.files.locks import LockBusy, WriterLock, holder_of
 from tests.support.harness import WireClient, claim, serve, stdio_server, write_config
 from tests.support.model import ScriptedModel
 from tests.support.processes import running
@@ -210,7 +211,7 @@ async def test_an_index_in_use_is_not_replaced_by_another_version(tmp_path: Path
         thread_id = await client.start_thread()
         await client.turn(thread_id, "one")
         as_newer = (
-            "import sys; import app_server.threads.index.index as file; "
+            "import sys; import app_server.threads.files.index.index as file; "
             "from app_server.cli import serve; file.SCHEMA_VERSION += 1; "
             "sys.exit(serve.main())"
         )

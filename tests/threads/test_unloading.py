@@ -11,10 +11,10 @@ import pytest
 
 from app_server.config.values import Config
 from app_server.handlers.views.turns import MAX_TURNS_CHARS, turns_of_state
-from app_server.threads.log.file.locks import STARTED_AT
-from app_server.threads.log.file.writers import LogWriter
+from app_server.runtime.clock import STARTED_AT
+from app_server.threads.files.store import FileStore
+from app_server.threads.files.writers import LogWriter
 from app_server.threads.log.state import begin
-from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (
     ItemCompleted,
     Record,
@@ -353,7 +353,7 @@ async def test_a_full_disk_is_reported_and_loses_nothing(
 async def test_a_thread_that_is_loaded_while_it_is_put_away_is_loaded_again(
     tmp_path: Path,
 ) -> None:
-    store = ThreadStore(tmp_path)
+    store = FileStore(tmp_path)
     await store.open()
 
     async with anyio.create_task_group() as tasks:

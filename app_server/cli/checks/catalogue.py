@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import anyio
 
-from app_server.cli.checks.home import check_config, check_filing, check_modes, check_signals
+from app_server.cli.checks.home import check_config, check_modes
 from app_server.cli.checks.machine import (
     Machine,
     check_clock,
@@ -27,7 +27,8 @@ from app_server.cli.checks.machine import (
 )
 from app_server.cli.checks.services import MCP_S, check_mcp_servers, check_model
 from app_server.host.sandbox.probe import PROBE_S
-from app_server.threads.repair import Check, examine
+from app_server.threads.checks import Check
+from app_server.threads.opening.checks import store_checks
 
 logger = logging.getLogger(__name__)
 
@@ -108,11 +109,11 @@ THREADS_S = 3600.0
 CHECKS: Sequence[CheckSpec] = (
     CheckSpec(
         name="threads",
-        blocking=lambda machine: examine(machine.home, machine.progress),
+        blocking=lambda machine: store_checks(machine.home).threads(machine.progress),
         bound_s=THREADS_S,
     ),
-    CheckSpec(name="filing", blocking=check_filing),
-    CheckSpec(name="signals", blocking=check_signals),
+    CheckSpec(name="filing", blocking=lambda machine: store_checks(machine.home).filing()),
+    CheckSpec(name="signals", blocking=lambda machine: store_checks(machine.home).signals()),
     CheckSpec(
         name="disk",
         blocking=check_disk,

@@ -1,9 +1,7 @@
-"""Checks of the files in a home: config.toml, access rights, projects and sections, signals."""
+"""Checks of the files in a home: config.toml, access rights."""
 
-import fcntl
 import os
 import stat
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,14 +18,7 @@ from app_server.config.values import Config, ConfigError
 from app_server.handlers.server.config_check import wrong_values
 from app_server.mcp.oauth.credentials import FILE_NAME as MCP_FILE
 from app_server.models.catalogue.providers import chosen_provider
-from app_server.runtime.files.disk import lock_within
-from app_server.runtime.files.opening import open_regular
-from app_server.runtime.files.sqlite import problem_of
-from app_server.signals.ledger import SCHEMA_VERSION
-from app_server.threads.filing import LOCK_WAIT_S, FilingState, LogLocked
-from app_server.threads.log.faults import LogFaults
-from app_server.threads.repair import Check, Status
-from protocol.log.filing import FilingRecord, is_newer_filing, parse_filing_record
+from app_server.threads.checks import Check, Status
 
 
 def check_config(machine: Machine) -> Check:
@@ -145,98 +136,3 @@ def _look(path: Path, rule: _Rule, check: Check) -> None:
         mode = stat.S_IMODE(facts.st_mode)
         check.add(rule.status, f"others can {rule.verb} {path} (mode {mode:04o})")
         check.advise(f"chmod {rule.change} {path}")
-
-
-def check_filing(machine: Machine) -> Check:
-    """Read every line of the log, as a server does, and leave the file as it is."""
-    check, path = Check("filing", message="projects and sections"), machine.home / "filing.jsonl"
-    try:
-        lines = _read(path)
-    except FileNotFoundError:
-        check.message = "there are no projects and sections yet"
-    except LogLocked:
-        check.add("error", f"another process has held the lock of {path} for {LOCK_WAIT_S:.0f} s")
-        check.advise("end the process that hangs; requests about projects and sections are refused")
-    except OSError as exc:
-        _refuse(check, path, exc.strerror)
-    else:
-        if lines is None:
-            _refuse(check, path, "it is no file")
-        else:
-            _check_lines(lines, path, check)
-    return check
-
-
-def _read(path: Path) -> list[bytes] | None:
-    file = open_regular(path)
-    if file is None:
-        return None
-    with file:
-        # While a server adds to it, the last line is not whole yet.
-        if not lock_within(file.fileno(), LOCK_WAIT_S, fcntl.LOCK_SH):
-            raise LogLocked
-        return file.readlines()
-
-
-def _refuse(check: Check, path: Path, reason: str | None) -> None:
-    check.add("error", f"{path} cannot be read: {reason}")
-    check.advise(
-        f"let {path} be a file that this user can read and write; threads are there meanwhile, and "
-        "requests about projects and sections are refused"
-    )
-
-
-def _check_lines(lines: Sequence[bytes], path: Path, check: Check) -> None:
-    faults = LogFaults()
-    state = FilingState().after(_records(lines, faults))
-    check.message = f"{len(state.projects)} projects, {len(state.sections)} sections"
-    if not os.access(path, os.W_OK):
-        check.add("error", f"{path} cannot be written")
-        check.advise(f"give this user the right to write to {path}")
-    for text in faults.texts(path):
-        check.add("warning", text)
-    if faults.torn_bytes:
-        check.advise("nothing: the next change cuts the torn line off")
-    if faults.damaged:
-        check.advise(
-            "look whether a project or a section is missing: put back a copy of the file, or make "
-            "it again"
-        )
-    if faults.newer:
-        check.advise("run the newer version that shares this home: it knows what its lines say")
-
-
-def _records(lines: Sequence[bytes], faults: LogFaults) -> Iterator[FilingRecord]:
-    for number, line in enumerate(lines, 1):
-        if not line.endswith(b"\n"):
-            faults.torn_bytes = len(line)
-        elif (record := parse_filing_record(line)) is not None:
-            yield record
-        elif is_newer_filing(line):
-            faults.add_newer(number)
-        else:
-            faults.add_damaged(number)
-
-
-SIGNALS_LOST = (
-    "signals that waited there and could not be read are lost, as the log of the server said; let "
-    "their senders repeat them, then remove the file"
-)
-
-
-def check_signals(machine: Machine) -> Check:
-    """Read the ledger without changing it. Source: docs/signals.md, "Ledger"."""
-    path = machine.home / "signals" / "ledger.sqlite3"
-    check = Check("signals", message="the ledger of signals")
-    for kept in sorted(path.parent.glob(f"{path.name}.damaged*")):
-        if not kept.name.endswith(("-wal", "-shm")):
-            check.add("warning", f"{kept} is a damaged ledger that was set aside")
-            check.advise(SIGNALS_LOST)
-    if not path.exists():
-        check.message = "there is no ledger of signals yet"
-        return check
-    problem = problem_of(path, SCHEMA_VERSION)
-    if problem is not None:
-        check.add("error", f"{path} cannot be used: {problem}")
-        check.advise("nothing if it is damaged: a server sets it aside and keeps what can be read")
-    return check

@@ -30,7 +30,7 @@ from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.probe import SandboxProbe, probe
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.runtime.files.secret import StoreFailed, keyring_failures, load_keyring
-from app_server.threads.repair import Check
+from app_server.threads.checks import Check
 from app_server.transport.address import TcpAddress, UnixAddress, parse_address
 from app_server.transport.socket_file import LINK_TO_NOTHING, MAX_PATH_BYTES, NO_FOLDER, TOO_LONG
 

@@ -17,7 +17,7 @@ from app_server.models.catalogue.providers import chosen_provider
 from app_server.models.client import ModelClient
 from app_server.models.interface import ModelFailure, Provider
 from app_server.runtime.loader import Lazy
-from app_server.threads.repair import Check, counted
+from app_server.threads.checks import Check, counted
 
 CLOSE_S = 2.0
 

@@ -74,7 +74,7 @@ def _summary(services: Services, state: ThreadState) -> ConversationSummary:
     git = thread.git_info
     return ConversationSummary(
         conversation_id=thread.id,
-        path=services.store.shown_path(thread.id),
+        path=services.store.shown_path(thread.id) or "",
         preview=thread.preview,
         timestamp=_rfc3339(state.created.at_ms),
         updated_at=_rfc3339(state.updated_at_ms),

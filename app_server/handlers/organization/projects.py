@@ -16,8 +16,8 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import page_size
 from app_server.threads.failures import InvalidThreadId
-from app_server.threads.filing import FilingState
 from app_server.threads.log.state import ThreadState
+from app_server.threads.organization import FilingState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 from protocol.log.filing import FiledProject, FilingRecord, ProjectDeleted, ProjectMoved, ProjectPut

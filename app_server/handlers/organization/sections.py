@@ -15,8 +15,7 @@ from app_server.handlers.threads.stored import (
     not_for_ephemeral,
 )
 from app_server.handlers.views.pages import page_size
-from app_server.threads.filing import PINNED, FilingState
-from app_server.threads.organization import NotInSection
+from app_server.threads.organization import PINNED, FilingState, NotInSection
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 from protocol.log.filing import FilingRecord, SectionDeleted, SectionPut
 from protocol.log.metadata import SectionChanged

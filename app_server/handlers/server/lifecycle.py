@@ -21,6 +21,7 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.rules import rules_warning
 from app_server.rpc.context import ConnectionId, InitializedClient
 from app_server.runtime.loader import LoadFailed
+from app_server.threads.failures import ThreadNotFound
 from protocol.jsonrpc.errors import internal_error, invalid_params, invalid_request
 from protocol.server.lifecycle import (
     PROTOCOL_VERSION,
@@ -144,14 +145,10 @@ async def save_feedback(
     if sum(map(len, texts)) > MAX_TEXT_CHARS:
         raise _refusal("reason", f"holds, with the tags, over {MAX_TEXT_CHARS} characters")
     thread_id = params.thread_id or f"no-active-thread-{context.services.clock.new_id()}"
-    attachments = [
+    attachments: list[tuple[str, Path | bytes]] = [
         (f"files/{number}-{Path(name).name}", Path(name))
         for number, name in enumerate(extra, start=1)
     ]
-    if params.include_logs and params.thread_id is not None:
-        log = Path(context.services.store.shown_path(params.thread_id))
-        if await context.services.store.exists(params.thread_id):
-            attachments.append(("thread.jsonl", log))
     report = {
         "message": params.reason,
         "timestampMs": context.services.clock.now_ms(),
@@ -163,14 +160,31 @@ async def save_feedback(
         },
     }
     try:
+        if params.include_logs and params.thread_id is not None:
+            attachments += await _log_of(context, params.thread_id)
         await anyio.to_thread.run_sync(_save, target, report, attachments)
     except NotSaved as exc:
         raise internal_error(f"failed to save feedback: {exc}", "storageFailed") from exc
     return FeedbackSaveResponse(saved_path=params.save_path, thread_id=thread_id)
 
 
-def _save(target: Path, report: Mapping[str, Any], attachments: Sequence[tuple[str, Path]]) -> None:
-    """Write a report; attachments are names in it, and files."""
+async def _log_of(context: RequestContext, thread_id: str) -> Sequence[tuple[str, bytes]]:
+    """Return the log of a thread that is stored, as an attachment."""
+    try:
+        log = await context.services.store.exported(thread_id, MAX_FILE_BYTES)
+    except ThreadNotFound:
+        return []
+    except OSError as exc:
+        raise NotSaved(f"the log of {thread_id}: {exc.strerror}") from exc
+    if log is None:
+        raise NotSaved(f"the log of {thread_id}: a report takes {MAX_FILE_BYTES} bytes of a file")
+    return [("thread.jsonl", log)]
+
+
+def _save(
+    target: Path, report: Mapping[str, Any], attachments: Sequence[tuple[str, Path | bytes]]
+) -> None:
+    """Write a report; attachments are names in it, and files or what they have."""
     try:
         # For its owner alone: it may hold a conversation.
         number, name = tempfile.mkstemp(dir=target.parent, prefix=".feedback-")
@@ -184,8 +198,8 @@ def _save(target: Path, report: Mapping[str, Any], attachments: Sequence[tuple[s
             out.writestr("report.json", json.dumps(report))
             out.writestr("manifest.json", json.dumps([shown for shown, _ in attachments]))
             left = MAX_REPORT_BYTES
-            for shown, path in attachments:
-                content = _read(path, min(left, MAX_FILE_BYTES))
+            for shown, kept in attachments:
+                content = _content(kept, min(left, MAX_FILE_BYTES))
                 left -= len(content)
                 out.writestr(shown, content)
         os.link(name, target)
@@ -197,7 +211,11 @@ def _save(target: Path, report: Mapping[str, Any], attachments: Sequence[tuple[s
         Path(name).unlink(missing_ok=True)
 
 
-def _read(path: Path, limit: int) -> bytes:
+def _content(path: Path | bytes, limit: int) -> bytes:
+    if isinstance(path, bytes):
+        if len(path) > limit:
+            raise NotSaved(f"the log of the thread: a report takes {limit} bytes more, and no more")
+        return path
     try:
         if not path.is_file():
             raise NotSaved(f"{path} is not a file")

@@ -21,7 +21,6 @@ from app_server.handlers.views.pages import page_size
 from app_server.handlers.views.threads import thread_of_row
 from app_server.handlers.views.turns import wire_page
 from app_server.sessions.registry import Sessions
-from app_server.threads.filing import FilingState
 from app_server.threads.history.pages import (
     MAX_PAGE_BYTES,
     AnchorNotFound,
@@ -36,9 +35,10 @@ from app_server.threads.history.pages import (
     timeline_page,
 )
 from app_server.threads.history.search import Occurrence, SearchQuery, occurrences_page
-from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.outline import TurnOutline
 from app_server.threads.log.state import ThreadState, initial_read_state, new_revision
+from app_server.threads.organization import FilingState
+from app_server.threads.rows import ThreadRow
 from protocol.jsonrpc.errors import invalid_member, invalid_params, invalid_request
 from protocol.log.metadata import (
     ReadStateChanged,

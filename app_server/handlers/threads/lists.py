@@ -13,8 +13,8 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.shown import shown_thread, shown_turns, status_of
 from app_server.handlers.views.pages import page_size
 from app_server.handlers.views.threads import read_state_of, read_state_of_row, thread_of_row
-from app_server.threads.filing import FilingState
-from app_server.threads.index.rows import SUB_AGENT_KINDS, SortKey, ThreadQuery, ThreadRow, Within
+from app_server.threads.organization import FilingState
+from app_server.threads.rows import SUB_AGENT_KINDS, SortKey, ThreadQuery, ThreadRow, Within
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.threads.lists import (
     ThreadListParams,
@@ -42,8 +42,8 @@ class _Shown:
 class ShownRows:
     """Cache of the list rows shown lately; its values are not to be changed."""
 
-    def __init__(self, path_of: Callable[[str], str]) -> None:
-        """`path_of` says where the log of a listed thread is."""
+    def __init__(self, path_of: Callable[[str], str | None]) -> None:
+        """`path_of` says which file clients are shown for a listed thread."""
         self._path_of = path_of
         self._shown: dict[str, _Shown] = {}
 

@@ -17,8 +17,8 @@ from app_server.handlers.threads.stored import (
     show_thread,
 )
 from app_server.threads.failures import ThreadNotFound
-from app_server.threads.filing import FilingState
 from app_server.threads.log.state import ThreadState
+from app_server.threads.organization import FilingState
 from protocol.jsonrpc.errors import invalid_request
 from protocol.log.metadata import (
     DaybreakChanged,

@@ -50,9 +50,10 @@ from app_server.sessions.loading import Start
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import initial_settings
-from app_server.threads.failures import ThreadArchived
-from app_server.threads.log.forking import ForkPoint, TurnInProgress, TurnNotFound
+from app_server.threads.failures import ThreadArchived, TurnInProgress, TurnNotFound
+from app_server.threads.log.live import LogEnd
 from app_server.threads.log.state import ThreadState, digest_of
+from app_server.threads.store import ForkPoint
 from app_server.tools.dynamic_tools import BadSpec, checked_specs
 from protocol.jsonrpc.errors import invalid_member, invalid_params, invalid_request
 from protocol.log.rollout import ThreadCreated
@@ -490,7 +491,7 @@ async def fork_thread(context: RequestContext, params: ThreadForkParams) -> Thre
     return thread_response(ThreadForkResponse, session, shown)
 
 
-async def _source(services: Services, source_id: str) -> tuple[ThreadState, int | None]:
+async def _source(services: Services, source_id: str) -> tuple[ThreadState, LogEnd | None]:
     """Return what is known of a source, and where its log ends if it is being written."""
     session = services.sessions.find(source_id)
     if session is None:
@@ -498,7 +499,7 @@ async def _source(services: Services, source_id: str) -> tuple[ThreadState, int 
     elif session.log.ephemeral:
         raise invalid_request(no_rollout(source_id), "ephemeralThread", threadId=source_id)
     else:
-        state, end = session.log.state, await session.log.log_length()
+        state, end = session.log.state, await session.log.log_end()
     if state.archived:
         raise ThreadArchived(source_id)
     return state, end

@@ -3,9 +3,9 @@
 from pydantic_core import from_json
 
 from app_server.handlers.views.settings import shown_environments
-from app_server.threads.filing import FilingState
-from app_server.threads.index.rows import ThreadRow
 from app_server.threads.log.state import ThreadMetadata, ThreadState, initial_read_state
+from app_server.threads.organization import FilingState
+from app_server.threads.rows import ThreadRow
 from protocol.server.lifecycle import PROTOCOL_VERSION
 from protocol.threads.thread import (
     GitInfo,
@@ -64,7 +64,9 @@ def thread_of_state(
     )
 
 
-def thread_of_row(row: ThreadRow, status: ThreadStatus, path: str, filing: FilingState) -> Thread:
+def thread_of_row(
+    row: ThreadRow, status: ThreadStatus, path: str | None, filing: FilingState
+) -> Thread:
     """Show a thread from the index."""
     section, project_id = _filed(row, filing)
     return Thread(

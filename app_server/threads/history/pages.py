@@ -5,14 +5,11 @@ become longer than a message may be.
 Source: docs/wire.md, "History and search".
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
-from app_server.threads.history.index import HistoryIndex, item_in
 from app_server.threads.log.outline import ItemKind, ItemPlace, TurnOutline
 from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 from protocol.turns.items import ThreadItem
@@ -90,7 +87,6 @@ def _is_count(number: int) -> bool:
 
 MAX_PAGE_BYTES = 900_000
 """Bytes of the lines of all items of a page; a message to a client stays below 1 MiB."""
-_BATCH = 32
 
 View: TypeAlias = Literal["notLoaded", "summary", "full"]
 
@@ -147,49 +143,25 @@ class ItemsPage:
     backwards_cursor: str | None
 
 
-class HistoryReader:
-    """One thread's log and what the index knows of it; for the length of one request."""
+class HistoryReader(Protocol):
+    """One thread's history, for the length of one request. Blocks."""
 
-    def __init__(self, index: HistoryIndex, thread_id: str, path: Path) -> None:
-        """Bring the index up to date.
+    @property
+    def thread_id(self) -> str:
+        """The thread's id."""
 
-        Raises:
-            FileNotFoundError: there is no such log.
-            OSError: it cannot be read.
-        """
-        self._index = index
-        self.thread_id = thread_id
-        self._key, self.written_at_ms = index.caught_up(thread_id, path)
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __enter__(self) -> "HistoryReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
+    @property
+    def written_at_ms(self) -> int:
+        """Unix milliseconds of its newest record."""
 
     def item(self, place: ItemPlace) -> ThreadItem | None:
         """Read an item; None if its line is damaged."""
-        return item_in(os.pread(self._file, place.length, place.offset))
 
     def turn(self, turn_id: str) -> TurnOutline | None:
         """Find a turn."""
-        return self._index.turn(self._key, turn_id)
 
     def walk(self, number: int | None, *, ascending: bool) -> Iterator[TurnOutline]:
         """Walk turns from a number on, itself included; None begins at the end or the beginning."""
-        bound = number
-        while True:
-            batch = self._index.turns(
-                self._key,
-                below=None if ascending or bound is None else bound + 1,
-                above=None if not ascending else (0 if bound is None else bound) - 1,
-                limit=_BATCH,
-            )
-            yield from batch
-            if len(batch) < _BATCH:
-                return
-            bound = batch[-1].number + (1 if ascending else -1)
 
 
 def turns_page(reader: HistoryReader, query: HistoryQuery, view: View) -> TurnsPage:

@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from io import StringIO
-from typing import Protocol, TypeAlias
+from typing import NewType, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from app_server.threads.log.file.writers import LogWriter
-from app_server.threads.log.loading import load_state
 from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Record, TurnsReverted, render_record
 from protocol.model import WireModel
@@ -121,6 +119,37 @@ class LogFollower(Protocol):
         """Follow an append to a log; called after every one, never waits."""
 
 
+LogEnd = NewType("LogEnd", int)
+"""End of a log at one moment, as its store counts it."""
+
+
+class RecordWriter(Protocol):
+    """The only writer of a thread's log. Blocks."""
+
+    @property
+    def end(self) -> LogEnd:
+        """End of the log: whole records, and whole groups of them."""
+
+    def append(self, records: Sequence[Record], *, sync: bool) -> Sequence[int]:
+        """Add records; all are there afterwards, or none. Returns the size of each.
+
+        With `sync` they outlive the machine when this returns; without, this process.
+
+        Raises:
+            OSError: the store refused; nothing was added.
+        """
+
+    def read_before(self, turn_id: str) -> ThreadState:
+        """Read the log again, as a revert to before a turn will leave it.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+
+    def close(self) -> None:
+        """Give the thread free."""
+
+
 def _nothing(state: ThreadState) -> None:
     pass
 
@@ -131,7 +160,7 @@ class LiveThread:
     def __init__(
         self,
         state: ThreadState,
-        writer: LogWriter | None,
+        writer: RecordWriter | None,
         changed: Callable[[ThreadState], None],
         warnings: Sequence[str] = (),
     ) -> None:
@@ -243,10 +272,10 @@ class LiveThread:
                 self.state = await anyio.to_thread.run_sync(_revert, self.state, writer, record)
         self._notify()
 
-    async def log_length(self) -> int | None:
-        """Return the length of the log in bytes; None after its writer was closed."""
+    async def log_end(self) -> LogEnd | None:
+        """Return the end of the log; None after its writer was closed."""
         async with self._write_lock:
-            return None if self._writer is None else self._writer.length
+            return None if self._writer is None else self._writer.end
 
     async def aclose(self, last: Callable[[ThreadState], None] = _nothing) -> None:
         """Close the log, after what was deferred; closing twice is harmless.
@@ -267,17 +296,17 @@ class LiveThread:
                     await anyio.to_thread.run_sync(_close, writer, last, self.state)
 
 
-def _close(writer: LogWriter, last: Callable[[ThreadState], None], state: ThreadState) -> None:
+def _close(writer: RecordWriter, last: Callable[[ThreadState], None], state: ThreadState) -> None:
     try:
         last(state)
     finally:
         writer.close()
 
 
-def _revert(state: ThreadState, writer: LogWriter, record: TurnsReverted) -> ThreadState:
+def _revert(state: ThreadState, writer: RecordWriter, record: TurnsReverted) -> ThreadState:
     """Write a revert, and return the state as it will be read back from now on."""
     # Read before it is written: a log that cannot be read is not changed.
-    left = load_state(writer.path, before_turn_id=record.before_turn_id)
+    left = writer.read_before(record.before_turn_id)
     record.signals = state.signals.missing_in(left.signals) or None
     writer.append([record], sync=True)
     left.apply(record)

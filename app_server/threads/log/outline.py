@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from app_server.threads.log.file.lines import LogLine
 from protocol.log.rollout import (
     InputQueued,
     ItemCompleted,
     ItemEnded,
     ItemLeftRunning,
+    Record,
     TurnCompleted,
     TurnStarted,
     parse_record,
@@ -25,6 +25,24 @@ from protocol.turns.turn import TurnError
 
 _ITEM = re.compile(rb'"item":\{"startedAtMs":[^,]*,"completedAtMs":[^,]*,"type":"(\w+)"')
 _HEAD_BYTES = 512
+
+
+class LogLine(NamedTuple):
+    """One whole line."""
+
+    offset: int
+    """Bytes before it."""
+    content: bytes
+    """With its line end; empty when it is too long to be looked at."""
+    type: str
+    """Type of its record; empty when it cannot be read."""
+    at_ms: int
+    end: int
+    """Offset of the next line."""
+
+    def record(self, *types: str) -> Record | None:
+        """Read its record if that is of one of these types."""
+        return parse_record(self.content) if self.type in types else None
 
 
 class ItemKind(IntEnum):

@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias, TypeVar
 
 from pydantic_core import to_json
 
-from app_server.threads.log.faults import NotARollout
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
@@ -82,6 +81,10 @@ KEPT = 1024
 """The newest inputs of a thread; what is older counts as new."""
 
 TurnEnding: TypeAlias = Literal["completed", "interrupted", "failed"]
+
+
+class NotARollout(Exception):
+    """The records do not begin with the creation of a thread."""
 
 
 @dataclass(slots=True)

@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 
 from app_server.runtime.clock import SystemClock
+from app_server.threads.files.store import FileStore
 from app_server.threads.history.pages import HistoryQuery, items_page, turns_page
 from app_server.threads.history.search import SearchQuery
-from app_server.threads.index.rows import ThreadQuery
-from app_server.threads.log.forking import ForkPoint
-from app_server.threads.store import ThreadStore
+from app_server.threads.rows import ThreadQuery
+from app_server.threads.store import ForkPoint
 from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,
@@ -104,7 +104,7 @@ def turn_records(number: int, at_ms: int, question: str, answer: str) -> list[Re
     ]
 
 
-def write_thread(store: ThreadStore, number: int) -> None:
+def write_thread(store: FileStore, number: int) -> None:
     """Write a thread of two turns."""
     thread_id, at_ms = CLOCK.new_id(), CLOCK.now_ms()
     words = " ".join(WORDS[(number * step) % len(WORDS)] for step in range(1, 12))
@@ -124,7 +124,7 @@ def write_thread(store: ThreadStore, number: int) -> None:
     path.write_bytes(b"".join(map(render_record, records)))
 
 
-def write_long_thread(store: ThreadStore, megabytes: int) -> int:
+def write_long_thread(store: FileStore, megabytes: int) -> int:
     """Write a thread whose log is so long, mostly outputs of tools; return its turns."""
     created = ThreadCreated(
         at_ms=1, thread_id=LONG, settings=settings_of(0), source="vscode", cli_version="1"
@@ -178,7 +178,7 @@ async def measure(name: str, asked: Callable[[], Awaitable[int]]) -> None:
 async def measure_many(count: int) -> None:
     """Write many threads, make the indexes, list and search."""
     with tempfile.TemporaryDirectory() as folder:
-        store = ThreadStore(Path(folder))
+        store = FileStore(Path(folder))
         for number in range(count):
             write_thread(store, number)
         began = time.perf_counter()
@@ -217,7 +217,7 @@ async def measure_many(count: int) -> None:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         await store.aclose()
-        store = ThreadStore(Path(folder))
+        store = FileStore(Path(folder))
         began = time.perf_counter()
         await store.open()
         opened_s = time.perf_counter() - began
@@ -232,7 +232,7 @@ def peak_mb() -> float:
 
 async def measure_long(home: Path, turns: int) -> None:
     """Read the long thread in all ways, each figure with the peak of memory so far."""
-    store = ThreadStore(home)
+    store = FileStore(home)
     await store.open()
     keeping = asyncio.create_task(store.run())
     began = time.perf_counter()
@@ -272,7 +272,7 @@ async def measure_long(home: Path, turns: int) -> None:
     created = ThreadCreated(
         at_ms=1, thread_id=CLOCK.new_id(), settings=settings_of(0), source="x", cli_version="1"
     )
-    point = ForkPoint(end=await thread.log_length())
+    point = ForkPoint(end=await thread.log_end())
     fork = await store.fork(LONG, point, created)
     report("fork, loaded")
     await store.unload(fork)
@@ -298,7 +298,7 @@ def main() -> None:
         asyncio.run(measure_many(options.threads))
     if options.megabytes:
         with tempfile.TemporaryDirectory() as folder:
-            turns = write_long_thread(ThreadStore(Path(folder)), options.megabytes)
+            turns = write_long_thread(FileStore(Path(folder)), options.megabytes)
             print(f"a log of {options.megabytes} MB, {turns} turns:", flush=True)
             command = [
                 sys.executable,

@@ -19,12 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from app_server.runtime.clock import SystemClock
-from app_server.threads.codex.threads import CodexThreads
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rows import ThreadQuery
-from app_server.threads.log.file.writers import LogPaths
-from app_server.threads.repair import index_path
-from app_server.threads.store import ThreadStore
+from app_server.threads.files.codex.threads import CodexThreads
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.repair import index_path
+from app_server.threads.files.store import FileStore
+from app_server.threads.files.writers import LogPaths
+from app_server.threads.rows import ThreadQuery
 from protocol.log.rollout import (
     ItemCompleted,
     Record,
@@ -40,7 +40,7 @@ ROUNDS = 200
 STARTS = 7
 
 
-def write_log(store: ThreadStore, clock: SystemClock, number: int) -> None:
+def write_log(store: FileStore, clock: SystemClock, number: int) -> None:
     """Write a thread of one message."""
     thread_id, at_ms = clock.new_id(), clock.now_ms()
     settings = Settings(
@@ -110,7 +110,7 @@ def measure_start(home: Path) -> float:
     return took_ms
 
 
-async def measure_list(store: ThreadStore, name: str, query: ThreadQuery) -> None:
+async def measure_list(store: FileStore, name: str, query: ThreadQuery) -> None:
     """Print the median and the 99th percentile of one list."""
     durations = []
     for _ in range(ROUNDS):
@@ -134,7 +134,7 @@ async def main() -> None:
     options = parser.parse_args()
     clock = SystemClock()
     with tempfile.TemporaryDirectory() as folder:
-        store = ThreadStore(Path(folder))
+        store = FileStore(Path(folder))
         for number in range(options.threads):
             write_log(store, clock, number)
         for number in range(options.codex):

@@ -10,10 +10,9 @@ import anyio.to_thread
 import pytest
 
 from app_server.cli import doctor as command
-from app_server.cli.checks import home
-from app_server.cli.checks.home import check_filing
-from app_server.cli.checks.machine import Machine
-from app_server.threads.repair import Check
+from app_server.threads.checks import Check
+from app_server.threads.files import repair
+from app_server.threads.opening.checks import store_checks
 from tests.support.harness import claim, serve
 
 READABLE = (
@@ -23,7 +22,7 @@ READABLE = (
 
 
 def checked(home: Path) -> Check:
-    return check_filing(Machine(home=home))
+    return store_checks(home).filing()
 
 
 async def make(home: Path) -> Path:
@@ -110,7 +109,7 @@ def test_a_home_that_is_no_folder(tmp_path: Path) -> None:
 
 @claim("doctor:filing")
 def test_a_log_that_another_process_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "LOCK_WAIT_S", 0)
+    monkeypatch.setattr(repair, "LOCK_WAIT_S", 0)
     path = tmp_path / "filing.jsonl"
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -24,7 +24,7 @@ from app_server.cli.checks.catalogue import CHECKS, run_checks
 from app_server.cli.checks.machine import Machine
 from app_server.host.sandbox import machine_sandbox
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
-from app_server.threads.repair import Check
+from app_server.threads.checks import Check
 from app_server.transport.socket_file import NO_FOLDER
 from tests.support.harness import claim, environment_without, stdio_server
 from tests.support.harness import write_config as write_model

@@ -8,7 +8,7 @@ import anyio
 
 from app_server.cli.checks.catalogue import CheckSpec, run_checks
 from app_server.cli.checks.machine import Machine
-from app_server.threads.repair import Check
+from app_server.threads.checks import Check
 
 
 async def test_checks_run_at_the_same_time_and_keep_their_order(tmp_path: Path) -> None:

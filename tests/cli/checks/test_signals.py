@@ -2,34 +2,35 @@
 
 from pathlib import Path
 
-from app_server.cli.checks.home import SIGNALS_LOST, check_signals
-from app_server.cli.checks.machine import Machine
-from app_server.signals.ledger import Ledger
-from app_server.threads.repair import Check
+from app_server.threads.checks import Check
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.repair import SIGNALS_LOST
+from app_server.threads.opening.checks import store_checks
 from tests.support.harness import claim
 from tests.support.receiver.stages import entry
 
 
 @claim("doctor:signals")
 def test_a_damaged_ledger_and_one_that_was_set_aside_are_named(tmp_path: Path) -> None:
-    machine = Machine(home=tmp_path)
     path = tmp_path / "signals" / "ledger.sqlite3"
-    assert check_signals(machine) == Check("signals", message="there is no ledger of signals yet")
+    assert store_checks(tmp_path).signals() == Check(
+        "signals", message="there is no ledger of signals yet"
+    )
     kept = Ledger(path)
     kept.put([entry("s1")])
     kept.close()
-    assert check_signals(machine) == Check("signals", message="the ledger of signals")
+    assert store_checks(tmp_path).signals() == Check("signals", message="the ledger of signals")
     path.write_bytes(path.read_bytes()[:5000])
-    found = check_signals(machine)
+    found = store_checks(tmp_path).signals()
     assert (found.status, found.details[0].split(":")[0]) == ("error", f"{path} cannot be used")
     Ledger(path).close()
-    found = check_signals(machine)
+    found = store_checks(tmp_path).signals()
     aside = f"{path}.damaged is a damaged ledger that was set aside"
     assert (found.status, found.details, found.todo) == ("warning", [aside], SIGNALS_LOST)
     # What to do about several is said once.
     (tmp_path / "signals" / "ledger.sqlite3.damaged-2").touch()
     path.write_bytes(path.read_bytes()[:5000])
-    found = check_signals(machine)
+    found = store_checks(tmp_path).signals()
     assert len(found.details) == 3
     assert found.todo == (
         f"{SIGNALS_LOST}; "

@@ -12,7 +12,7 @@ from app_server.mcp.errors import UnknownServer
 from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.sessions.turn import Turn
-from app_server.threads.store import ThreadStore
+from app_server.threads.files.store import FileStore
 from tests.support.harness import (
     claim,
     serve,
@@ -270,7 +270,7 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
 
 
 async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: Path) -> None:
-    store = ThreadStore(tmp_path)
+    store = FileStore(tmp_path)
     await store.open()
     after = Config({"mcp_servers": {"new": {"command": "/no/such", "enabled": False}}})
 
@@ -290,7 +290,7 @@ async def test_a_thread_that_is_loaded_during_a_reload_takes_it_over(tmp_path: P
 
 async def test_a_turn_begins_with_the_servers_of_the_last_reload(tmp_path: Path) -> None:
     """Also one that asks no model for tools: it counts what they take."""
-    store = ThreadStore(tmp_path)
+    store = FileStore(tmp_path)
     await store.open()
     after = Config({"mcp_servers": {"new": {"command": "/no/such", "enabled": False}}})
     async with anyio.create_task_group() as tasks:

@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from app_server.threads.files.store import FileStore
 from app_server.threads.log.live import LiveThread
-from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (
     InputQueued,
     Record,
@@ -97,7 +97,7 @@ async def test_a_server_that_stops_begins_nothing_and_keeps_what_waits(tmp_path:
         assert (await queue.turn())["status"] == "completed"
         with pytest.raises(anyio.EndOfStream):
             await client.wait_for("turn/started")
-    state = await ThreadStore(tmp_path).read(queue.thread_id)
+    state = await FileStore(tmp_path).read(queue.thread_id)
     assert [e.client_user_message_id for e in state.queue.entries] == ["two"]
     assert [turn.status for turn in state.turns] == ["completed"]
     assert not state.queue.paused

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app_server.threads.files.store import FileStore
 from app_server.threads.log.state import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
@@ -21,7 +22,6 @@ from app_server.threads.log.state import (
     replay,
     size_of,
 )
-from app_server.threads.store import ThreadStore
 from protocol.log.rollout import (
     InputQueued,
     InputTaken,
@@ -110,7 +110,7 @@ async def test_what_waits_is_the_same_after_it_was_read_back(tmp_path: Path) -> 
         await client.call("turn/interrupt", {"threadId": queue.thread_id, "turnId": turn_id})
         await queue.turn()
         gate.opened.set()
-        store = ThreadStore(tmp_path)
+        store = FileStore(tmp_path)
         state = await store.read(queue.thread_id)
         assert [e.input[0] for e in state.queue.entries] == [
             TextUserInput(type="text", text="first"),
@@ -128,7 +128,7 @@ async def test_every_beginning_of_a_log_has_an_entry_once(tmp_path: Path) -> Non
         gate.opened.set()
         for _ in range(3):
             await queue.turn()
-        path = Path(ThreadStore(tmp_path).shown_path(queue.thread_id))
+        path = Path(FileStore(tmp_path).shown_path(queue.thread_id))
         lines = path.read_bytes().splitlines()
     records = [record for line in lines if (record := parse_record(line)) is not None]
     assert len(records) == len(lines)

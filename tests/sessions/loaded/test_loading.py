@@ -9,7 +9,7 @@ import pytest
 
 from app_server.config.values import Config
 from app_server.runtime.loader import LoadFailed
-from app_server.threads.store import ThreadStore
+from app_server.threads.files.store import FileStore
 from app_server.turns.slot import SessionClosed
 from tests.support.harness import WAIT_S, serve
 from tests.support.model import Gate
@@ -54,7 +54,7 @@ async def test_nothing_is_loaded_by_a_start_that_waited_while_the_server_stopped
         return work()
 
     monkeypatch.setattr("app_server.sessions.loading.load", held)
-    store = ThreadStore(tmp_path)
+    store = FileStore(tmp_path)
     await store.open()
     async with anyio.create_task_group() as tasks:
         sessions = sessions_of(tmp_path, store, tasks)

@@ -18,7 +18,7 @@ from app_server.sessions.turn import (
     TurnWork,
 )
 from app_server.sessions.user_shell import UserCommand
-from app_server.threads.store import ThreadStore
+from app_server.threads.files.store import FileStore
 from app_server.turns.slot import TurnOptions
 from protocol.log.rollout import Record
 from protocol.turns.code_review import UncommittedChangesReviewTarget
@@ -32,7 +32,7 @@ KINDS = ("input", "compaction", "review", "command")
 @asynccontextmanager
 async def loaded(home: Path) -> AsyncIterator[ThreadSession]:
     """Give a loaded thread without a model."""
-    store = ThreadStore(home)
+    store = FileStore(home)
     await store.open()
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:

@@ -55,8 +55,8 @@ WAITS = {
     "app_server.runtime.http.callback_port": ("HEAD_S",),
     "app_server.runtime.http.peer_user": ("LOOK_S",),
     "app_server.sessions.environment_context": ("ASK_S",),
-    "app_server.threads.filing": ("LOCK_WAIT_S",),
-    "app_server.threads.log.file.locks": ("SHORT_S",),
+    "app_server.threads.files.filing": ("LOCK_WAIT_S",),
+    "app_server.threads.files.locks": ("SHORT_S",),
 }
 """Names of seconds, or of milliseconds (`_MS`), by module.
 

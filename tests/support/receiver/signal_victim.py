@@ -16,8 +16,8 @@ from typing import Any
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings
-from app_server.signals.ledger import Ledger
-from app_server.threads.log.file.writers import LogWriter
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.writers import LogWriter
 from app_server.transport.address import TcpAddress
 from tests.support.harness import REQUIREMENTS
 

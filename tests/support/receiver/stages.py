@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app_server.signals.ledger import Entry
+from app_server.threads.ledger import Entry
 from protocol.signals.frame import END, OPENING
 from tests.support.harness import (
     Served,

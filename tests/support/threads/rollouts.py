@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from app_server.threads.log.faults import LogFaults, LogTooNew
-from app_server.threads.log.file.lines import dropped_in, read_lines
-from app_server.threads.log.file.writers import whole_lines
+from app_server.threads.files.faults import LogFaults, LogTooNew
+from app_server.threads.files.lines import dropped_in, read_lines
+from app_server.threads.files.writers import whole_lines
 from protocol.log.rollout import Record, is_newer, parse_record
 
 

@@ -29,9 +29,9 @@ from app_server.permissions.rules import RuleBook
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.registry import Sessions
-from app_server.threads.index.rows import ThreadQuery, ThreadRow
+from app_server.threads.files.store import FileStore
 from app_server.threads.log.state import begin
-from app_server.threads.store import ThreadStore
+from app_server.threads.rows import ThreadQuery, ThreadRow
 from app_server.turns.server_context import ServerContext, ServerPlugins
 from protocol.log.metadata import (
     AttachmentAdded,
@@ -227,8 +227,8 @@ QUERY = ThreadQuery(limit=2)
 
 
 @asynccontextmanager
-async def open_store(home: Path) -> AsyncIterator[ThreadStore]:
-    store = ThreadStore(home)
+async def open_store(home: Path, address: str | None = None) -> AsyncIterator[FileStore]:
+    store = FileStore(home, address)
     await store.open()
     running = asyncio.create_task(store.run())
     try:
@@ -239,7 +239,7 @@ async def open_store(home: Path) -> AsyncIterator[ThreadStore]:
         await asyncio.wait({running})
 
 
-async def listed(store: ThreadStore) -> list[tuple[str, str]]:
+async def listed(store: FileStore) -> list[tuple[str, str]]:
     page = await store.lists.page(replace(QUERY, limit=100))
     return [(row.id, row.preview) for row in page.rows]
 
@@ -257,7 +257,7 @@ class NoModel:
         raise AssertionError("no turn runs")
 
 
-def sessions_of(home: Path, store: ThreadStore, tasks: anyio.abc.TaskGroup) -> Sessions:
+def sessions_of(home: Path, store: FileStore, tasks: anyio.abc.TaskGroup) -> Sessions:
     """Load threads of a store, without models, processes and anybody connected."""
     clock, extensions, commands = SystemClock(), ExtensionRegistry(), LocalCommands()
     plugins = Plugins(PluginStore(home), lambda environment_id: False)

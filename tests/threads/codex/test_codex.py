@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from app_server.handlers.views.threads import thread_of_row, thread_of_state
 from app_server.handlers.views.turns import turns_of_state
-from app_server.threads.codex.items import settings_of
-from app_server.threads.codex.threads import CodexThreads, NoCodexThread, records_to_import
-from app_server.threads.filing import FilingState
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rows import ThreadQuery
-from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file.writers import LogPaths
+from app_server.threads.files.codex.items import settings_of
+from app_server.threads.files.codex.threads import CodexThreads, NoCodexThread, records_to_import
+from app_server.threads.files.faults import LogFaults
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.writers import LogPaths
 from app_server.threads.log.state import ThreadState
+from app_server.threads.organization import FilingState
+from app_server.threads.rows import ThreadQuery
 from protocol.log.rollout import parse_record, render_record
 from protocol.threads.thread import NotLoadedThreadStatus
 from protocol.turns.policy import (

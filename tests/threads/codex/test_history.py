@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app_server.threads.codex.copies import MAX_COPIES, CodexCopies
-from app_server.threads.codex.threads import CodexThreads
-from app_server.threads.log.file.writers import LogPaths
+from app_server.threads.files.codex.copies import MAX_COPIES, CodexCopies
+from app_server.threads.files.codex.threads import CodexThreads
+from app_server.threads.files.writers import LogPaths
 from tests.support.harness import WireError, claim, serve
 from tests.support.threads.codex_rollouts import (
     ARCHIVED,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from app_server.models.prompt.environment_context import FACTS, PERMISSIONS, kind_of
-from app_server.threads.codex.copies import import_thread
-from app_server.threads.codex.threads import CodexThreads
-from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file.writers import LogPaths
+from app_server.threads.files.codex.copies import import_thread
+from app_server.threads.files.codex.threads import CodexThreads
+from app_server.threads.files.faults import LogFaults
+from app_server.threads.files.writers import LogPaths
 from tests.support.harness import claim, serve
 from tests.support.threads.codex_homes import (
     CONDENSED,
@@ -130,7 +130,7 @@ async def test_an_import_that_the_disk_refuses_leaves_nothing_behind(
 
     async with serve(home) as served, served.client() as client:
         with monkeypatch.context() as patch:
-            patch.setattr("app_server.threads.codex.copies.render_record", refuse)
+            patch.setattr("app_server.threads.files.codex.copies.render_record", refuse)
             error = await client.refusal("thread/resume", {"threadId": TOOLS})
             assert error.data["code"] == "storageFailed"
         assert not [path for path in (home / "threads").rglob("*") if path.is_file()]

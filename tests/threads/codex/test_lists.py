@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.codex.rollouts import CodexNames, find_files, segments_of
+from app_server.threads.files.codex.rollouts import CodexNames, find_files, segments_of
 from tests.support.harness import claim, serve
 from tests.support.threads.codex_homes import (
     CONDENSED,
@@ -56,7 +56,7 @@ async def test_threads_of_codex_stand_in_lists_with_their_names_and_archive(home
 async def test_what_codex_writes_meanwhile_appears(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.threads.codex.threads.LOOK_S", 0)
+    monkeypatch.setattr("app_server.threads.files.codex.threads.LOOK_S", 0)
     async with serve(home) as served, served.client() as client:
         assert len(await listed(client)) == 5
         path = write_rollout(home, OLD, event("user_message", message="new here"))
@@ -84,7 +84,7 @@ async def test_a_restart_reads_only_what_has_changed(
         summarized.append(file.thread_id)
         return real(file, files)
 
-    monkeypatch.setattr("app_server.threads.codex.threads.segments_of", noted)
+    monkeypatch.setattr("app_server.threads.files.codex.threads.segments_of", noted)
     changed = next(path for path in rollouts(home) if FAILED in path.name)
     os.utime(changed, ns=(1, 2_000_000_000_000_000_000))
     async with serve(home) as served, served.client() as client:

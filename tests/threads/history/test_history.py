@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.threads.history.index import HistoryIndex
+from app_server.threads.files.history.history import FileHistoryReader
+from app_server.threads.files.history.index import HistoryIndex
+from app_server.threads.files.loading import load_state
 from app_server.threads.history.pages import (
     MAX_PAGE_BYTES,
     HistoryQuery,
-    HistoryReader,
     items_page,
     turns_page,
 )
-from app_server.threads.log.loading import load_state
 from app_server.threads.log.state import ThreadState, begin, replay
 from protocol.cursors import InvalidCursor
 from protocol.log.rollout import (
@@ -47,7 +47,7 @@ def all_turns(index: HistoryIndex, path: Path, limit: int, *, ascending: bool) -
     found: list[Any] = []
     cursor = None
     while True:
-        with HistoryReader(index, THREAD, path) as reader:
+        with FileHistoryReader(index, THREAD, path) as reader:
             query = HistoryQuery(THREAD, limit, cursor, ascending=ascending)
             page = turns_page(reader, query, "full")
         found.extend(
@@ -64,7 +64,7 @@ def all_items(index: HistoryIndex, path: Path, limit: int, *, ascending: bool) -
     found: list[Any] = []
     cursor = None
     while True:
-        with HistoryReader(index, THREAD, path) as reader:
+        with FileHistoryReader(index, THREAD, path) as reader:
             query = HistoryQuery(THREAD, limit, cursor, ascending=ascending)
             page = items_page(reader, query, None)
         found.extend((one.turn.id, one.item) for one in page.items)
@@ -157,7 +157,7 @@ def test_only_the_newest_turns_and_items_stay_in_memory(tmp_path: Path) -> None:
 def walk(
     index: HistoryIndex, path: Path, limit: int, cursor: str | None, *, ascending: bool = False
 ) -> tuple[list[str], str | None, str | None]:
-    with HistoryReader(index, THREAD, path) as reader:
+    with FileHistoryReader(index, THREAD, path) as reader:
         page = turns_page(reader, HistoryQuery(THREAD, limit, cursor, ascending), "notLoaded")
     return [one.outline.id for one in page.turns], page.next_cursor, page.backwards_cursor
 
@@ -205,7 +205,7 @@ def test_a_page_ends_before_it_becomes_too_long(index: HistoryIndex, tmp_path: P
     path = tmp_path / "log"
     big = "x" * (MAX_PAGE_BYTES // 2)
     write(path, created(), *turn(0, big), *turn(1, big), *turn(2, big), *turn(3, big, big, big))
-    with HistoryReader(index, THREAD, path) as reader:
+    with FileHistoryReader(index, THREAD, path) as reader:
         page = turns_page(reader, HistoryQuery(THREAD, 9), "full")
         assert [(one.outline.id, one.view, len(one.items)) for one in page.turns] == [
             ("t3", "notLoaded", 0),
@@ -260,7 +260,7 @@ def test_a_line_that_is_cut_or_damaged_is_no_item(index: HistoryIndex, tmp_path:
     write(path, created(), *turn(1, "one", "two"))
     content = path.read_bytes().replace(b'"text":"one"', b'"text":"one')
     path.write_bytes(content + render_record(TurnStarted(at_ms=5, turn_id="torn"))[:-4])
-    with HistoryReader(index, THREAD, path) as reader:
+    with FileHistoryReader(index, THREAD, path) as reader:
         page = items_page(reader, HistoryQuery(THREAD, 9, ascending=True), None)
     assert [(entry.index, entry.turn.id) for entry in page.items] == [(0, "t1"), (2, "t1")]
     state = load_state(path)
@@ -278,7 +278,7 @@ def test_lines_in_another_form_are_read_in_full(index: HistoryIndex, tmp_path: P
     foreign.write_text("\n".join([*written[:4], "[1]", *written[4:]]) + "\n")
     assert all_turns(index, foreign, 9, ascending=True) == turns_of(whole(path))
     assert load_state(foreign) == load_state(path) == whole(path)
-    with HistoryReader(index, THREAD, foreign) as reader:
+    with FileHistoryReader(index, THREAD, foreign) as reader:
         page = turns_page(reader, HistoryQuery(THREAD, 9, ascending=True), "summary")
         shown = [[item.type for item in one.items] for one in page.turns]  # type: ignore[union-attr]
     assert shown == [["userMessage", "agentMessage"], ["userMessage", "agentMessage"], []]

@@ -13,18 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.threads.history.index import (
-    MAX_PAGES,
-    PAGE_CHARS,
-    SLOTS,
-    HistoryIndex,
-    excerpt,
-    matches,
-)
-from app_server.threads.history.search import SearchQuery, ThreadSearch
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.loading import load_state
+from app_server.threads.files.history.index import MAX_PAGES, PAGE_CHARS, SLOTS, HistoryIndex
+from app_server.threads.files.history.search import ThreadSearch
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.loading import load_state
+from app_server.threads.history.search import SearchQuery
+from app_server.threads.history.texts import excerpt, matches
+from app_server.threads.rows import ThreadRow
 from protocol.cursors import InvalidCursor
 from protocol.log.rollout import ArchivedChanged, Record, TurnsReverted
 from tests.support.harness import WAIT_S, claim, serve
@@ -129,8 +124,8 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 def test_any_part_of_what_was_said_is_found_however_often_it_was_said(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, few_hits: int, some_hits: int
 ) -> None:
-    monkeypatch.setattr("app_server.threads.history.search.FEW_HITS", few_hits)
-    monkeypatch.setattr("app_server.threads.history.search.SOME_HITS", some_hits)
+    monkeypatch.setattr("app_server.threads.files.history.search.FEW_HITS", few_hits)
+    monkeypatch.setattr("app_server.threads.files.history.search.SOME_HITS", some_hits)
     for number, name in enumerate("abcde", start=1):
         shelf.put(name, number, *turn(number, f"the answer {name * 3}", "and 100% of Grüße"))
     everything = list("edcba")
@@ -151,8 +146,8 @@ def test_any_part_of_what_was_said_is_found_however_often_it_was_said(
 def test_terms_too_short_for_trigrams_are_found_wherever_they_stand(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, first: int, trigrams: int
 ) -> None:
-    monkeypatch.setattr("app_server.threads.history.search.FIRST_THREADS", first)
-    monkeypatch.setattr("app_server.threads.history.search.MAX_TRIGRAMS", trigrams)
+    monkeypatch.setattr("app_server.threads.files.history.search.FIRST_THREADS", first)
+    monkeypatch.setattr("app_server.threads.files.history.search.MAX_TRIGRAMS", trigrams)
     texts = {
         "a": "Xyz stands first",
         "b": "in the mxydle",
@@ -269,7 +264,7 @@ async def test_a_search_finds_what_was_there_before_it_was_asked_also_after_a_cr
 async def test_a_search_waits_for_a_history_index_that_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.threads.history.history.FOLLOW_STEP", 2)
+    monkeypatch.setattr("app_server.threads.files.history.history.FOLLOW_STEP", 2)
     made = []
     async with open_store(tmp_path) as store:
         for number in range(5):
@@ -293,7 +288,7 @@ async def test_a_search_waits_for_a_history_index_that_is_made_anew(
 async def test_the_history_index_follows_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.threads.index.follower.FLUSH_S", 0)
+    monkeypatch.setattr("app_server.threads.files.index.follower.FLUSH_S", 0)
     async with open_store(tmp_path) as store:
         thread = await store.create(created())
         await thread.append(*turn(1, "by itself"))

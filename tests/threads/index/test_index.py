@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.index.derived import IndexUnusable
-from app_server.threads.index.index import ThreadIndex
+from app_server.threads.files.index.derived import IndexUnusable
+from app_server.threads.files.index.index import ThreadIndex
 from protocol.cursors import InvalidCursor
 from tests.support.harness import claim
 from tests.support.threads.stores import QUERY, row

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from app_server.threads.index.index import ROWS_AT_ONCE, ThreadIndex
-from app_server.threads.index.rows import ThreadQuery, ThreadRow
+from app_server.threads.files.index.index import ROWS_AT_ONCE, ThreadIndex
 from app_server.threads.log.state import begin
+from app_server.threads.rows import ThreadQuery, ThreadRow
 from tests.support.threads.stores import created
 
 SHOWN = replace(ThreadRow.of(begin(created())), has_content=True)

@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from app_server.threads.failures import ThreadBusy
-from app_server.threads.index import follower
-from app_server.threads.index.derived import IndexUnusable
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.log.file import locks
-from app_server.threads.log.file.locks import SharedLock, WriterLock, short_lock
-from app_server.threads.log.file.writers import LogWriter
+from app_server.threads.files import locks
+from app_server.threads.files.index import follower
+from app_server.threads.files.index.derived import IndexUnusable
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.locks import SharedLock, WriterLock, short_lock
+from app_server.threads.files.writers import LogWriter
 from protocol.log.rollout import NameChanged, Record, TurnCompleted, TurnStarted
 from tests.support.harness import WAIT_S, claim
 from tests.support.threads.stores import QUERY, created, listed, open_store, row
@@ -257,8 +257,7 @@ async def test_a_thread_that_the_index_refuses_does_not_exist(
 
 
 async def test_a_lock_says_where_its_process_can_be_reached(tmp_path: Path) -> None:
-    async with open_store(tmp_path) as first:
-        first.address = "ws://127.0.0.1:4500"
+    async with open_store(tmp_path, "ws://127.0.0.1:4500") as first:
         thread = await first.create(created())
         async with open_store(tmp_path) as second:
             with pytest.raises(ThreadBusy, match="at ws://127") as caught:

@@ -6,12 +6,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.threads.codex.rollouts import has_folders
-from app_server.threads.filing import Filing
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.listing import MAX_PAGES, RecentPages
-from app_server.threads.index.rows import ThreadQuery, ThreadRow
+from app_server.threads.files.codex.rollouts import has_folders
+from app_server.threads.files.filing import Filing
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.index.listing import MAX_PAGES, RecentPages
 from app_server.threads.log.state import begin
+from app_server.threads.rows import ThreadQuery, ThreadRow
 from protocol.log.filing import SectionPut
 from protocol.threads.thread import ThreadSection
 from tests.support.event_loop.no_worker import no_worker_free

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app_server.threads.index.index import ThreadIndex
+from app_server.threads.files.index.index import ThreadIndex
 from protocol.log.rollout import NameChanged
 from tests.support.threads.stores import QUERY, created, open_store, row
 

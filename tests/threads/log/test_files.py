@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from app_server.runtime import clock
 from app_server.sessions.memory_budget import HistorySizes, size_of
-from app_server.threads.failures import InvalidThreadId
-from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file import lines, locks, writers
-from app_server.threads.log.file.lines import Line, read_lines, scan_lines
-from app_server.threads.log.file.locks import (
-    Holder,
+from app_server.threads.failures import Holder, InvalidThreadId
+from app_server.threads.files import lines, locks, writers
+from app_server.threads.files.faults import LogFaults
+from app_server.threads.files.lines import Line, read_lines, scan_lines
+from app_server.threads.files.locks import (
     LockBusy,
     SharedLock,
     WriterLock,
@@ -25,7 +25,7 @@ from app_server.threads.log.file.locks import (
     known_holder,
     short_lock,
 )
-from app_server.threads.log.file.writers import LogPaths, LogWriter, whole_lines
+from app_server.threads.files.writers import LogPaths, LogWriter, whole_lines
 from app_server.threads.log.state import begin
 from protocol.log.rollout import HistoryAppended, NameChanged, render_record
 from tests.support.threads.stores import created, raw
@@ -189,10 +189,10 @@ def test_who_takes_a_lock_is_said_in_its_file(tmp_path: Path) -> None:
     lock = WriterLock(path, "ws://127.0.0.1:1")
     assert json.loads(path.read_text()) == {
         "pid": os.getpid(),
-        "startedAt": locks.STARTED_AT,
+        "startedAt": clock.STARTED_AT,
         "address": "ws://127.0.0.1:1",
     }
-    holder = Holder(os.getpid(), locks.STARTED_AT, "ws://127.0.0.1:1")
+    holder = Holder(os.getpid(), clock.STARTED_AT, "ws://127.0.0.1:1")
     assert (holder_of(path), known_holder(path)) == (holder, holder)
     held = descriptors_open()
     with pytest.raises(LockBusy) as busy:
@@ -368,12 +368,12 @@ def test_a_writer_knows_how_long_its_log_is(tmp_path: Path) -> None:
     record = NameChanged(at_ms=1, name="n")
     size = len(render_record(record))
     writer = LogWriter(path, WriterLock(tmp_path / "lock"))
-    assert (writer.length, writer.torn_bytes) == (0, 0)
+    assert (writer.end, writer.torn_bytes) == (0, 0)
     assert writer.append([record, record], sync=True) == [size, size]
-    assert (writer.length, path.stat().st_size) == (2 * size, 2 * size)
+    assert (writer.end, path.stat().st_size) == (2 * size, 2 * size)
     writer.close()
     with path.open("ab") as file:
         file.write(b"torn")
     again = LogWriter(path, WriterLock(tmp_path / "lock"), must_exist=True)
-    assert (again.length, again.torn_bytes, path.stat().st_size) == (2 * size, 4, 2 * size)
+    assert (again.end, again.torn_bytes, path.stat().st_size) == (2 * size, 4, 2 * size)
     again.close()

@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.log import forking
-from app_server.threads.log.file import lines
-from app_server.threads.log.file.lines import Dropped, dropped_in, scan_lines
-from app_server.threads.log.forking import (
-    ForkPoint,
-    TurnInProgress,
-    TurnNotFound,
-    lines_in,
-    ranges_to_copy,
-    write_fork,
-)
+from app_server.threads.failures import TurnInProgress, TurnNotFound
+from app_server.threads.files import forking, lines
+from app_server.threads.files.forking import lines_in, ranges_to_copy, write_fork
+from app_server.threads.files.lines import Dropped, dropped_in, scan_lines
+from app_server.threads.log.live import LogEnd
 from app_server.threads.log.outline import EndAfterTurn, ItemKind, ItemPlace, Outliner, item_kind
+from app_server.threads.store import ForkPoint
 from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,
@@ -89,7 +84,7 @@ B = [word.replace(" a", " b") for word in A]
         (ForkPoint(last_turn_id="b"), B and [*A, *B]),
         (ForkPoint(before_turn_id="a"), []),
         (ForkPoint(before_turn_id="b"), A),
-        (ForkPoint(end=0), []),
+        (ForkPoint(end=LogEnd(0)), []),
     ],
 )
 def test_a_copy_ends_with_or_before_a_turn(
@@ -115,11 +110,11 @@ def test_a_turn_that_runs_is_not_copied_whole(tmp_path: Path) -> None:
     path = log_of(tmp_path, CREATED, *turn("a"), started("b"), said("b"))
     end = path.stat().st_size
     with pytest.raises(TurnInProgress, match=r"^b$"):
-        ranges_to_copy(path, ForkPoint(last_turn_id="b", end=end))
+        ranges_to_copy(path, ForkPoint(last_turn_id="b", end=LogEnd(end)))
     # Nobody writes it: it was cut off.
     assert copied(path, ForkPoint(last_turn_id="b")) == [*A, *B[:2]]
-    assert copied(path, ForkPoint(before_turn_id="b", end=end)) == A
-    assert copied(path, ForkPoint(last_turn_id="a", end=end)) == A
+    assert copied(path, ForkPoint(before_turn_id="b", end=LogEnd(end))) == A
+    assert copied(path, ForkPoint(last_turn_id="a", end=LogEnd(end))) == A
     # One whose end is missing ends with the next.
     cut = log_of(tmp_path, CREATED, started("a"), said("a"), *turn("b"))
     assert copied(cut, ForkPoint(last_turn_id="a")) == A[:2]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.log.file import writers
+from app_server.threads.files import writers
 from protocol.log.rollout import NameChanged
 from tests.support.threads.stores import created, listed, open_store
 

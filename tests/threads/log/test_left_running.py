@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.log.loading import load_state
+from app_server.threads.files.loading import load_state
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel, calls

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from app_server.threads.failures import ThreadBusy
-from app_server.threads.log.faults import FirstLineDamaged, NotARollout
-from app_server.threads.log.file.lines import scan_lines
-from app_server.threads.log.file.writers import LogPaths, LogWriters
+from app_server.threads.files.faults import FirstLineDamaged
+from app_server.threads.files.lines import scan_lines
+from app_server.threads.files.loading import load_state, read_created
+from app_server.threads.files.writers import LogPaths, LogWriters
 from app_server.threads.log.live import LiveThread, LogClosed
-from app_server.threads.log.loading import load_state, read_created
-from app_server.threads.log.state import ThreadState, begin
+from app_server.threads.log.state import NotARollout, ThreadState, begin
 from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,
@@ -93,7 +93,7 @@ async def test_nothing_is_written_to_a_log_that_was_closed(tmp_path: Path) -> No
     await thread.aclose(last.append)
     assert last == [thread.state]
     assert types(thread, tmp_path) == ["threadCreated", "nameChanged"]
-    assert (await thread.log_length(), writers.holder(thread.id)) == (None, None)
+    assert (await thread.log_end(), writers.holder(thread.id)) == (None, None)
     for write in (
         thread.append(NameChanged(at_ms=1, name="late")),
         thread.revert(TurnsReverted(at_ms=1, before_turn_id="a")),
@@ -108,15 +108,15 @@ async def test_nothing_is_written_to_a_log_that_was_closed(tmp_path: Path) -> No
 
 async def test_a_log_grows_by_its_lines_and_nothing_changes_nothing(tmp_path: Path) -> None:
     thread, _ = await begun(tmp_path)
-    length = await thread.log_length()
+    length = await thread.log_end()
     record = NameChanged(at_ms=2000, name="n")
     assert length is not None
     follower = Follower()
     thread.followers = [follower]
     assert await thread.change(lambda state: []) == []
-    assert (await thread.log_length(), follower.states) == (length, [])
+    assert (await thread.log_end(), follower.states) == (length, [])
     assert await thread.change(lambda state: [record]) == [record]
-    assert await thread.log_length() == length + len(render_record(record))
+    assert await thread.log_end() == length + len(render_record(record))
     assert follower.states == [thread.state]
     await thread.aclose()
 

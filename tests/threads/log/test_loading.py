@@ -7,15 +7,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.threads.history.index import HistoryIndex
+from app_server.threads.files import lines
+from app_server.threads.files.faults import LogFaults, LogTooNew
+from app_server.threads.files.history.index import HistoryIndex
+from app_server.threads.files.lines import read_lines
+from app_server.threads.files.loading import load_state
+from app_server.threads.files.store import FileStore
+from app_server.threads.files.writers import LogWriter
 from app_server.threads.history.search import SearchQuery
-from app_server.threads.log.faults import LogFaults, LogTooNew
-from app_server.threads.log.file import lines
-from app_server.threads.log.file.lines import read_lines
-from app_server.threads.log.file.writers import LogWriter
-from app_server.threads.log.loading import load_state
 from app_server.threads.log.state import ThreadState, replay
-from app_server.threads.store import ThreadStore
 from protocol.log.rollout import NameChanged, Record, TurnsReverted, render_record
 from tests.support.harness import WAIT_S
 from tests.support.threads.damaged_logs import DAMAGED, NEWER_KIND, NEWER_VERSION
@@ -99,7 +99,7 @@ def test_a_line_that_is_too_long_is_passed_over_by_all_readers(
 async def test_what_is_deferred_is_written_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: Sequence[Record]
 ) -> None:
-    store = ThreadStore(tmp_path)
+    store = FileStore(tmp_path)
     await store.open()
     thread = await store.create(created())
     deferred = NameChanged(at_ms=2, name="deferred")
@@ -150,7 +150,7 @@ async def test_a_history_that_cannot_be_written_gets_later_what_has_changed(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    store = ThreadStore(tmp_path)
+    store = FileStore(tmp_path)
     await store.open()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(store.run)
@@ -180,7 +180,7 @@ async def test_a_history_that_is_never_written_does_not_keep_a_store_from_closin
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    store = ThreadStore(tmp_path)
+    store = FileStore(tmp_path)
     await store.open()
     thread = await store.create(created())
     await thread.append(*turn(0, "a walrus"))

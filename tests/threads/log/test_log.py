@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.threads.log.faults import NotARollout
-from app_server.threads.log.file.locks import LockBusy, WriterLock
-from app_server.threads.log.file.writers import LogWriter
-from app_server.threads.log.state import begin, replay
+from app_server.threads.files.locks import LockBusy, WriterLock
+from app_server.threads.files.writers import LogWriter
+from app_server.threads.log.state import NotARollout, begin, replay
 from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,

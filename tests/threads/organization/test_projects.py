@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from app_server.threads.log.file.locks import WriterLock
+from app_server.threads.files.locks import WriterLock
 from tests.support.harness import WireClient, claim, serve
 from tests.support.threads.organization import NOBODY, listed, threads_of
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from app_server.threads.filing import PINNED
+from app_server.threads.organization import PINNED
 from tests.support.harness import claim, serve
 from tests.support.threads.organization import NOBODY, listed, threads_of
 

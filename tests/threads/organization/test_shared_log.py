@@ -10,8 +10,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.threads import filing
-from app_server.threads.filing import Filing, FilingState, LogLocked, NewLines, SharedLog
+from app_server.threads.files import filing
+from app_server.threads.files.filing import Filing, LogLocked, NewLines, SharedLog
+from app_server.threads.organization import FilingState
 from protocol.log.filing import ProjectDeleted, ProjectMoved, ProjectPut
 from tests.support.harness import WAIT_S, Served, WireClient, WireError, serve
 from tests.support.threads.organization import project

@@ -39,7 +39,7 @@ from app_server.clients.receiver.agent.thread_link import Recipient, ThreadLink
 from app_server.clients.receiver.ledger import Entry, Ledger
 from app_server.peer.address import ServerAddress
 from app_server.peer.token_file import NoToken, chosen_token_file
-from app_server.server.running_servers import servers_of
+from app_server.threads.opening.servers import running_servers
 from protocol.jsonrpc.errors import RpcError
 
 MAX_ANCESTORS = 4
@@ -65,7 +65,9 @@ def _server_above(home: Path) -> ServerAddress | None:
 
     Only on Linux a process between the two is looked through.
     """
-    running = {found.entry.pid: found.entry for found in servers_of(home) if found.is_running}
+    running = {
+        found.entry.pid: found.entry for found in running_servers(home).all() if found.is_running
+    }
     for above in _ancestors():
         if above in running and (found := running[above].for_clients) is not None:
             url, token_file = found

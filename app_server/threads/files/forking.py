@@ -6,11 +6,13 @@ Source: docs/wire.md, "History and search".
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from app_server.runtime.files.disk import atomic_write, make_folder
-from app_server.threads.log.file.lines import LogLine, dropped_in, scan_lines
+from app_server.threads.failures import TurnInProgress, TurnNotFound
+from app_server.threads.files.lines import dropped_in, scan_lines
+from app_server.threads.log.outline import LogLine
+from app_server.threads.store import ForkPoint
 from protocol.log.rollout import (
     TURN_RECORDS,
     ThreadCreated,
@@ -22,24 +24,6 @@ from protocol.log.rollout import (
 _CHUNK = 1 << 20
 _COPIED = TURN_RECORDS | {"itemEnded", "signalRecalled"}
 """Not taking a signal back would bring it back to the copy; what has ended would go on."""
-
-
-class TurnNotFound(Exception):
-    """The thread has no such turn."""
-
-
-class TurnInProgress(Exception):
-    """The turn has not ended yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class ForkPoint:
-    """Extent of a fork: the whole thread, or up to a turn, with or without it."""
-
-    last_turn_id: str | None = None
-    before_turn_id: str | None = None
-    end: int | None = None
-    """Length of the log in bytes, if somebody writes it; its last turn may be running then."""
 
 
 def ranges_to_copy(path: Path, point: ForkPoint) -> list[tuple[int, int]]:

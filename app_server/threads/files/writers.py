@@ -18,15 +18,13 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from app_server.runtime.clock import STARTED_AT
 from app_server.runtime.files.disk import make_folder, sync_folder
-from app_server.threads.failures import InvalidThreadId, ThreadBusy
-from app_server.threads.log.file.locks import (
-    STARTED_AT,
-    Holder,
-    LockBusy,
-    WriterLock,
-    known_holder,
-)
+from app_server.threads.failures import Holder, InvalidThreadId, ThreadBusy
+from app_server.threads.files.loading import load_state
+from app_server.threads.files.locks import LockBusy, WriterLock, known_holder
+from app_server.threads.log.live import LogEnd
+from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Record, render_record
 
 LAST_DAY_MS = 253_402_214_400_000
@@ -183,9 +181,17 @@ class LogWriter:
         return list(map(len, lines))
 
     @property
-    def length(self) -> int:
+    def end(self) -> LogEnd:
         """Bytes of the log: whole lines, and whole groups of them."""
-        return self._length
+        return LogEnd(self._length)
+
+    def read_before(self, turn_id: str) -> ThreadState:
+        """Read the log again, as a revert to before a turn will leave it.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return load_state(self.path, before_turn_id=turn_id)
 
     def close(self) -> None:
         """Free the lock."""
@@ -218,10 +224,10 @@ def whole_lines(file: int) -> int:
 class LogWriters:
     """The writers that this process has opened, and the locks of all threads of a home."""
 
-    def __init__(self, locks: Path, paths: LogPaths) -> None:
+    def __init__(self, locks: Path, paths: LogPaths, address: str | None = None) -> None:
         """`locks` is the folder of the lock files."""
         self.locks = locks
-        self.address: str | None = None
+        self.address = address
         """Address of this process for clients, written into its locks."""
         self.held: set[str] = set()
         """Threads that this process writes."""

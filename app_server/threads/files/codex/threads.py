@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app_server.threads.codex.items import (
+from app_server.threads.files.codex.items import (
     NoItem,
     error_of,
     item_of_event,
@@ -22,7 +22,7 @@ from app_server.threads.codex.items import (
     source_of,
     usage_of,
 )
-from app_server.threads.codex.rollouts import (
+from app_server.threads.files.codex.rollouts import (
     CodexFile,
     CodexHead,
     CodexLine,
@@ -36,9 +36,9 @@ from app_server.threads.codex.rollouts import (
     read_last_context,
     segments_of,
 )
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.log.faults import LogFaults
-from app_server.threads.log.file.writers import LogPaths
+from app_server.threads.files.faults import LogFaults
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.writers import LogPaths
 from app_server.threads.log.state import ThreadState, begin, replay
 from protocol.log.rollout import (
     ArchivedChanged,

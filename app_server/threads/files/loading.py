@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app_server.threads.log.faults import FirstLineDamaged, LogFaults, LogTooNew, NotARollout
-from app_server.threads.log.file.lines import LogLine, dropped_in, scan_lines
-from app_server.threads.log.outline import ItemKind, item_kind
-from app_server.threads.log.state import ThreadState, begin
+from app_server.threads.files.faults import FirstLineDamaged, LogFaults, LogTooNew
+from app_server.threads.files.lines import dropped_in, scan_lines
+from app_server.threads.log.outline import ItemKind, LogLine, item_kind
+from app_server.threads.log.state import NotARollout, ThreadState, begin
 from protocol.log.rollout import Record, ThreadCreated, is_newer, parse_record
 
 _SIGNALS = b'"signals":['

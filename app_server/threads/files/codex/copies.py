@@ -16,9 +16,9 @@ from pathlib import Path
 
 from app_server.runtime.files.disk import atomic_write, make_folder
 from app_server.runtime.files.sqlite import set_aside
-from app_server.threads.codex.rollouts import SeenRollout
-from app_server.threads.codex.threads import CodexSource, CodexThreads, records_to_import
-from app_server.threads.log.faults import LogFaults
+from app_server.threads.files.codex.rollouts import SeenRollout
+from app_server.threads.files.codex.threads import CodexSource, CodexThreads, records_to_import
+from app_server.threads.files.faults import LogFaults
 from protocol.log.rollout import render_record
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from app_server.threads.log.outline import LogLine
 from protocol.log.base import ROLLOUT_VERSION
-from protocol.log.rollout import TURN_RECORDS, Record, TurnsReverted, TurnStarted, parse_record
+from protocol.log.rollout import TURN_RECORDS, TurnsReverted, TurnStarted, parse_record
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """Of one line; the largest that a client can cause is a message of 64 MiB, escaped."""
@@ -49,24 +50,6 @@ def read_lines(file: BinaryIO, limit_bytes: int = MAX_LINE_BYTES) -> Iterator[Li
 
 
 _PREFIX = re.compile(rb'\{"v":%d,"atMs":(-?\d{1,18}),"type":"(\w+)"' % ROLLOUT_VERSION)
-
-
-class LogLine(NamedTuple):
-    """One whole line."""
-
-    offset: int
-    """Bytes before it."""
-    content: bytes
-    """With its line end; empty when it is too long to be looked at."""
-    type: str
-    """Type of its record; empty when it cannot be read."""
-    at_ms: int
-    end: int
-    """Offset of the next line."""
-
-    def record(self, *types: str) -> Record | None:
-        """Read its record if that is of one of these types."""
-        return parse_record(self.content) if self.type in types else None
 
 
 def scan_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[LogLine]:

@@ -14,12 +14,13 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from app_server.runtime.files.disk import try_lock
+from app_server.threads.servers import FoundServer, ServerEntry
 
 logger = logging.getLogger(__name__)
 
@@ -33,52 +34,10 @@ MAX_FILES = 1024
 MAX_TRIES = 10
 """Of writing the file of a server, where others that start take its draft for one of the dead."""
 
-EVERY_ADDRESS = {"ws://0.0.0.0:": "ws://127.0.0.1:", "ws://[::]:": "ws://[::1]:"}
-"""Loopback address for each wildcard address, as URL prefixes."""
 
 ENTRIES = re.compile(r".+\.json")
 DRAFTS = re.compile(r"[0-9a-f]{16}\.draft")
 """Names of files; a draft becomes an entry."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerEntry:
-    """Entry of a running server: its process, version, addresses and token file."""
-
-    pid: int
-    version: str
-    started_at: int
-    """Unix seconds of the start of the process."""
-    addresses: Sequence[str]
-    """URLs for clients; none for a server that is part of another program."""
-    token_file: str | None = None
-    """Has the token that clients of `ws://` addresses need."""
-
-    @property
-    def for_clients(self) -> tuple[str, str | None] | None:
-        """The address for clients on this machine, a Unix socket first, and its token file.
-
-        None for a server without an address; no file where none is wanted, or another made it.
-        """
-        for address in self.addresses:
-            if address.startswith("unix://"):
-                # It wants no token.
-                return address, None
-        for address in self.addresses:
-            if address.startswith("ws://"):
-                for every, here in EVERY_ADDRESS.items():
-                    address = address.replace(every, here, 1)
-                return address, self.token_file
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundServer:
-    """A file of a server."""
-
-    entry: ServerEntry
-    is_running: bool
-    """False: it was killed."""
 
 
 @contextmanager
@@ -209,3 +168,22 @@ def _remove_stale(folder: Path) -> None:
                     path.unlink()
             finally:
                 os.close(file)
+
+
+class FileServers:
+    """The servers that keep a file in a home."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def announced(self, entry: ServerEntry) -> AbstractContextManager[None]:
+        """Keep the file of a server while it runs; one that cannot be written is logged."""
+        return announced(self._home, entry)
+
+    def all(self) -> Sequence[FoundServer]:
+        """Return the servers, running ones first, then by their start.
+
+        Raises:
+            OSError: the folder is there and cannot be read.
+        """
+        return servers_of(self._home)

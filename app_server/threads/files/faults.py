@@ -1,14 +1,15 @@
 """Faults of a log, and their descriptions."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app_server.threads.failures import ThreadDamaged, ThreadNotFound, ThreadTooNew
+from app_server.threads.log.state import NotARollout
+
 MAX_NAMED = 5
 """Lines that a text names; the others are counted."""
-
-
-class NotARollout(Exception):
-    """The records do not begin with the creation of a thread."""
 
 
 class FirstLineDamaged(NotARollout):
@@ -69,3 +70,16 @@ class LogFaults:
 def _lines(count: int, named: list[int]) -> str:
     numbers = ", ".join(map(str, named)) + (", ..." if count > len(named) else "")
     return f"line {numbers} is" if count == 1 else f"{count} lines ({numbers}) are"
+
+
+@contextmanager
+def log_failures(thread_id: str) -> Iterator[None]:
+    """Raise failures of a log as those of its thread."""
+    try:
+        yield
+    except FirstLineDamaged:
+        raise ThreadDamaged(thread_id) from None
+    except (FileNotFoundError, NotARollout):
+        raise ThreadNotFound(thread_id) from None
+    except LogTooNew:
+        raise ThreadTooNew(thread_id) from None

@@ -10,29 +10,22 @@ Source: docs/threads.md, "Projects and sections".
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import BinaryIO
 
 import anyio
 import anyio.to_thread
 
 from app_server.runtime.files.disk import lock_within, sync_folder
+from app_server.threads.organization import FilingState
 from protocol.log.filing import (
-    FiledProject,
     FilingRecord,
-    ProjectDeleted,
-    ProjectMoved,
-    ProjectPut,
-    SectionDeleted,
-    SectionPut,
     parse_filing_record,
 )
 from protocol.log.rollout import render_record
-from protocol.threads.thread import ThreadSection
 
 logger = logging.getLogger(__name__)
 
@@ -166,52 +159,6 @@ class SharedLog:
 def _lock(file: int, kind: int) -> None:
     if not lock_within(file, LOCK_WAIT_S, kind):
         raise LogLocked
-
-
-PINNED = ThreadSection(id="01984de2-8f74-7c91-a3b2-5c5e937cf318", name="Pinned")
-"""The section that is always there; clients know its id."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilingState:
-    """Projects and sections at one moment."""
-
-    sections: Mapping[str, ThreadSection] = field(
-        default_factory=lambda: MappingProxyType({PINNED.id: PINNED})
-    )
-    projects: Mapping[str, FiledProject] = field(default_factory=lambda: MappingProxyType({}))
-    """In their manual order."""
-    keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Project id by the idempotency key of its creation; the project may be deleted."""
-
-    def after(self, records: Iterable[FilingRecord]) -> "FilingState":
-        """Return the state with some more records."""
-        sections, projects, keys = dict(self.sections), dict(self.projects), dict(self.keys)
-        for record in records:
-            match record:
-                case SectionPut():
-                    sections[record.section.id] = record.section
-                case SectionDeleted():
-                    sections.pop(record.section_id, None)
-                case ProjectPut():
-                    projects[record.project.id] = record.project
-                    if record.key is not None:
-                        keys[record.key] = record.project.id
-                case ProjectMoved():
-                    projects = _moved(projects, record)
-                case ProjectDeleted():
-                    projects.pop(record.project_id, None)
-        return replace(self, sections=sections, projects=projects, keys=keys)
-
-
-def _moved(projects: dict[str, FiledProject], record: ProjectMoved) -> dict[str, FiledProject]:
-    moved = projects.get(record.project_id)
-    if moved is None:
-        return projects
-    order = [project_id for project_id in projects if project_id != moved.id]
-    place = order.index(record.before_id) if record.before_id in order else len(order)
-    order.insert(place, moved.id)
-    return {project_id: projects[project_id] for project_id in order}
 
 
 class Filing:

@@ -4,25 +4,34 @@ Nothing is changed but by the rebuilds. Beside a running server a look may meet 
 what differs is looked at once more.
 """
 
+import fcntl
 import os
 import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
 
+from app_server.runtime.files.disk import lock_within
+from app_server.runtime.files.opening import open_regular
 from app_server.runtime.files.sqlite import connect_to_read, problem_of, version_of
-from app_server.threads.codex.rollouts import SeenRollout, find_files
-from app_server.threads.history import index as history
-from app_server.threads.index.derived import IndexReplaced
-from app_server.threads.index.index import SCHEMA_VERSION, ThreadIndex
-from app_server.threads.index.rebuild import LogCheck, check_log, rebuild, refresh
-from app_server.threads.index.rows import COLUMN_NAMES, ThreadRow, row_of
-from app_server.threads.log.file.locks import Holder, known_holder
+from app_server.threads.checks import Check, Progress, counted
+from app_server.threads.failures import Holder
+from app_server.threads.files.codex.rollouts import SeenRollout, find_files
+from app_server.threads.files.faults import LogFaults
+from app_server.threads.files.filing import LOCK_WAIT_S, LogLocked
+from app_server.threads.files.history import index as history
+from app_server.threads.files.index.derived import IndexReplaced
+from app_server.threads.files.index.index import SCHEMA_VERSION, ThreadIndex
+from app_server.threads.files.index.rebuild import LogCheck, check_log, rebuild, refresh
+from app_server.threads.files.ledger import SCHEMA_VERSION as LEDGER_VERSION
+from app_server.threads.files.locks import holder_of, known_holder
+from app_server.threads.organization import FilingState
+from app_server.threads.rows import COLUMN_NAMES, ThreadRow, row_of
+from protocol.log.filing import FilingRecord, is_newer_filing, parse_filing_record
 
 
 class NoIndex(Exception):
@@ -148,43 +157,6 @@ LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 NO_SPACE_BYTES = 16 * 1024 * 1024
 HISTORY_STEP = 50
 """Threads a transaction."""
-MAX_DETAILS = 50
-"""Details of one check that are printed; the others are counted."""
-
-Status: TypeAlias = Literal["ok", "warning", "error"]
-_RANK: dict[Status, int] = {"ok": 0, "warning": 1, "error": 2}
-
-
-@dataclass(slots=True)
-class Check:
-    """The result of one check."""
-
-    name: str
-    status: Status = "ok"
-    message: str = ""
-    todo: str | None = None
-    """Advice for the user; None when nothing has to be done."""
-    details: list[str] = field(default_factory=list)
-    more: int = 0
-    """Details that were left out."""
-
-    def advise(self, todo: str) -> None:
-        """Say what to do, besides what is said already."""
-        if self.todo is None:
-            self.todo = todo
-        elif f"; {todo}; " not in f"; {self.todo}; ":
-            self.todo = f"{self.todo}; {todo}"
-
-    def add(self, status: Status, text: str) -> None:
-        """Note one thing that was found; the worst status counts."""
-        self.status = max(self.status, status, key=_RANK.__getitem__)
-        if len(self.details) < MAX_DETAILS:
-            self.details.append(text)
-        else:
-            self.more += 1
-
-
-Progress: TypeAlias = Callable[[str], None]
 
 
 def examine(home: Path, progress: Progress) -> list[Check]:
@@ -347,11 +319,6 @@ def _check_codex(home: Path) -> Check:
     return check
 
 
-def counted(number: int, noun: str) -> str:
-    """Say how many there are of something whose plural has an s."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def index_path(home: Path) -> Path:
     """Return where the index of a home is."""
     return home / "index" / "threads.sqlite3"
@@ -428,3 +395,147 @@ def _size(count: int) -> str:
             return f"{count} {unit}"
         count //= 1024
     return f"{count} GiB"
+
+
+def check_filing(home: Path) -> Check:
+    """Read every line of the log, as a server does, and leave the file as it is."""
+    check, path = Check("filing", message="projects and sections"), home / "filing.jsonl"
+    try:
+        lines = _filed_lines(path)
+    except FileNotFoundError:
+        check.message = "there are no projects and sections yet"
+    except LogLocked:
+        check.add("error", f"another process has held the lock of {path} for {LOCK_WAIT_S:.0f} s")
+        check.advise("end the process that hangs; requests about projects and sections are refused")
+    except OSError as exc:
+        _refuse(check, path, exc.strerror)
+    else:
+        if lines is None:
+            _refuse(check, path, "it is no file")
+        else:
+            _check_filed(lines, path, check)
+    return check
+
+
+def _filed_lines(path: Path) -> list[bytes] | None:
+    file = open_regular(path)
+    if file is None:
+        return None
+    with file:
+        # While a server adds to it, the last line is not whole yet.
+        if not lock_within(file.fileno(), LOCK_WAIT_S, fcntl.LOCK_SH):
+            raise LogLocked
+        return file.readlines()
+
+
+def _refuse(check: Check, path: Path, reason: str | None) -> None:
+    check.add("error", f"{path} cannot be read: {reason}")
+    check.advise(
+        f"let {path} be a file that this user can read and write; threads are there meanwhile, and "
+        "requests about projects and sections are refused"
+    )
+
+
+def _check_filed(lines: Sequence[bytes], path: Path, check: Check) -> None:
+    faults = LogFaults()
+    state = FilingState().after(_records(lines, faults))
+    check.message = f"{len(state.projects)} projects, {len(state.sections)} sections"
+    if not os.access(path, os.W_OK):
+        check.add("error", f"{path} cannot be written")
+        check.advise(f"give this user the right to write to {path}")
+    for text in faults.texts(path):
+        check.add("warning", text)
+    if faults.torn_bytes:
+        check.advise("nothing: the next change cuts the torn line off")
+    if faults.damaged:
+        check.advise(
+            "look whether a project or a section is missing: put back a copy of the file, or make "
+            "it again"
+        )
+    if faults.newer:
+        check.advise("run the newer version that shares this home: it knows what its lines say")
+
+
+def _records(lines: Sequence[bytes], faults: LogFaults) -> Iterator[FilingRecord]:
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            faults.torn_bytes = len(line)
+        elif (record := parse_filing_record(line)) is not None:
+            yield record
+        elif is_newer_filing(line):
+            faults.add_newer(number)
+        else:
+            faults.add_damaged(number)
+
+
+SIGNALS_LOST = (
+    "signals that waited there and could not be read are lost, as the log of the server said; let "
+    "their senders repeat them, then remove the file"
+)
+
+
+def check_signals(home: Path) -> Check:
+    """Read the ledger without changing it. Source: docs/signals.md, "Ledger"."""
+    path = home / "signals" / "ledger.sqlite3"
+    check = Check("signals", message="the ledger of signals")
+    for kept in sorted(path.parent.glob(f"{path.name}.damaged*")):
+        if not kept.name.endswith(("-wal", "-shm")):
+            check.add("warning", f"{kept} is a damaged ledger that was set aside")
+            check.advise(SIGNALS_LOST)
+    if not path.exists():
+        check.message = "there is no ledger of signals yet"
+        return check
+    problem = problem_of(path, LEDGER_VERSION)
+    if problem is not None:
+        check.add("error", f"{path} cannot be used: {problem}")
+        check.advise("nothing if it is damaged: a server sets it aside and keeps what can be read")
+    return check
+
+
+class FileChecks:
+    """Checks of the files of a home."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def is_there(self) -> bool:
+        """Whether the home is a folder."""
+        return is_folder(self._home)
+
+    def place(self) -> Check:
+        """Check folders, rights and space."""
+        return check_home(self._home)
+
+    def threads(self, progress: Progress) -> Sequence[Check]:
+        """Check logs, locks and indexes; nothing is changed."""
+        return examine(self._home, progress)
+
+    def filing(self) -> Check:
+        """Read every line of the log of projects and sections, as a server does."""
+        return check_filing(self._home)
+
+    def signals(self) -> Check:
+        """Read the ledger of signals without changing it."""
+        return check_signals(self._home)
+
+    def rebuild(self, progress: Progress) -> Sequence[Check]:
+        """Make both indexes from the logs.
+
+        Raises:
+            OSError: an index cannot be written.
+        """
+        return [rebuild_index(self._home, progress), rebuild_history(self._home, progress)]
+
+    def holders(self) -> Sequence[Holder]:
+        """Return the holder of each thread; of locks that can be read.
+
+        Raises:
+            OSError: the folder of locks cannot be read.
+        """
+        found = []
+        for path in (self._home / "locks").glob("*.lock"):
+            # A lock that goes meanwhile, or that is another user's, is counted for nobody.
+            with suppress(OSError):
+                if (holder := holder_of(path)) is not None:
+                    found.append(holder)
+        return found

@@ -28,7 +28,7 @@ from app_server.runtime.files.sqlite import (
     remove_database,
     version_of,
 )
-from app_server.threads.log.file.locks import short_lock
+from app_server.threads.files.locks import short_lock
 
 logger = logging.getLogger(__name__)
 

@@ -16,19 +16,19 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from app_server.threads.index.derived import IndexReplaced
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rebuild import (
+from app_server.threads.files.index.derived import IndexReplaced
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.index.rebuild import (
     put_held,
     rebuild,
     refresh_changed,
     repair_rows,
     written_ns,
 )
-from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.file.writers import LogPaths, LogWriters
+from app_server.threads.files.writers import LogPaths, LogWriters
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import ThreadState
+from app_server.threads.rows import ThreadRow
 
 logger = logging.getLogger(__name__)
 

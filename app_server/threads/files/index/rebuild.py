@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.faults import LogFaults, LogTooNew, NotARollout
-from app_server.threads.log.file.locks import LockBusy, WriterLock
-from app_server.threads.log.file.writers import LogPaths
-from app_server.threads.log.loading import load_state
+from app_server.threads.files.faults import LogFaults, LogTooNew
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.files.loading import load_state
+from app_server.threads.files.locks import LockBusy, WriterLock
+from app_server.threads.files.writers import LogPaths
+from app_server.threads.log.state import NotARollout
+from app_server.threads.rows import ThreadRow
 
 
 @dataclass(slots=True)

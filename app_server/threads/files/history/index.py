@@ -8,22 +8,29 @@ Source: docs/architecture.md, "Threads on disk".
 
 import logging
 import os
-import re
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from app_server.runtime.files.sqlite import connect, damaged
-from app_server.threads.index.derived import DerivedFile, once_more, sum_of
-from app_server.threads.log.file.lines import Dropped, LogLine, dropped_in, scan_lines
-from app_server.threads.log.outline import EndAfterTurn, ItemKind, ItemPlace, Outliner, TurnOutline
+from app_server.threads.files.index.derived import DerivedFile, once_more, sum_of
+from app_server.threads.files.lines import Dropped, dropped_in, scan_lines
+from app_server.threads.history.texts import text_of
+from app_server.threads.log.outline import (
+    EndAfterTurn,
+    ItemKind,
+    ItemPlace,
+    LogLine,
+    Outliner,
+    TurnOutline,
+)
 from protocol.log.rollout import (
     InputQueued,
     ItemCompleted,
@@ -32,10 +39,7 @@ from protocol.log.rollout import (
     parse_record,
 )
 from protocol.turns.items import (
-    AgentMessageThreadItem,
     ThreadItem,
-    UserMessageThreadItem,
-    text_of_input,
 )
 from protocol.turns.turn import TurnError
 
@@ -50,16 +54,6 @@ def item_in(line: bytes) -> ThreadItem | None:
         case InputQueued(message=message):
             return message
     return None
-
-
-def text_of(item: ThreadItem | None) -> str:
-    """Return what was said in an item; empty if it is no message."""
-    match item:
-        case UserMessageThreadItem(content=content):
-            return text_of_input(content)
-        case AgentMessageThreadItem(text=text):
-            return text
-    return ""
 
 
 def message_text(line: bytes) -> str:
@@ -156,56 +150,6 @@ class TextPages:
 
     def _row_id(self, page: int) -> int:
         return self._key * SLOTS + page % SLOTS
-
-
-BEFORE_CHARS = 48
-AFTER_CHARS = 96
-_SPACE = re.compile(r"\s+")
-
-
-class Excerpt(NamedTuple):
-    """A piece of text on one line; `start` and `end` say where the match is, in code points."""
-
-    text: str
-    start: int
-    end: int
-
-    @property
-    def utf16_range(self) -> tuple[int, int]:
-        """Range of the match, in UTF-16 code units."""
-        return _units(self.text[: self.start]), _units(self.text[: self.end])
-
-
-def matches(text: str, term: str) -> Iterator[tuple[int, int]]:
-    """Walk the places of a case-folded term in a text, none overlapping the one before."""
-    folded = text.casefold()
-    at = folded.find(term)
-    if at < 0 or not term:
-        return
-    origin = range(len(text)) if len(folded) == len(text) else _origins(text)
-    while at >= 0:
-        end = at + len(term)
-        yield origin[at], origin[end - 1] + 1
-        at = folded.find(term, end)
-
-
-def excerpt(text: str, start: int, end: int) -> Excerpt:
-    """Cut a text down to what is around a match; white space becomes single spaces."""
-    before, after = text[max(0, start - BEFORE_CHARS) : start], text[end : end + AFTER_CHARS]
-    before = ("... " if start > BEFORE_CHARS else "") + _SPACE.sub(" ", before)
-    match = _SPACE.sub(" ", text[start:end])
-    after = _SPACE.sub(" ", after) + (" ..." if end + AFTER_CHARS < len(text) else "")
-    before = before.lstrip()
-    return Excerpt(f"{before}{match}{after.rstrip()}", len(before), len(before) + len(match))
-
-
-def _origins(text: str) -> list[int]:
-    """Say for each character of the folded text which character it comes from."""
-    return [place for place, char in enumerate(text) for _ in char.casefold()]
-
-
-def _units(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 TURN_COLUMNS = "number, id, started_at_ms, status, error, completed_at_ms, duration_ms, packed"

@@ -18,9 +18,11 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from app_server.runtime.files.sqlite import damaged, version_of
-from app_server.threads.codex.rollouts import SeenRollout
-from app_server.threads.index.derived import DerivedFile, IndexUnusable, once_more, sum_of
-from app_server.threads.index.rows import (
+from app_server.threads.files.codex.rollouts import SeenRollout
+from app_server.threads.files.index.derived import DerivedFile, IndexUnusable, once_more, sum_of
+from app_server.threads.files.locks import LockBusy, SharedLock, WriterLock
+from app_server.threads.log.state import ThreadState
+from app_server.threads.rows import (
     COLUMN_NAMES,
     COLUMNS,
     SortKey,
@@ -30,8 +32,6 @@ from app_server.threads.index.rows import (
     Within,
     row_of,
 )
-from app_server.threads.log.file.locks import LockBusy, SharedLock, WriterLock
-from app_server.threads.log.state import ThreadState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 
 SCHEMA_VERSION = 3

@@ -7,28 +7,33 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from app_server.threads.codex.copies import CodexCopies
-from app_server.threads.codex.threads import NoCodexThread
-from app_server.threads.failures import ThreadNotFound, log_failures
-from app_server.threads.history.index import HistoryIndex
+from app_server.threads.failures import ThreadNotFound
+from app_server.threads.files.codex.copies import CodexCopies
+from app_server.threads.files.codex.threads import NoCodexThread
+from app_server.threads.files.faults import log_failures
+from app_server.threads.files.history.index import HistoryIndex, item_in
+from app_server.threads.files.history.search import ThreadSearch
+from app_server.threads.files.index.derived import IndexDamaged, IndexReplaced
+from app_server.threads.files.index.listing import Listing
+from app_server.threads.files.index.rebuild import changed_logs, written_ns
+from app_server.threads.files.loading import read_created
+from app_server.threads.files.writers import LogPaths
 from app_server.threads.history.pages import HistoryReader
-from app_server.threads.history.search import SearchPage, SearchQuery, ThreadSearch
-from app_server.threads.index.derived import IndexDamaged, IndexReplaced
-from app_server.threads.index.listing import Listing
-from app_server.threads.index.rebuild import changed_logs, written_ns
-from app_server.threads.index.rows import ThreadRow
-from app_server.threads.log.file.writers import LogPaths
-from app_server.threads.log.loading import read_created
+from app_server.threads.history.search import SearchPage, SearchQuery
+from app_server.threads.log.outline import ItemPlace, TurnOutline
+from app_server.threads.rows import ThreadRow
+from protocol.turns.items import ThreadItem
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +49,55 @@ RETRY_S = 5.0
 Answer = TypeVar("Answer")
 
 
-class ThreadHistory:
+_BATCH = 32
+
+
+class FileHistoryReader:
+    """One thread's log and what the index knows of it; for the length of one request."""
+
+    def __init__(self, index: HistoryIndex, thread_id: str, path: Path) -> None:
+        """Bring the index up to date.
+
+        Raises:
+            FileNotFoundError: there is no such log.
+            OSError: it cannot be read.
+        """
+        self._index = index
+        self.thread_id = thread_id
+        self._key, self.written_at_ms = index.caught_up(thread_id, path)
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def item(self, place: ItemPlace) -> ThreadItem | None:
+        """Read an item; None if its line is damaged."""
+        return item_in(os.pread(self._file, place.length, place.offset))
+
+    def turn(self, turn_id: str) -> TurnOutline | None:
+        """Find a turn."""
+        return self._index.turn(self._key, turn_id)
+
+    def walk(self, number: int | None, *, ascending: bool) -> Iterator[TurnOutline]:
+        """Walk turns from a number on, itself included; None begins at the end or the beginning."""
+        bound = number
+        while True:
+            batch = self._index.turns(
+                self._key,
+                below=None if ascending or bound is None else bound + 1,
+                above=None if not ascending else (0 if bound is None else bound) - 1,
+                limit=_BATCH,
+            )
+            yield from batch
+            if len(batch) < _BATCH:
+                return
+            bound = batch[-1].number + (1 if ascending else -1)
+
+
+class FileHistory:
     """History of all threads, loaded or not, those of Codex too."""
 
     def __init__(self, folder: Path, paths: LogPaths, lists: Listing, copies: CodexCopies) -> None:
@@ -211,7 +264,7 @@ class ThreadHistory:
                 read_created(path)
         else:
             path = self._copies.path_of(thread_id)
-        with HistoryReader(self._require_index(), thread_id, path) as reader:
+        with FileHistoryReader(self._require_index(), thread_id, path) as reader:
             return question(reader)
 
     async def search(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:

@@ -12,12 +12,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic_core import from_json
 
+from app_server.runtime.clock import STARTED_AT
 from app_server.runtime.files.disk import lock_within, try_lock
+from app_server.threads.failures import Holder
 
 MAX_HOLDER_BYTES = 4096
 
@@ -26,25 +27,6 @@ LOOKS_S = (0.001, 0.005, 0.02)
 
 SHORT_S = 10.0
 """Seconds to wait for the lock of a file that is being replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Holder of a lock according to its file; all None when the file does not say."""
-
-    pid: int | None = None
-    started_at: int | None = None
-    """Unix seconds of the start of the process."""
-    address: str | None = None
-    """Address that it listens on, if other clients can connect there."""
-
-    def __str__(self) -> str:
-        """Say it in a few words."""
-        process = "an unknown process" if self.pid is None else f"process {self.pid}"
-        return process if self.address is None else f"{process} at {self.address}"
-
-
-STARTED_AT = int(time.time())
 
 
 def _open_lock(path: Path) -> int:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from app_server.runtime.files.sqlite import identity
-from app_server.threads.codex.threads import CodexThreads
 from app_server.threads.failures import ThreadNotFound
-from app_server.threads.index.derived import IndexReplaced
-from app_server.threads.index.follower import IndexFollower
-from app_server.threads.index.index import ThreadIndex
-from app_server.threads.index.rows import ThreadPage, ThreadQuery, ThreadRow
+from app_server.threads.files.codex.threads import CodexThreads
+from app_server.threads.files.index.derived import IndexReplaced
+from app_server.threads.files.index.follower import IndexFollower
+from app_server.threads.files.index.index import ThreadIndex
+from app_server.threads.rows import ThreadPage, ThreadQuery, ThreadRow
 
 MAX_PAGES = 16
 """Each has at most as many rows as a list may ask for."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -31,9 +31,10 @@ from app_server.runtime.files.sqlite import (
     set_aside,
     version_of,
 )
-from app_server.threads.log.file.locks import short_lock
+from app_server.threads.files.locks import short_lock
+from app_server.threads.ledger import LOGGED_STAGES, Entry, EntryPage, LedgerFailed
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
-from protocol.signals.delivery import OPEN_STAGES, SignalError, SignalReceipt, SignalStage
+from protocol.signals.delivery import OPEN_STAGES, SignalStage
 
 logger = logging.getLogger(__name__)
 
@@ -53,16 +54,9 @@ MAX_OVER = 200_000
 NO_FILE = (-1, -1)
 """The identity of none."""
 
-LOGGED_STAGES: Sequence[SignalStage] = ("inHistory", "seen", "answered")
-"""Stages for which the log of the thread decides."""
-
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
-
-
-class LedgerFailed(OSError):
-    """The ledger cannot be read or written; the text says why."""
 
 
 class LedgerReplaced(LedgerFailed):
@@ -80,69 +74,6 @@ def _once_more(method: Callable[Args, Result]) -> Callable[Args, Result]:
             return method(*args, **kwargs)
 
     return call
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One signal in the ledger. Times are Unix milliseconds."""
-
-    source: str
-    id: str
-    digest: str
-    """Of the signal and where it should go; another one under the same id is another signal."""
-    thread_id: str
-    sender: str
-    item: str
-    """The item of history, JSON; empty once it is in the log."""
-    wakes: bool
-    steers: bool
-    stage: SignalStage
-    recipient_state: str
-    at_ms: int
-    item_id: str
-    expires_at_ms: int | None = None
-    turn_id: str | None = None
-    woken_at_ms: int | None = None
-    error_code: str | None = None
-    error_message: str | None = None
-    number: int | None = None
-    """The place among all; given by the ledger."""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Source and id of the signal."""
-        return self.source, self.id
-
-    @property
-    def is_open(self) -> bool:
-        """Whether something may still become of it."""
-        return self.stage in OPEN_STAGES
-
-    def receipt(self) -> SignalReceipt:
-        """Show the entry as the wire has it."""
-        error = None
-        if self.error_code is not None:
-            error = SignalError(code=self.error_code, message=self.error_message or "")
-        return SignalReceipt(
-            signal_id=self.id,
-            source=self.source,
-            thread_id=self.thread_id,
-            stage=self.stage,
-            item_id=self.item_id if self.stage in ("inHistory", "seen", "answered") else None,
-            turn_id=self.turn_id,
-            woken=self.woken_at_ms is not None,
-            recipient_state=self.recipient_state,
-            at=self.at_ms // 1000,
-            error=error,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class EntryPage:
-    """One page, newest first; `next_cursor` is None at the end."""
-
-    entries: Sequence[Entry]
-    next_cursor: str | None
 
 
 _COLUMNS = [column.name for column in fields(Entry) if column.name != "number"]

@@ -1,0 +1,1 @@
+"""History of threads in the files of a home: its index, pages of it, and searches."""
