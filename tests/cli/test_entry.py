@@ -108,7 +108,7 @@ MOST_IN_PACKAGE = {
     "app_server.extensions": 28,
     "app_server.rpc": 21,
     "app_server.server": 20,
-    "app_server.mcp": 19,
+    "app_server.mcp": 20,
     "app_server.runtime": 24,
     "app_server.models": 15,
 }
