@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from app_server.runtime.http.listening import ASKED_BACKLOG, lengthen_backlogs, open_port
 from app_server.runtime.http.peer_user import refusal_of_stranger
@@ -40,12 +41,24 @@ KEEP_ALIVE_S = 60
 """A connection without a request is closed after this long."""
 
 
+class _State(ServerState):
+    """What the connections of a server have in common."""
+
+    is_over = False
+    """Whether the server takes no more of them."""
+
+
 class _Protocol(HttpToolsProtocol):
     """A connection that is looked at when it comes, so that no stranger has one open."""
+
+    server_state: _State
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; the state of an application is that of its connection here."""
         super().connection_made(transport)
+        if self.server_state.is_over:
+            transport.abort()
+            return
         looking = self.loop.create_task(self._refusal(transport))
         self.app_state = {PEER: looking}
 
@@ -96,12 +109,24 @@ class _Server(uvicorn.Server):
                 backlog=ASKED_BACKLOG,
             )
         )
+        self.server_state: _State = _State()
         self.stop = anyio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
         await super().startup(sockets)
         lengthen_backlogs(sockets or [])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; uvicorn would leave those connections open that are being accepted now."""
+        self.server_state.is_over = True
+        # asyncio loses a socket that it has accepted when the port is closed before it has made a
+        # connection of it, which takes one pass of the loop.
+        loop = asyncio.get_running_loop()
+        for listener in sockets or []:
+            loop.remove_reader(listener)
+        await asyncio.sleep(0)
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

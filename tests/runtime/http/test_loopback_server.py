@@ -135,3 +135,16 @@ async def test_a_stranger_keeps_no_connection_open(
             tasks.cancel_scope.cancel()
         await callbacks.aclose()
     assert ends == "closed"
+
+
+@pytest.mark.parametrize("passes", range(6))
+async def test_a_connection_that_comes_with_the_end_is_closed(passes: int) -> None:
+    loop = asyncio.get_running_loop()
+    async with serve_on_loopback(hello) as port:
+        # It waits at the port, and is accepted while the port is being closed.
+        peer = socket.create_connection((HOST, port))
+        peer.setblocking(False)
+        for _ in range(passes):
+            await asyncio.sleep(0)
+    with peer, anyio.fail_after(WAIT_S), suppress(ConnectionResetError):
+        assert await loop.sock_recv(peer, 1) == b""
