@@ -253,9 +253,17 @@ async def set_server(context: RequestContext, params: McpServerSetParams) -> Mcp
         session = loaded_thread(services.sessions, params.thread_id)
         servers = session.servers.live().servers
         found = servers[params.name].config if params.name in servers else None
-        path = _path_of(params, found, session.servers.config)
-        with config_failures():
-            session.servers.change(path, change)
+        if (
+            params.enabled is not None
+            and found is not None
+            and _is_in_no_file(found, session.servers.config)
+        ):
+            _refuse_forbidden(params, found)
+            session.servers.switch(params.name, enabled=params.enabled)
+        else:
+            path = _path_of(params, found, session.servers.config)
+            with config_failures():
+                session.servers.change(path, change)
         # An edit may make sense with it that made none before.
         await session.servers.look_at_files()
         if session.slot.turn is None:
@@ -301,22 +309,15 @@ def _path_of(
     name, tables = params.name, config.document.get("mcp_servers", {})
     if found is None and params.settings is None:
         raise invalid_request(f"No MCP server named '{name}' found.", "unknownMcpServer", name=name)
-    if found is not None and not found.allowed and params.enabled is True:
-        raise internal_error(
-            f"MCP server '{name}' is disabled by managed requirements", "mcpServerNotAllowed",
-            name=name,
-        )  # fmt: skip
+    if found is not None:
+        _refuse_forbidden(params, found)
     if found is None or name in tables:
         return ("mcp_servers", name)
     plugin_id = found.metadata.plugin_id
-    if (
-        found.is_registered
-        or plugin_id is None
-        or plugin_id not in config.document.get("plugins", {})
-    ):
+    if plugin_id is None or _is_in_no_file(found, config):
         raise invalid_request(
             f"MCP server '{name}' is in no file: an extension, an app or a thread's plugin brings "
-            "it, and switches it",
+            "it; `enabled` with `threadId` switches it in one thread",
             "mcpServerNotEditable",
             name=name,
         )
@@ -324,6 +325,24 @@ def _path_of(
         rule = f"of a plugin's server these are the user's: {', '.join(ADJUSTABLE)}"
         raise invalid_params(f"Invalid params: `settings`: {rule}", field="settings", rule=rule)
     return ("plugins", plugin_id, "mcp_servers", name)
+
+
+def _is_in_no_file(found: ServerConfig, config: Config) -> bool:
+    """Whether no file of the user says anything of a server, or may do so."""
+    if found.name in config.document.get("mcp_servers", {}):
+        return False
+    plugin_id = found.metadata.plugin_id
+    plugins = config.document.get("plugins", {})
+    return found.is_registered or plugin_id is None or plugin_id not in plugins
+
+
+def _refuse_forbidden(params: McpServerSetParams, found: ServerConfig) -> None:
+    if not found.allowed and params.enabled is True:
+        raise internal_error(
+            f"MCP server '{found.name}' is disabled by managed requirements",
+            "mcpServerNotAllowed",
+            name=found.name,
+        )
 
 
 def _key_path(path: Sequence[str]) -> str:

@@ -188,6 +188,34 @@ async def test_a_plugins_server_is_switched_in_the_table_of_the_plugin(tmp_path:
         assert error.data["field"] == "settings"
 
 
+@claim("mcp:set")
+async def test_a_server_of_no_file_is_switched_in_one_thread(tmp_path: Path) -> None:
+    chosen = write_plugin(tmp_path / "given", "sel", servers={"sel": server()})
+    place = {"type": "environment", "environmentId": "local", "path": str(chosen)}
+    params = {"selectedCapabilityRoots": [{"id": "sel@x", "location": place}]}
+    home = tmp_path / "home"
+    home.mkdir()
+    async with serve(home, config=PATIENT, with_apps=True) as served, served.client() as client:
+        first, second = [
+            Thread(served, client, await client.start_thread(**params)) for _ in range(2)
+        ]
+        assert await first.namespaces() == ["mcp__sel"]
+        before = (home / "config.toml").read_text()
+        answer = {"filePath": None, "overridden": False}
+        off = {"name": "sel", "threadId": first.id, "enabled": False}
+        assert await client.call("mcpServer/set", off) == answer
+        assert await first.runtime() == {"sel": "disabled"}
+        assert await first.namespaces() == []
+        assert await second.namespaces() == ["mcp__sel"]
+        assert await client.call("mcpServer/set", {**off, "enabled": True}) == answer
+        assert await first.namespaces() == ["mcp__sel"]
+        settings = {"name": "sel", "threadId": first.id, "settings": {"tool_timeout_sec": 3}}
+        error = await client.refusal("mcpServer/set", settings)
+        assert error.data["code"] == "mcpServerNotEditable"
+        assert "`enabled` with `threadId`" in error.message
+        assert (home / "config.toml").read_text() == before
+
+
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({}, "invalidParams", "exactly one of `enabled` and `settings` is given"),
     ({"enabled": True, "settings": {"a": 1}}, "invalidParams", "exactly one of"),
