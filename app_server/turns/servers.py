@@ -143,17 +143,6 @@ class ThreadServers:
         if not self._has_asked:
             self.live().update(self._resolved())
 
-    def _look_ends_at(self) -> float:
-        """Return until when the look of extensions is waited for, on the clock of anyio.
-
-        The time counts from the look's beginning, which may be that of another thread: while
-        somebody else's server hangs, threads do not wait one after the other.
-        """
-        began = self._catalog.looking_since(self.config)
-        grace_s = self.live().settings.startup_grace_s
-        bound_s = DISCOVERY_S if grace_s is None else grace_s
-        return (anyio.current_time() if began is None else began) + bound_s
-
     async def prepare_reload(self) -> None:
         """Have `reload` find what extensions register now already read."""
         await self._catalog.prepare(self.config)
@@ -275,7 +264,9 @@ class ThreadServers:
         await self.look_at_files()
         self.take_over()
         ends_at = grace_ends_at(self.live())
-        with anyio.CancelScope(deadline=self._look_ends_at()):
+        with anyio.CancelScope(
+            deadline=_look_ends_at(self._catalog, self.config, self.live().settings)
+        ):
             if not self._has_asked:
                 await self._discovered.wait()
             if not self._catalog.is_current:
@@ -341,6 +332,17 @@ class ThreadServers:
         failure = None if server is None or step != "failed" else server.failure
         again = isinstance(failure, NotLoggedIn) and failure.again
         self._clients.server_step(name, step, error, sign_in_again=again)
+
+
+def _look_ends_at(catalog: ServerCatalog, config: Config, settings: McpSettings) -> float:
+    """Return until when the look of extensions is waited for, on the clock of anyio.
+
+    The time counts from the look's beginning, which may be that of another thread: while somebody
+    else's server hangs, threads do not wait one after the other.
+    """
+    began = catalog.looking_since(config)
+    bound_s = DISCOVERY_S if settings.startup_grace_s is None else settings.startup_grace_s
+    return (anyio.current_time() if began is None else began) + bound_s
 
 
 async def _discover_extensions(catalog: ServerCatalog, config: Config) -> None:
