@@ -1,0 +1,379 @@
+"""What every store answers, whatever it keeps threads in: asked through the doors alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from app_server.threads.failures import (
+    InvalidThreadId,
+    ThreadBusy,
+    ThreadExists,
+    ThreadNotFound,
+    TurnNotFound,
+)
+from app_server.threads.history.pages import HistoryQuery, items_page, turns_page
+from app_server.threads.history.search import Found, SearchQuery, occurrences_page
+from app_server.threads.ledger import Entry
+from app_server.threads.log.live import LiveThread, LogClosed
+from app_server.threads.log.state import ThreadState
+from app_server.threads.opening.stores import Stores, open_stores
+from app_server.threads.organization import PINNED
+from app_server.threads.rows import ThreadQuery
+from app_server.threads.servers import FoundServer, ServerEntry
+from app_server.threads.store import ForkPoint, ThreadStore
+from protocol.log.filing import SectionPut
+from protocol.log.metadata import SectionChanged
+from protocol.log.rollout import (
+    HistoryAppended,
+    ItemCompleted,
+    NameChanged,
+    Record,
+    TurnCompleted,
+    TurnsReverted,
+    TurnStarted,
+)
+from protocol.threads.thread import ThreadSection
+from protocol.turns.items import ThreadItem
+from tests.support.receiver.stages import entry
+from tests.support.threads.stores import CLOCK, QUERY, created, raw, user_message
+
+Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Stores]]
+"""Opens the same store again with each call, as another server would."""
+
+
+@pytest.fixture(params=["files"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    return {"files": partial(files_in, tmp_path, count(1))}[request.param]
+
+
+@asynccontextmanager
+async def files_in(home: Path, servers: Iterator[int]) -> AsyncIterator[Stores]:
+    stores = open_stores(home, f"ws://127.0.0.1:{next(servers)}")
+    await stores.threads.open()
+    running = asyncio.create_task(stores.threads.run())
+    try:
+        yield stores
+    finally:
+        await stores.threads.aclose()
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def turn(turn_id: str, text: str, at_ms: int = 5) -> list[Record]:
+    """Return the records of a turn in which a user said something."""
+    said = user_message(text, at_ms, f"item {turn_id}")
+    return [
+        TurnStarted(at_ms=at_ms, turn_id=turn_id),
+        HistoryAppended(at_ms=at_ms, items=[raw(text)]),
+        ItemCompleted(at_ms=at_ms, turn_id=turn_id, item=said),
+        TurnCompleted(at_ms=at_ms, turn_id=turn_id, status="completed"),
+    ]
+
+
+def id_of(item: ThreadItem) -> str:
+    return str(getattr(item, "id", ""))
+
+
+async def stored(threads: ThreadStore, *texts: str) -> str:
+    """Store a thread in which a user said something in one turn each, and return its id."""
+    thread = await threads.create(created())
+    for number, text in enumerate(texts):
+        await thread.append(*turn(f"{number}", text, 5 + number))
+    await threads.unload(thread)
+    return thread.id
+
+
+def _broken(state: ThreadState) -> list[Record]:
+    raise KeyError(state.id)
+
+
+def texts_of(thread: LiveThread) -> list[str]:
+    return [item["content"][0]["text"] for item in thread.state.history]
+
+
+async def test_what_was_appended_is_loaded_read_and_listed_by_the_next_server(
+    opened: Opener,
+) -> None:
+    async with opened() as stores:
+        thread = await stores.threads.create(created())
+        await thread.append(*turn("a", "hello"), NameChanged(at_ms=6, name="named"))
+        kept, row = thread.state, (await stores.threads.lists.page(QUERY)).rows
+        await stores.threads.unload(thread)
+        with pytest.raises(LogClosed):
+            await thread.append(NameChanged(at_ms=7, name="late"))
+    async with opened() as stores:
+        again = await stores.threads.load(kept.id)
+        assert (texts_of(again), again.state.name, again.state.preview) == (
+            ["hello"],
+            "named",
+            "hello",
+        )
+        assert again.state.updated_at_ms == kept.updated_at_ms
+        assert (await stores.threads.lists.page(QUERY)).rows == row
+        assert await stores.threads.lists.find(kept.id) == row[0]
+        read = await stores.threads.read(kept.id)
+        assert (read.name, read.history, await stores.threads.exists(kept.id)) == (
+            "named",
+            [],
+            True,
+        )
+        await stores.threads.unload(again)
+
+
+async def test_threads_that_are_none_or_are_there_are_refused(opened: Opener) -> None:
+    async with opened() as stores:
+        threads, missing = stores.threads, CLOCK.new_id()
+        for doing in (
+            threads.load,
+            threads.read,
+            threads.delete,
+            threads.lists.find,
+            partial(threads.change, decide=lambda _: []),
+            partial(threads.history.ask, question=lambda reader: reader.turn("a")),
+            partial(threads.fork, point=ForkPoint(), created=created()),
+        ):
+            with pytest.raises(ThreadNotFound):
+                await doing(missing)
+        with pytest.raises(InvalidThreadId):
+            await threads.load("../x")
+        thread_id = await stored(threads, "hello")
+        with pytest.raises(ThreadExists):
+            await threads.create(created(thread_id=thread_id, request_digest="other"))
+        assert [row.id for row in (await threads.lists.page(QUERY)).rows] == [thread_id]
+
+
+async def test_one_server_writes_a_thread_and_others_read_it(opened: Opener) -> None:
+    async with opened() as one, opened() as other:
+        thread = await one.threads.create(created())
+        await thread.append(*turn("a", "hello"))
+        for doing in (
+            other.threads.load,
+            other.threads.delete,
+            other.threads.require_free,
+            partial(other.threads.change, decide=lambda _: []),
+        ):
+            with pytest.raises(ThreadBusy) as caught:
+                await doing(thread.id)
+            assert caught.value.holder.address == "ws://127.0.0.1:1"
+        await one.threads.require_free(thread.id)
+        assert (await other.threads.read(thread.id)).preview == "hello"
+        outline = await other.threads.history.ask(thread.id, lambda reader: reader.turn("a"))
+        assert outline is not None
+        assert outline.status == "completed"
+        await one.threads.unload(thread)
+        taken = await other.threads.load(thread.id)
+        assert texts_of(taken) == ["hello"]
+        await other.threads.unload(taken)
+
+
+async def test_a_change_sees_the_state_and_is_there_for_all(opened: Opener) -> None:
+    async with opened() as stores:
+        thread_id = await stored(stores.threads, "hello")
+        state, added = await stores.threads.change(
+            thread_id, lambda state: [NameChanged(at_ms=9, name=f"about {state.preview}")]
+        )
+        assert (state.name, added) == (
+            "about hello",
+            [NameChanged(at_ms=9, name="about hello")],
+        )
+        assert (await stores.threads.lists.find(thread_id)).name == "about hello"
+        with pytest.raises(KeyError):
+            await stores.threads.change(thread_id, _broken)
+        assert (await stores.threads.read(thread_id)).name == "about hello"
+
+
+async def test_pages_of_turns_and_items_go_on_where_they_ended(opened: Opener) -> None:
+    async with opened() as stores:
+        thread_id = await stored(stores.threads, "one", "two", "three")
+        cursor, seen = None, []
+        for _ in range(2):
+            query = HistoryQuery(thread_id, 2, cursor)
+            page = await stores.threads.history.ask(
+                thread_id, partial(turns_page, query=query, view="full")
+            )
+            seen += [(each.outline.id, [id_of(item) for item in each.items]) for each in page.turns]
+            cursor = page.next_cursor
+        assert (seen, cursor) == (
+            [("2", ["item 2"]), ("1", ["item 1"]), ("0", ["item 0"])],
+            None,
+        )
+        first = HistoryQuery(thread_id, 9, ascending=True)
+        items = await stores.threads.history.ask(
+            thread_id, lambda reader: items_page(reader, first, None)
+        )
+        assert [id_of(each.item) for each in items.items] == ["item 0", "item 1", "item 2"]
+
+
+async def test_a_revert_drops_turns_for_memory_pages_and_searches(opened: Opener) -> None:
+    async with opened() as stores:
+        thread = await stores.threads.create(created())
+        await thread.append(*turn("a", "apples"), *turn("b", "pears"))
+        await thread.revert(TurnsReverted(at_ms=9, before_turn_id="b"))
+        assert texts_of(thread) == ["apples"]
+        assert await stores.threads.history.ask(thread.id, lambda reader: reader.turn("b")) is None
+        found, _ = await stores.threads.history.search(SearchQuery("pears", 9))
+        assert found.found == []
+        await stores.threads.unload(thread)
+        again = await stores.threads.load(thread.id)
+        assert texts_of(again) == ["apples"]
+        await stores.threads.unload(again)
+
+
+@pytest.mark.parametrize(
+    ("point", "left"),
+    [
+        (ForkPoint(), ["one", "two"]),
+        (ForkPoint(last_turn_id="0"), ["one"]),
+        (ForkPoint(before_turn_id="0"), []),
+    ],
+)
+async def test_a_fork_has_the_turns_of_its_source(
+    opened: Opener, point: ForkPoint, left: list[str]
+) -> None:
+    async with opened() as stores:
+        source = await stored(stores.threads, "one", "two")
+        fork = await stores.threads.fork(source, point, created(forked_from_id=source))
+        assert texts_of(fork) == left
+        await fork.append(*turn("mine", "more", 20))
+        await stores.threads.unload(fork)
+        again = await stores.threads.load(fork.id)
+        assert texts_of(again) == [*left, "more"]
+        await stores.threads.unload(again)
+        assert (await stores.threads.read(source)).preview == "one"
+        with pytest.raises(TurnNotFound):
+            await stores.threads.fork(source, ForkPoint(last_turn_id="none"), created())
+
+
+async def test_a_fork_of_a_thread_that_is_written_ends_where_it_was(opened: Opener) -> None:
+    async with opened() as stores:
+        thread = await stores.threads.create(created())
+        await thread.append(*turn("a", "before"))
+        end = await thread.log_end()
+        await thread.append(*turn("b", "after"))
+        fork = await stores.threads.fork(thread.id, ForkPoint(end=end), created())
+        assert texts_of(fork) == ["before"]
+        await stores.threads.unload(fork)
+        await stores.threads.unload(thread)
+
+
+async def test_searches_find_texts_in_order_and_their_places(opened: Opener) -> None:
+    async with opened() as stores:
+        first = await stored(stores.threads, "Green apples", "pears")
+        second = await stored(stores.threads, "more APPLES")
+        page, rows = await stores.threads.history.search(
+            SearchQuery("apples", 9, sort_key="updated_at_ms", ascending=True)
+        )
+        assert page.found == [Found(first, "Green apples"), Found(second, "more APPLES")]
+        assert rows.keys() == {first, second}
+        found, cursor = await stores.threads.history.ask(
+            first, lambda reader: occurrences_page(reader, "apples", 9, None)
+        )
+        assert ([each.item_id for each in found], cursor) == (["item 0"], None)
+
+
+async def test_what_is_deleted_is_nowhere(opened: Opener) -> None:
+    async with opened() as stores:
+        thread_id, kept = await stored(stores.threads, "pears"), await stored(stores.threads, "?")
+        await stores.threads.delete(thread_id)
+        assert not await stores.threads.exists(thread_id)
+        assert [row.id for row in (await stores.threads.lists.page(QUERY)).rows] == [kept]
+        page, rows = await stores.threads.history.search(SearchQuery("pears", 9))
+        assert (page.found, rows) == ([], {})
+
+
+async def test_an_ephemeral_thread_is_in_memory_alone(opened: Opener) -> None:
+    async with opened() as stores:
+        thread = await stores.threads.create(created(ephemeral=True))
+        await thread.append(*turn("a", "hello"))
+        assert texts_of(thread) == ["hello"]
+        assert not await stores.threads.exists(thread.id)
+        assert (await stores.threads.lists.page(QUERY)).rows == []
+        await stores.threads.unload(thread)
+
+
+async def test_projects_and_sections_are_those_of_all_servers(opened: Opener) -> None:
+    section = ThreadSection(id="s", name="Later")
+    async with opened() as one, opened() as other:
+        await one.threads.organization.change(lambda _: [SectionPut(at_ms=1, section=section)])
+        state = await other.threads.organization.refresh()
+        assert state.sections == {PINNED.id: PINNED, "s": section}
+        thread_id = await stored(one.threads, "hello")
+        rank = await one.threads.organization.rank_in_section("s", thread_id, None)
+        placed = SectionChanged(at_ms=3, section_id="s", rank=rank)
+        await one.threads.change(thread_id, lambda _: [placed])
+        row = await one.threads.lists.find(thread_id)
+        assert (row.section_id, row.section_rank) == ("s", rank)
+        second = await stored(one.threads, "second")
+        before = await one.threads.organization.rank_in_section("s", second, thread_id)
+        assert before < rank
+
+
+async def test_lists_go_on_where_they_ended(opened: Opener) -> None:
+    async with opened() as stores:
+        ids = [await stored(stores.threads, f"text {number}") for number in range(5)]
+        query: ThreadQuery = replace(QUERY, limit=2)
+        seen = []
+        while True:
+            page = await stores.threads.lists.page(query)
+            seen += [row.id for row in page.rows]
+            if page.next_cursor is None:
+                break
+            query = replace(query, cursor=page.next_cursor)
+        assert sorted(seen) == sorted(ids)
+        assert len(seen) == 5
+
+
+async def test_the_ledger_is_that_of_all_servers(opened: Opener) -> None:
+    async with opened() as one, opened() as other:
+        assert not await one.signals.exists()
+        ledger = await one.signals.open()
+        assert await other.signals.exists()
+        theirs = await other.signals.open()
+        version = theirs.version()
+        accepted = entry("a", stage="accepted", thread_id="t")
+        assert ledger.put([accepted]) == []
+        assert theirs.version() != version
+        assert [unnumbered(each) for each in theirs.open_entries("t")] == [accepted]
+        seen = replace(accepted, stage="seen")
+        assert theirs.put([seen]) == []
+        ahead = ledger.put([replace(accepted, stage="inHistory")])
+        assert [unnumbered(each) for each in ahead] == [seen]
+        assert (ledger.stages(), ledger.open_entries("other")) == ({"seen": 1}, [])
+        theirs.close()
+        ledger.close()
+
+
+def unnumbered(found: Entry) -> Entry:
+    return replace(found, number=None)
+
+
+async def test_servers_that_run_are_listed(opened: Opener) -> None:
+    mine = ServerEntry(1, "0.1.0", 5, ["ws://127.0.0.1:1"])
+    async with opened() as one, opened() as other:
+        with one.servers.announced(mine):
+            assert other.servers.all() == [FoundServer(mine, is_running=True)]
+        assert other.servers.all() == []
+
+
+async def test_a_log_is_exported_as_it_is(opened: Opener) -> None:
+    async with opened() as stores:
+        thread_id = await stored(stores.threads, "hello")
+        lines = await stores.threads.exported(thread_id, 1 << 20)
+        assert lines is not None
+        assert [line.split(b'"type":"')[1].split(b'"')[0] for line in lines.splitlines()] == [
+            b"threadCreated",
+            b"turnStarted",
+            b"historyAppended",
+            b"itemCompleted",
+            b"turnCompleted",
+        ]
+        assert await stores.threads.exported(thread_id, len(lines) - 1) is None
+        with pytest.raises(ThreadNotFound):
+            await stores.threads.exported(CLOCK.new_id(), 1 << 20)
