@@ -133,26 +133,29 @@ def make_parser() -> argparse.ArgumentParser:
         help="take a server out",
         description="Take an MCP server out of config.toml.",
     )
+    reaching = argparse.ArgumentParser(add_help=False, parents=[named])
+    reaching.add_argument(
+        "--server", metavar="URL", help="the app-server to ask, where several run with the home"
+    )
+    reaching.add_argument("--token-file", metavar="FILE", type=Path, help="the token that it wants")
     commands.add_parser(
         "enable",
-        parents=[named],
+        parents=[reaching],
         help="switch a server on",
         description="Switch an MCP server on, in config.toml; one of a plugin in the plugin's "
-        "table.",
+        "table. One of an extension, or of a thread's plugin, is switched by the app-server that "
+        "runs with this home.",
     )
     commands.add_parser(
         "disable",
-        parents=[named],
+        parents=[reaching],
         help="switch a server off",
         description="Switch an MCP server off, in config.toml; one of a plugin in the plugin's "
-        "table. Its settings stay. Calls that run end first.",
+        "table. One of an extension, or of a thread's plugin, is switched by the app-server that "
+        "runs with this home. Its settings stay. Calls that run end first.",
     )
-    asking = argparse.ArgumentParser(add_help=False, parents=[named])
+    asking = argparse.ArgumentParser(add_help=False, parents=[reaching])
     asking.add_argument("--thread", metavar="ID", help="in this thread alone, not in all")
-    asking.add_argument(
-        "--server", metavar="URL", help="the app-server to ask, where several run with the home"
-    )
-    asking.add_argument("--token-file", metavar="FILE", type=Path, help="the token that it wants")
     commands.add_parser(
         "restart",
         parents=[asking],
@@ -195,6 +198,7 @@ if TYPE_CHECKING:
     from app_server.threads.servers import RunningServers
 
 TABLE = "mcp_servers"
+SWITCHES = "mcp_switches"
 USUAL_LIFE = {"protocol": "auto", "share": None, "lazy": False, "idle_seconds": DEFAULT_IDLE_S}
 """Settings that are shown where they differ from these."""
 
@@ -264,7 +268,7 @@ async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
             await _remove(options.name, config, ConfigFile(home))
             await _tell_running(home)
         case "enable" | "disable":
-            await _switch(options, await _server(config, home, options.name), config)
+            await _switch(options, config)
         case "restart":
             await _restart(options, home)
         case "logs":
@@ -352,20 +356,31 @@ async def _remove(name: str, config: Config, file: ConfigFile) -> None:
     print(f"Removed MCP server `{name}` from {file.path}.")
 
 
-async def _switch(options: argparse.Namespace, server: ServerConfig, config: Config) -> None:
-    enabled, name, file = options.command == "enable", server.name, ConfigFile(options.home_folder)
+async def _switch(options: argparse.Namespace, config: Config) -> None:
+    enabled, name, file = options.command == "enable", options.name, ConfigFile(options.home_folder)
     word = "enabled" if enabled else "disabled"
+    known = {*await _servers(config, options.home_folder), *broken_servers(config)}
+    if name not in known and await _runs(options):
+        # Only a server that runs knows what its extensions and its threads bring.
+        params = {"name": name, "enabled": enabled}
+        written = await _ask(options, options.home_folder, "mcpServer/set", params)
+        print(f"MCP server `{name}` is {word} in {written['filePath']}.")
+        return
+    server = await _server(config, options.home_folder, name)
     plugin_id = server.metadata.plugin_id
     if not server.allowed and enabled:
         raise Failed(f"the administrator of this machine does not allow MCP server `{name}`")
     path = (TABLE, name) if plugin_id is None else ("plugins", plugin_id, TABLE, name)
+    switch = (*path, "enabled")
+    if plugin_id is not None and has(config.document, (SWITCHES, name)):
+        path = switch = (SWITCHES, name)
 
     def changed(edit: Any, found: Config) -> str:
         if not has(found.document, path[:2]):
             raise Failed(
                 f"{file.path} has no MCP server named `{name}`; it is switched where it is set up"
             )
-        return str(edit.set_value(found.text, (*path, "enabled"), enabled))
+        return str(edit.set_value(found.text, switch, enabled))
 
     if server.enabled == enabled:
         print(f"MCP server `{name}` is {word} already.")
@@ -373,6 +388,15 @@ async def _switch(options: argparse.Namespace, server: ServerConfig, config: Con
     await file.change(changed)
     print(f"MCP server `{name}` is {word} in {file.path}.")
     await _tell_running(options.home_folder)
+
+
+async def _runs(options: argparse.Namespace) -> bool:
+    """Whether there is an app-server to ask: one that was named, or one of the home."""
+    clients = await load(_clients)
+    if options.server is not None:
+        return True
+    found = await anyio.to_thread.run_sync(clients.running_servers(options.home_folder).all)
+    return any(server.is_running for server in found)
 
 
 async def _tell_running(home: Path) -> None:
@@ -391,14 +415,13 @@ async def _tell_running(home: Path) -> None:
         print(f"The app-server that runs takes it over (process {shown}).")
 
 
-async def _ask(options: argparse.Namespace, home: Path, method: str) -> Any:
+async def _ask(options: argparse.Namespace, home: Path, method: str, params: dict[str, Any]) -> Any:
     """Call a method about a server in the app-server that runs."""
     clients = await load(_clients)
     command = f"app-server mcp {options.command} {options.name}"
     choose = partial(
         clients.choose, options.server, str(home), options.token_file, command, "--server"
     )
-    params = {"name": options.name, "threadId": options.thread}
     try:
         address = await anyio.to_thread.run_sync(choose)
         async with clients.open(address.url, address.token_file) as client:
@@ -413,7 +436,8 @@ async def _ask(options: argparse.Namespace, home: Path, method: str) -> Any:
 
 
 async def _restart(options: argparse.Namespace, home: Path) -> None:
-    threads = (await _ask(options, home, "mcpServer/restart"))["threadIds"]
+    params = {"name": options.name, "threadId": options.thread}
+    threads = (await _ask(options, home, "mcpServer/restart", params))["threadIds"]
     if not threads:
         print(f"No loaded thread has MCP server `{options.name}`: it starts with the next one.")
     for thread_id in threads:
@@ -421,7 +445,8 @@ async def _restart(options: argparse.Namespace, home: Path) -> None:
 
 
 async def _show_logs(options: argparse.Namespace, home: Path) -> None:
-    outputs = (await _ask(options, home, "mcpServer/output/read"))["data"]
+    params = {"name": options.name, "threadId": options.thread}
+    outputs = (await _ask(options, home, "mcpServer/output/read", params))["data"]
     for output in outputs:
         if len(outputs) > 1:
             print(f"== thread {output['threadId']}")

@@ -171,6 +171,7 @@ KNOWN: Sequence[str] = (
     "mcp_servers.*.tools.*.approval_mode",
     "mcp_servers.*.tools.*.output_token_limit",
     "mcp_servers.*.url",
+    "mcp_switches",
     "memory_budget_bytes",
     "model",
     "model_auto_compact_token_limit",

@@ -90,8 +90,6 @@ class ThreadServers:
         """What the thread was loaded with, on top of the files."""
         self._own: Mapping[KeyPath, Any] = {}
         """What clients changed for this thread alone, on top of all."""
-        self._switched: dict[str, bool] = {}
-        """Servers of no file that clients switched on or off for this thread alone."""
         self._is_behind = False
         """Whether the servers do not follow that yet."""
         self._refused: str | None = None
@@ -234,14 +232,6 @@ class ThreadServers:
         self._own, self._config, self._is_behind = own, config, True
         self._live.forget()
 
-    def switch(self, name: str, *, enabled: bool) -> None:
-        """Switch a server that is in no file on or off, until the thread is unloaded; never waits.
-
-        The servers have it with the next `take_over`.
-        """
-        self._switched[name] = enabled
-        self._is_behind = True
-
     def _adopt(self, below: Config) -> McpSettings:
         """Have the settings in force, with what the thread was loaded with on top.
 
@@ -315,13 +305,7 @@ class ThreadServers:
             )
 
     def _resolved(self) -> McpSettings:
-        resolved = self._catalog.resolve(self._mcp, self._config, "discover")
-        switched = {
-            name: replace(server, enabled=self._switched[name] and server.allowed)
-            for name, server in resolved.servers.items()
-            if name in self._switched and name not in self._mcp.servers
-        }
-        return replace(resolved, servers={**resolved.servers, **switched}) if switched else resolved
+        return self._catalog.resolve(self._mcp, self._config, "discover")
 
     def _step(self, name: str, step: ServerNews, error: str | None) -> None:
         if step == "toolsChanged":

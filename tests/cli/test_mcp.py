@@ -18,6 +18,7 @@ from tests.support.files.plugins import server, write_plugin
 from tests.support.harness import WAIT_S, claim, environment_without, serve
 from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.oauth_peer import OAuthPeer, query_of
+from tests.support.mcp_peers.registrations import open_shop
 from tests.support.mcp_peers.sign_in import keep, stored, table, visit
 from tests.support.paths import MCP_PEER
 from tests.support.processes import EXECUTABLE
@@ -313,6 +314,26 @@ async def test_a_running_server_follows_restarts_and_shows_what_was_written(
                 if listed["data"][0]["runtimeStatus"] == "disabled":
                     break
         assert (await command("restart", "raw"))[0] == 1
+
+
+@claim("cli:mcp-switch")
+async def test_a_server_of_an_extension_is_switched_by_the_server_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.toml"
+    async with open_shop(tmp_path, listen=[UnixAddress(tmp_path / "s")]) as shop:
+        shop.put()
+        thread_id = await shop.thread()
+        for command, status in (("disable", "disabled"), ("enable", "enabled")):
+            assert await anyio.to_thread.run_sync(run, tmp_path, command, "shelved") == 0
+            text = f"MCP server `shelved` is {status} in {file}.\n"
+            assert capsys.readouterr().out == text
+            switches = tomllib.loads(file.read_text())["mcp_switches"]
+            assert switches == {"shelved": command == "enable"}
+            listed = await shop.client.call("mcpServerStatus/list", {"threadId": thread_id})
+            assert (listed["data"][0]["runtimeStatus"] == "disabled") is (command == "disable")
+        assert await anyio.to_thread.run_sync(run, tmp_path, "disable", "nobody") == 1
+        assert "No MCP server named 'nobody' found" in capsys.readouterr().err
 
 
 @claim("cli:mcp-asks")

@@ -253,24 +253,17 @@ async def set_server(context: RequestContext, params: McpServerSetParams) -> Mcp
         session = loaded_thread(services.sessions, params.thread_id)
         servers = session.servers.live().servers
         found = servers[params.name].config if params.name in servers else None
-        if (
-            params.enabled is not None
-            and found is not None
-            and _is_in_no_file(found, session.servers.config)
-        ):
-            _refuse_forbidden(params, found)
-            session.servers.switch(params.name, enabled=params.enabled)
-        else:
-            path = _path_of(params, found, session.servers.config)
-            with config_failures():
-                session.servers.change(path, change)
+        path, change = _placed(params, change, found, session.servers.config)
+        with config_failures():
+            session.servers.change(path, change)
         # An edit may make sense with it that made none before.
         await session.servers.look_at_files()
         if session.slot.turn is None:
             session.servers.take_over()
         return McpServerSetResponse(overridden=False)
     config, settings = await _resolve(services, prepare=False)
-    path = _path_of(params, settings.servers.get(params.name), config)
+    found = settings.servers.get(params.name) or _of_any_thread(services, params.name)
+    path, change = _placed(params, change, found, config)
     edits = [
         ConfigEdit(key_path=_key_path((*path, key)), value=value, merge_strategy="replace")
         for key, value in change.items()
@@ -298,42 +291,51 @@ def _change_of(params: McpServerSetParams) -> JsonObject:
     return params.settings
 
 
-def _path_of(
-    params: McpServerSetParams, found: ServerConfig | None, config: Config
-) -> tuple[str, ...]:
-    """Return where the settings have the server's table.
+def _of_any_thread(services: Services, name: str) -> ServerConfig | None:
+    """Return a server that loaded threads alone have, such as one of a plugin of theirs."""
+    for session in services.sessions:
+        if (server := session.servers.live().servers.get(name)) is not None:
+            return server.config
+    return None
+
+
+def _placed(
+    params: McpServerSetParams, change: JsonObject, found: ServerConfig | None, config: Config
+) -> tuple[tuple[str, ...], JsonObject]:
+    """Return which table of the settings has the server's keys, and what changes in it.
+
+    A server of no table of the user's has a switch, and nothing else.
 
     Raises:
         RpcError: there is no such server, or its settings are not the user's.
     """
-    name, tables = params.name, config.document.get("mcp_servers", {})
+    name = params.name
     if found is None and params.settings is None:
         raise invalid_request(f"No MCP server named '{name}' found.", "unknownMcpServer", name=name)
     if found is not None:
         _refuse_forbidden(params, found)
-    if found is None or name in tables:
-        return ("mcp_servers", name)
+    if found is None or name in config.document.get("mcp_servers", {}):
+        return ("mcp_servers", name), change
     plugin_id = found.metadata.plugin_id
-    if plugin_id is None or _is_in_no_file(found, config):
+    if (
+        found.is_registered
+        or plugin_id is None
+        or plugin_id not in config.document.get("plugins", {})
+    ):
+        if params.settings is None:
+            return ("mcp_switches",), {name: params.enabled}
         raise invalid_request(
             f"MCP server '{name}' is in no file: an extension, an app or a thread's plugin brings "
-            "it; `enabled` with `threadId` switches it in one thread",
+            "it, and only `enabled` can be set",
             "mcpServerNotEditable",
             name=name,
         )
     if params.settings is not None and not params.settings.keys() <= set(ADJUSTABLE):
         rule = f"of a plugin's server these are the user's: {', '.join(ADJUSTABLE)}"
         raise invalid_params(f"Invalid params: `settings`: {rule}", field="settings", rule=rule)
-    return ("plugins", plugin_id, "mcp_servers", name)
-
-
-def _is_in_no_file(found: ServerConfig, config: Config) -> bool:
-    """Whether no file of the user says anything of a server, or may do so."""
-    if found.name in config.document.get("mcp_servers", {}):
-        return False
-    plugin_id = found.metadata.plugin_id
-    plugins = config.document.get("plugins", {})
-    return found.is_registered or plugin_id is None or plugin_id not in plugins
+    if params.settings is None and name in config.document.get("mcp_switches", {}):
+        return ("mcp_switches",), {name: params.enabled}
+    return ("plugins", plugin_id, "mcp_servers", name), change
 
 
 def _refuse_forbidden(params: McpServerSetParams, found: ServerConfig) -> None:

@@ -3,7 +3,8 @@
 Tiers, low to high: plugins, plugins chosen for the thread, config.toml, registered at run time. The
 highest tier that has a name wins it; in the plugin tiers the first, at run time the last. What is
 switched off in config.toml, or by an installed plugin that config.toml says nothing about, stays
-off: nothing registered at run time takes its name.
+off: nothing registered at run time takes its name. `[mcp_switches]` is put over servers that
+config.toml has no table of.
 Source: docs/extensions.md, "Which server wins".
 """
 
@@ -169,7 +170,12 @@ class ServerCatalog:
         contributions = self._registry.contributions(self._context(config, mode))
         self._revisions = contributions.revisions
         servers = resolve_servers(configured.servers, contributions.registrations, config)
-        return replace(configured, servers=servers)
+        switched = {
+            name: replace(servers[name], enabled=enabled and servers[name].allowed)
+            for name, enabled in configured.switches.items()
+            if name in servers and name not in configured.servers
+        }
+        return replace(configured, servers={**servers, **switched})
 
     def _context(self, config: Config, mode: Mode) -> ContributionContext:
         demanded = {} if config.requirements is None else config.requirements.document

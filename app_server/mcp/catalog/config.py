@@ -253,6 +253,8 @@ class McpSettings:
     """Whether tools are listed again when a server says that they changed."""
     surface: str = "direct"
     """The model's view of tools: `direct`, all of them, or `deferred`, the ones that it finds."""
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    """Servers of no table that the user switched on or off, by name."""
 
 
 def credential_variables(servers: Iterable[ServerConfig]) -> frozenset[str]:

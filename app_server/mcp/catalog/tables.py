@@ -74,7 +74,13 @@ def read_mcp_settings(config: Config) -> McpSettings:
         grace_ms / 1000 if grace_ms else None,
         view.at("features").boolean("mcp_tool_list_changed", default=True),
         "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
+        _read_switches(view.at("mcp_switches")),
     )
+
+
+def _read_switches(view: ConfigView) -> Mapping[str, bool]:
+    found = {name: view.boolean(name, default=None) for name in view.table}
+    return {name: enabled for name, enabled in found.items() if enabled is not None}
 
 
 def _is_on_top(config: Config, name: str) -> bool:

@@ -211,7 +211,8 @@ class ServerSet:
         self._launcher.launch_soon(fresh)
 
     def _replace(self, old: McpServer | None, config: ServerConfig) -> McpServer:
-        if old is None or not (old.config.is_registered and config.is_registered):
+        is_registered = old is not None and old.config.is_registered and config.is_registered
+        if old is None or not is_registered or not config.enabled:
             return self._make(config, old)
         if config.known is not None and old.config.known is not None:
             # Nothing starts: it goes on by another way, and says so if it has other tools.

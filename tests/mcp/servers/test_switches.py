@@ -10,6 +10,7 @@ import pytest
 from tests.support.files.plugins import server, write_plugin
 from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import raw_call, steps_until_settled
+from tests.support.mcp_peers.registrations import open_shop
 from tests.support.mcp_peers.reloads import Thread, thread_with, until_gone
 from tests.support.model import Gate, calls, says
 
@@ -212,8 +213,58 @@ async def test_a_server_of_no_file_is_switched_in_one_thread(tmp_path: Path) -> 
         settings = {"name": "sel", "threadId": first.id, "settings": {"tool_timeout_sec": 3}}
         error = await client.refusal("mcpServer/set", settings)
         assert error.data["code"] == "mcpServerNotEditable"
-        assert "`enabled` with `threadId`" in error.message
+        assert "only `enabled` can be set" in error.message
         assert (home / "config.toml").read_text() == before
+
+
+@claim("mcp:set")
+async def test_a_server_of_a_threads_plugin_is_switched_in_all_threads(tmp_path: Path) -> None:
+    chosen = write_plugin(tmp_path / "given", "sel", servers={"sel": server()})
+    place = {"type": "environment", "environmentId": "local", "path": str(chosen)}
+    params = {"selectedCapabilityRoots": [{"id": "sel@x", "location": place}]}
+    home = tmp_path / "home"
+    home.mkdir()
+    async with serve(home, config=PATIENT, with_apps=True) as served, served.client() as client:
+        first, second = [
+            Thread(served, client, await client.start_thread(**params)) for _ in range(2)
+        ]
+        assert await first.namespaces() == ["mcp__sel"]
+        answer = {"filePath": str(home / "config.toml"), "overridden": False}
+        off = {"name": "sel", "enabled": False}
+        assert await client.call("mcpServer/set", off) == answer
+        document = tomllib.loads((home / "config.toml").read_text())
+        assert document["mcp_switches"] == {"sel": False}
+        third = Thread(served, client, await client.start_thread(**params))
+        for thread in (first, second, third):
+            assert await thread.runtime() == {"sel": "disabled"}
+            assert await thread.namespaces() == []
+        # One thread alone may have it all the same.
+        await client.call("mcpServer/set", {**off, "threadId": second.id, "enabled": True})
+        assert await second.namespaces() == ["mcp__sel"]
+        assert await first.namespaces() == []
+        await client.call("mcpServer/set", {**off, "enabled": True})
+        assert await first.namespaces() == ["mcp__sel"]
+        assert await third.namespaces() == ["mcp__sel"]
+        error = await client.refusal("mcpServer/set", {"name": "nobody", "enabled": False})
+        assert error.data["code"] == "unknownMcpServer"
+
+
+@claim("mcp:set")
+@pytest.mark.parametrize("of_thread", [False, True])
+async def test_a_server_of_an_extension_is_switched(tmp_path: Path, of_thread: bool) -> None:
+    async with open_shop(tmp_path, PATIENT) as shop:
+        shop.put()
+        thread = Thread(shop.served, shop.client, await shop.thread())
+        of = {"threadId": thread.id} if of_thread else {}
+        for enabled, shown in ((False, []), (True, ["mcp__shelved"])):
+            await set_server(thread, name="shelved", enabled=enabled, **of)
+            document = tomllib.loads((tmp_path / "config.toml").read_text())
+            switches = None if of_thread else {"shelved": enabled}
+            assert document.get("mcp_switches") == switches
+            assert await thread.namespaces() == shown
+            # Published anew, it is switched as it was.
+            shop.put(enabled_tools=["look"])
+            assert await thread.namespaces() == shown
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [

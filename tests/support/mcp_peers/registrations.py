@@ -1,6 +1,6 @@
 """An extension that registers a server with tools."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from app_server.extensions.contract.registration import (
     RuntimeMetadata,
 )
 from app_server.extensions.contract.registry import ExtensionRegistry, PersistApproval
+from app_server.transport.address import Address, TcpAddress
 from tests.support.harness import Served, WireClient, serve
 from tests.support.mcp_peers.shelf import Generation, Shelf
 from tests.support.mcp_peers.web_peer import WebPeer
@@ -69,14 +70,18 @@ class Shop:
 
 @asynccontextmanager
 async def open_shop(
-    tmp_path: Path, config: str = "", persist: PersistApproval | None = None, **peer: Any
+    tmp_path: Path,
+    config: str = "",
+    persist: PersistApproval | None = None,
+    listen: Sequence[Address] = (TcpAddress("127.0.0.1", 0),),
+    **peer: Any,
 ) -> AsyncIterator[Shop]:
     shelf = Shelf()
     persisters = {} if persist is None else {"there": persist}
     registry = ExtensionRegistry([shelf], persisters)
     async with (
         WebPeer(**{"tools": [tool()], **peer}).serve() as web,
-        serve(tmp_path, config=config, extensions=registry) as served,
+        serve(tmp_path, config=config, extensions=registry, listen=listen) as served,
         served.client() as client,
     ):
         yield Shop(served, client, shelf, web, Generation("gen-1"))
