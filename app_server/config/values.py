@@ -46,11 +46,11 @@ class Config:
     profile: "Config | None" = field(default=None, repr=False)
     """The user's second file, alone; the document has it over the first one."""
     overridden: frozenset[KeyPath] = field(default=frozenset())
-    """Paths that did not come from a file of the user's."""
+    """Paths that did not come from a file."""
     layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """Overrides of the files, in order."""
-    projects: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Settings of projects between the file and the layers, in order."""
+    projects: tuple["Config", ...] = field(default=(), repr=False)
+    """Files of projects between the user's and the layers, in order, each alone."""
     requirements: "Config | None" = field(default=None, repr=False)
     """An administrator's demands, which nothing overrides (app_server/config/requirements.py)."""
     is_strict: bool = False
@@ -93,16 +93,15 @@ class Config:
             return self
         return replace(self, document={**self.document, table: {**defaults, **there}})
 
-    def with_projects(self, projects: Sequence[Mapping[str, Any]]) -> "Config":
-        """Put settings of projects over the file, below all layers; the last one wins."""
+    def with_projects(self, projects: Sequence["Config"]) -> "Config":
+        """Put files of projects over the user's, below all layers; the last one wins."""
         if not projects:
             return self
         document = _copy(self.document)
-        for settings in projects:
-            for key, value in settings.items():
+        for project in projects:
+            for key, value in project.document.items():
                 _merge(document, key, value)
-        paths = self.overridden.union((key,) for settings in projects for key in settings)
-        below = replace(self, document=document, overridden=paths, projects=tuple(projects))
+        below = replace(self, document=document, projects=tuple(projects))
         return replace(below, layers=()).with_layers(self.layers)
 
     def with_layers(self, layers: Sequence[Mapping[str, Any]]) -> "Config":
@@ -114,8 +113,14 @@ class Config:
 
     def error(self, path: KeyPath, detail: str) -> ConfigError:
         """Say what is wrong at a path, and where it stands."""
-        if self.source is None or any(path[: len(o)] == o for o in self.overridden):
-            return ConfigError(f"{detail}\nin `{'.'.join(path)}`\n", path=path)
+        unplaced = ConfigError(f"{detail}\nin `{'.'.join(path)}`\n", path=path)
+        if any(path[: len(o)] == o for o in self.overridden):
+            return unplaced
+        for project in reversed(self.projects):
+            if has(project.document, path):
+                return project.error(path, detail)
+        if self.source is None:
+            return unplaced
         if self.profile is not None and has(self.profile.document, path):
             return self.profile.error(path, detail)
         return error_at(Place(self.source, *locate(self.text, path)), detail, path)

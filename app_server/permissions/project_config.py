@@ -4,7 +4,7 @@ Source: docs/config.md, "Settings of projects".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -52,13 +52,19 @@ class ProjectLayer:
 
     folder: Path
     """The `.codex` folder."""
-    document: Document = field(repr=False)
+    config: Config = field(repr=False)
+    """Its file, without the keys that a project may not set."""
     ignored: Sequence[str] = ()
     """Keys that a project may not set."""
     disabled_reason: str | None = None
     """Why it does not count; None if it does."""
     unknown: str | None = None
     """Says which keys nothing reads; None if there are none."""
+
+    @property
+    def document(self) -> Document:
+        """Return its settings."""
+        return self.config.document
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -76,7 +82,7 @@ class ProjectLayer:
 
 def with_projects(config: Config, layers: Sequence[ProjectLayer]) -> Config:
     """Put enabled layers between the user's file and what overrides it; the last one wins."""
-    counting = [layer.document for layer in layers if layer.disabled_reason is None]
+    counting = [layer.config for layer in layers if layer.disabled_reason is None]
     return config.with_projects(counting)
 
 
@@ -125,7 +131,7 @@ def _read(file: Path, disabled_reason: str | None, *, is_strict: bool) -> Projec
     ignored = sorted((NOT_OF_PROJECTS - READ_ELSEWHERE) & document.keys())
     kept = {key: value for key, value in document.items() if key not in NOT_OF_PROJECTS}
     text = keys.ignored_text(unknown) if unknown else None
-    return ProjectLayer(file.parent, kept, ignored, disabled_reason, text)
+    return ProjectLayer(file.parent, replace(config, document=kept), ignored, disabled_reason, text)
 
 
 def _unknown_keys() -> ModuleType:

@@ -134,6 +134,43 @@ async def test_a_wrong_table_fails_its_server_and_the_others_follow_the_edit(
 
 
 @claim("mcp:broken-server")
+@pytest.mark.parametrize(
+    ("of_user", "table", "place", "key"),
+    [
+        ("", "[mcp_servers.bad]\ncommand = 5\n", "4:11", "mcp_servers.bad.command"),
+        ("", "[mcp_servers.bad]\nargs = []\n", "3:1", "mcp_servers.bad"),
+        # The user's table is right until the project's is put over it.
+        (
+            '[mcp_servers.bad]\ncommand = "x"\n',
+            '[mcp_servers.bad]\nlazy = true\nshare = "world"\n',
+            "5:9",
+            "mcp_servers.bad.share",
+        ),
+    ],
+)
+async def test_a_wrong_table_of_a_project_is_named_with_its_file_and_line(
+    tmp_path: Path, of_user: str, table: str, place: str, key: str
+) -> None:
+    project = tmp_path / "project"
+    file = project / ".codex" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"# of the project\n\n{table}")
+    home = tmp_path / "home"
+    home.mkdir()
+    trusted = f'[projects."{project}"]\ntrust_level = "trusted"\n'
+    config = PATIENT + stdio_server("raw") + of_user + trusted
+    async with thread_with(home, config, "raw", "bad", params={"cwd": str(project)}) as thread:
+        params = {"threadId": thread.id}
+        rows = (await thread.client.call("mcpServerStatus/list", params))["data"]
+        assert {row["name"]: row["runtimeStatus"] for row in rows} == {
+            "bad": "failed", "raw": "connected",
+        }  # fmt: skip
+        (bad,) = [row for row in rows if row["name"] == "bad"]
+        assert f"{file}:{place}: " in bad["toolsError"]
+        assert f"`{key}`" in bad["toolsError"]
+
+
+@claim("mcp:broken-server")
 async def test_a_server_that_starts_with_a_wrong_table_runs_the_others(tmp_path: Path) -> None:
     config = PATIENT + stdio_server("raw") + "[mcp_servers.bad]\ncommand = 5\n"
     async with thread_with(tmp_path, config, "raw", "bad") as thread:
