@@ -88,12 +88,12 @@ class InputMentions:
         """
         items = []
         if named.skills:
-            items += await self._server_skills(named.skills)
+            items += await self._server_skills(turn_id, named.skills)
         if named.plugins:
             items += [message("developer", text) for text in self._texts(named.plugins)]
         await self.context.recorder(turn_id).remember(*items)
 
-    async def _server_skills(self, names: SkillNames) -> list[JsonObject]:
+    async def _server_skills(self, turn_id: str, names: SkillNames) -> list[JsonObject]:
         """Read the named skills of servers, and make the messages that show them.
 
         What cannot be read is left out, with a warning.
@@ -116,7 +116,7 @@ class InputMentions:
                     shown = f"`{skill.name}`"
                     try:
                         text = await server_skills.read_skill_file(
-                            servers, server, skill.main_resource
+                            servers, server, skill.main_resource, turn_id
                         )
                     except McpError as exc:
                         left_out(shown, exc)

@@ -46,7 +46,7 @@ def tool_table(context: ThreadContext, turn: RunningTurn) -> ToolTable:
         ViewImage(context, turn, environments),
         *([UpdatePlan(turn)] if settings.offers_plans else []),
         McpResources(context, turn),
-        *([ServerSkills(servers)] if settings.reads_server_skills else []),
+        *([ServerSkills(servers, turn.recorder.turn_id)] if settings.reads_server_skills else []),
         ToolSearch(servers, of_clients),
         McpCalls(context, turn, environments),
         ClientTools(context, turn, of_clients),

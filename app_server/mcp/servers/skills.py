@@ -119,14 +119,16 @@ async def list_skills(servers: ServerSet, name: str) -> tuple[list[ServerSkill],
     return read_skills(resources)
 
 
-async def read_skill_file(servers: ServerSet, name: str, uri: str) -> str:
+async def read_skill_file(servers: ServerSet, name: str, uri: str, turn_id: str) -> str:
     """Return the text of a file of a listed skill, at most MAX_FILE_BYTES.
+
+    Questions that the read leads to name the turn.
 
     Raises:
         McpError: see `list_skills`.
         BadSkillFile: it has no text, or too much.
     """
-    result = await read_resource(servers, name, uri, None)
+    result = await read_resource(servers, name, uri, None, turn_id)
     contents: Json = result.get("contents")
     texts = [
         one["text"]

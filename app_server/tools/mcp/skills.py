@@ -54,8 +54,9 @@ class _Read(ToolArguments):
 class ServerSkills(TurnTool):
     """Lists and reads the skills of the server that has some, in one turn."""
 
-    def __init__(self, servers: ServerSet) -> None:
+    def __init__(self, servers: ServerSet, turn_id: str) -> None:
         self._servers = servers
+        self._turn_id = turn_id
         self._listed: tuple[str, list[ServerSkill]] | None = None
         """The server that was asked last, and what it has: asked once a turn, and for each list."""
 
@@ -119,7 +120,9 @@ class ServerSkills(TurnTool):
             raise BadCall("skill package is not available from the requested authority")
         if not belongs_to(wanted.package, wanted.resource):
             raise BadCall("skill resource does not match its package")
-        content = await skills.read_skill_file(self._servers, server, wanted.resource)
+        content = await skills.read_skill_file(
+            self._servers, server, wanted.resource, self._turn_id
+        )
         start = int(wanted.cursor or 0)
         if start > len(content):
             raise BadCall("skills.read cursor is out of range")

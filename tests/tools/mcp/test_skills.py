@@ -2,15 +2,23 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
+from pydantic import SecretStr
 
+from app_server.extensions.contract.registration import Registration, RuntimeMetadata
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.mcp.servers import skills
 from tests.support.apps.threads import Desk, open_desk
-from tests.support.harness import claim
+from tests.support.harness import WAIT_S, claim, serve
+from tests.support.mcp_peers.calls import answer_question, settled
+from tests.support.mcp_peers.sdk_peer import sdk_app
+from tests.support.mcp_peers.shelf import Generation, Shelf
+from tests.support.mcp_peers.web_servers import listening
 from tests.support.model import calls, says
 
 ON = "[orchestrator.skills]\nenabled = true\n"
@@ -229,3 +237,46 @@ async def test_without_the_setting_no_server_is_asked_for_skills(tmp_path: Path)
         await run_turn(desk, {"type": "text", "text": "$two"})
         assert desk.served.model.inputs()[-1] == ("user", "$two")
         assert "resources/list" not in desk.apps.hosted.script.names()
+
+
+@asynccontextmanager
+async def asking_server() -> AsyncIterator[Registration]:
+    """Serve a skill whose file is read once the user has answered a form."""
+
+    async def listed(context: Any, params: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[types.Resource.model_validate(skill(TWO, source="user", skill_name="two"))]
+        )
+
+    async with sdk_app() as (peer, app), listening(app) as port:
+        peer.server.add_request_handler("resources/list", types.PaginatedRequestParams, listed)
+        table = {"url": f"http://127.0.0.1:{port}/mcp"}
+        metadata = RuntimeMetadata(serves_skills=True)
+        yield Registration("shelved", table, SecretStr("bearer"), Generation("one"), metadata)
+
+
+@claim("skills:of-servers", "mcp:question-call")
+@pytest.mark.parametrize("way", ["named", "read"])
+async def test_a_question_while_a_file_is_read_has_the_turn(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(skills, "ANSWER_S", WAIT_S)
+    text, scripts = "$two", [says("done")]
+    if way == "read":
+        wanted = {**KIND, "package": TWO, "resource": f"{TWO}/SKILL.md"}
+        made = {"namespace": "skills", "name": "read", "arguments": wanted}
+        text, scripts = "go", [calls(made), says("done")]
+    async with AsyncExitStack() as stack:
+        shelf = Shelf("shelf", await stack.enter_async_context(asking_server()))
+        serving = serve(tmp_path, config=ON, extensions=ExtensionRegistry([shelf]))
+        served = await stack.enter_async_context(serving)
+        client = await stack.enter_async_context(served.client())
+        thread_id = await client.start_thread()
+        assert await settled(client, "shelved") == ("ready", None)
+        served.model.scripts += scripts
+        begun = {"threadId": thread_id, "input": [{"type": "text", "text": text}]}
+        turn_id = (await client.call("turn/start", begun))["turn"]["id"]
+        asked = await answer_question(client, {"result": {"action": "decline"}})
+        await client.wait_for("turn/completed")
+    assert (asked["threadId"], asked["turnId"]) == (thread_id, turn_id)
+    assert "decline" in json.dumps(served.model.requests[-1]["input"])
