@@ -195,8 +195,23 @@ class McpClient:
     ) -> JsonObject:
         """Call a method of the server; see McpConnection.
 
-        What the server wants to know before it answers is asked here, in the caller's task.
+        What the server wants to know before it answers is asked here, in the caller's task. Errors
+        have nothing of what the server was given to sign in with.
         """
+        try:
+            return await self._request(method, params, timeout_s, on_progress, caller)
+        except PeerError as exc:
+            await anyio.to_thread.run_sync(self._owner.record.redact_error, exc)
+            raise
+
+    async def _request(
+        self,
+        method: str,
+        params: JsonObject,
+        timeout_s: float | None,
+        on_progress: ProgressCallback | None,
+        caller: Caller | None,
+    ) -> JsonObject:
         session, agreed = self._sessions, self._handshake.revision
         try:
             return await self._ask(method, params, timeout_s, on_progress, caller)
@@ -449,13 +464,15 @@ def _has_ended_session(error: PeerError) -> bool:
     return (error.code, error.message, error.data) == (UNREACHABLE, SESSION_ENDED, {"status": 404})
 
 
-def tokens_of(config: ServerConfig, processes: Processes) -> TokenSource | None:
+def tokens_of(
+    config: ServerConfig, processes: Processes, record: ServerRecord
+) -> TokenSource | None:
     """Return the source of a server's OAuth tokens; None for a server without sign-in."""
     http = config.transport
     if not isinstance(http, HttpTransport) or http.oauth.home is None or not http.signs_in:
         return None
     target = SignInTarget.of(config, http, processes)
-    return TokenSource(target, CredentialStore(http.oauth.home, http.oauth.store))
+    return TokenSource(target, CredentialStore(http.oauth.home, http.oauth.store), record.sent)
 
 
 @asynccontextmanager
@@ -485,7 +502,7 @@ async def open_streams(
     if http.header_command is not None:
         folder = cwd if where == LOCAL else None
         run = partial(run_command, processes, where, http.header_command, folder)
-        command = HeaderCommand(run, headers, record.printed)
+        command = HeaderCommand(run, headers, record.sent)
         await command.current()
         credentials.append(command)
     async with AsyncExitStack() as stack:
@@ -518,7 +535,7 @@ async def serve_connection(
     `stop` when the connection ends; it ends too when the server does. Cancelling stops the server
     as well.
     """
-    tokens = tokens_of(config, processes)
+    tokens = tokens_of(config, processes, owner.record)
     elsewhere = config.environment_id != LOCAL
     try:
         try:

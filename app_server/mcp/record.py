@@ -15,14 +15,16 @@ from pydantic_core import to_json
 from app_server.mcp.catalog.config import ServerConfig, StdioTransport
 from app_server.mcp.errors import StartupFailed
 from app_server.mcp.processes import ServerOutput
-from app_server.mcp.redaction import without_secrets
+from app_server.mcp.redaction import without_given, without_secrets
+from app_server.mcp_wire.errors import PeerError
 from app_server.runtime.cut_text import cut_middle
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
 
-MAX_RUNS = 4
-"""Of a command that prints headers, whose values are taken out of texts; the newest count."""
+MAX_SENT = 4
+"""Runs of a command that prints headers, and tokens of a sign-in, whose values are taken out of
+texts; the newest count."""
 
 
 MAX_FAULTS = 32
@@ -71,8 +73,8 @@ class ServerRecord:
     """What it did last against MCP, as a text that begins with a verb; it went on."""
     output: ServerOutput = field(default_factory=ServerOutput)
     """What its processes wrote to stderr, and messages of its log; it may hold secrets."""
-    printed: deque[Collection[str]] = field(default_factory=lambda: deque(maxlen=MAX_RUNS))
-    """Values of headers that its command printed."""
+    sent: deque[Collection[str]] = field(default_factory=lambda: deque(maxlen=MAX_SENT))
+    """Values of headers that its command printed, and tokens of a sign-in."""
     _said: set[str] = field(default_factory=set)
     """Faults that the log has."""
     shared_by: int = 1
@@ -117,5 +119,14 @@ class ServerRecord:
 
     def without_secrets(self, text: str) -> str:
         """Return a text of the server's with marks in the place of what may be a secret."""
-        printed = [value for values in self.printed for value in values]
-        return without_secrets(text, self.config, printed)
+        return without_secrets(text, self.config, self._sent)
+
+    def redact_error(self, error: PeerError) -> None:
+        """Put marks into the error of a call: it goes to clients, and to the model; may block."""
+        error.message = str(without_given(error.message, self.config, self._sent))
+        error.data = without_given(error.data, self.config, self._sent)
+        error.args = (error.message,)
+
+    @property
+    def _sent(self) -> list[str]:
+        return [value for values in self.sent for value in values]

@@ -112,11 +112,14 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """Return the text with `***` in the place of each secret."""
-        if self._values is not None:
-            text = self._values.sub(REDACTED, text)
+        text = self.redact_values(text)
         for pattern, replacement in _RULES:
             text = pattern.sub(replacement, text)
         return text
+
+    def redact_values(self, text: str) -> str:
+        """Return the text with `***` in the place of each secret whose value is known."""
+        return text if self._values is None else self._values.sub(REDACTED, text)
 
 
 LogFormat: TypeAlias = Literal["text", "json"]

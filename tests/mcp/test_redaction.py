@@ -8,10 +8,20 @@ import pytest
 from pydantic import SecretStr
 
 from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
-from app_server.mcp.record import MAX_RUNS, ServerRecord
+from app_server.mcp.oauth.credentials import CredentialStore
+from app_server.mcp.oauth.target import SignInTarget
+from app_server.mcp.oauth.tokens import TokenSource
+from app_server.mcp.record import MAX_SENT, ServerRecord
 from app_server.mcp.redaction import without_secrets
+from app_server.mcp_wire.errors import PeerError
 from tests.support.harness import claim, serve
-from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.mcp_peers.calls import (
+    call_items,
+    raw_call,
+    settled,
+    steps_until_settled,
+    with_peer,
+)
 from tests.support.mcp_peers.web_servers import listening
 
 URL = "http://127.0.0.1:1/mcp"
@@ -78,11 +88,11 @@ async def test_no_error_of_a_start_has_a_variable_of_the_process(
 def test_what_a_command_printed_is_left_out_of_texts() -> None:
     config = ServerConfig("s", HttpTransport(URL, header_command="x"))
     record = ServerRecord(config)
-    runs = [f"Bearer printed{number}" for number in range(MAX_RUNS + 1)]
+    runs = [f"Bearer printed{number}" for number in range(MAX_SENT + 1)]
     for value in runs:
-        record.printed.append([value, "short"])
+        record.sent.append([value, "short"])
     said = record.without_secrets(f"{' '.join(run.split()[1] for run in runs)} is short")
-    assert said == f"printed0 {'*** ' * MAX_RUNS}is short"
+    assert said == f"printed0 {'*** ' * MAX_SENT}is short"
     record.misbehaved("sent printed4")
     record.ended("it had printed4")
     assert (record.last_fault, record.last_error) == ("sent ***", "it had ***")
@@ -127,3 +137,115 @@ async def test_no_error_of_a_start_has_what_a_command_printed(tmp_path: Path, sh
             f'share = "{share}"\nhttp_headers_helper = "cat {tmp_path}/printed"\n'
         )
         assert await shown(tmp_path, config) == texts("neither *** nor ***")
+
+
+class Echo:
+    """Serve a tool, and refuse requests with errors that have their headers."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        asked = json.loads(body + message.get("body", b"") or b"{}")
+        status, answer = 200, {"result": RESULTS.get(asked.get("method"), {})}
+        if asked.get("method") in ("tools/call", "resources/read"):
+            headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+            sent = [headers.get(name, "") for name in ("x-auth", "authorization")]
+            said = " and ".join(word for value in sent for word in value.split()[1:])
+            status = self.status
+            answer = {"error": {"code": -32001, "message": f"not {said}", "data": {"sent": sent}}}
+        reply = {"jsonrpc": "2.0", "id": asked.get("id"), **answer}
+        kind = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": kind})
+        await send({"type": "http.response.body", "body": json.dumps(reply).encode()})
+
+
+RESULTS = {
+    "initialize": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {}, "resources": {}},
+        "serverInfo": {"name": "echo", "version": "1"},
+    },
+    "tools/list": {
+        "tools": [
+            {
+                "name": "look",
+                "inputSchema": {"type": "object"},
+                "annotations": {"readOnlyHint": True},
+            }
+        ]
+    },
+}
+
+TABLES = {
+    "bearer": 'bearer_token_env_var = "GH_PAT_MCP"\nhttp_headers = { X-Auth = "Custom abcdef" }\n',
+    "variables": 'env_http_headers = { X-Auth = "MCP_CUSTOM", Authorization = "MCP_BEARER" }\n',
+    "command": """http_headers_helper = "cat '{home}/printed'"\n""",
+}
+HEADERS = {"X-Auth": "Custom abcdef", "Authorization": "Bearer pat-4711"}
+
+
+@claim("mcp:error-secrets")
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("share", ["thread", "folder"])
+@pytest.mark.parametrize("table", TABLES)
+async def test_no_error_of_a_call_has_what_the_server_was_sent(
+    tmp_path: Path, table: str, share: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GH_PAT_MCP", "pat-4711")
+    monkeypatch.setenv("MCP_CUSTOM", HEADERS["X-Auth"])
+    monkeypatch.setenv("MCP_BEARER", HEADERS["Authorization"])
+    (tmp_path / "printed").write_text(json.dumps(HEADERS))
+    async with listening(Echo(status)) as port:
+        config = (
+            f'[mcp_servers.raw]\nprotocol = "2025"\nurl = "http://127.0.0.1:{port}/mcp"\n'
+            f'share = "{share}"\n' + TABLES[table].replace("{home}", str(tmp_path))
+        )
+        async with serve(tmp_path, config=config) as served, served.client() as client:
+            thread_id = await client.start_thread()
+            assert await settled(client) == ("ready", None)
+            [item], [output] = await call_items(served, client, thread_id, raw_call("look"))
+            here = {"threadId": thread_id, "server": "raw"}
+            called = await client.refusal("mcpServer/tool/call", {**here, "tool": "look"})
+            read = await client.refusal("mcpServer/resource/read", {**here, "uri": "mem://a"})
+    # A bearer token alone is a secret, and not the word before it.
+    first = "***" if table != "bearer" else "Bearer ***"
+    data = {"sent": ["***", first]}
+    said = f"Mcp error: -32001: not *** and ***({json.dumps(data, separators=(',', ':'))})"
+    assert item["error"]["message"].endswith(f"\n    {said}")
+    assert output[1]["text"] == item["error"]["message"]
+    assert (called.code, called.message, called.data) == (-32001, "not *** and ***", data)
+    assert (read.code, read.message, read.data) == (-32001, "not *** and ***", data)
+
+
+@pytest.mark.process
+@claim("mcp:error-secrets")
+async def test_no_error_of_a_call_has_a_variable_of_the_process(tmp_path: Path) -> None:
+    answers = tmp_path / "answers"
+    why = "no some-secret-words at https://example.com/?a=b"
+    answers.write_text(json.dumps({"error": ["tools/call", why]}))
+    env = '{ PLAIN = "some-secret-words" }'
+    async with with_peer(tmp_path, "answers", str(answers), env=env) as (served, client, thread_id):
+        [item], [output] = await call_items(served, client, thread_id, raw_call("meta"))
+    # What else it says is its own affair, as in a result.
+    said = "Mcp error: -32000: no *** at https://example.com/?a=b"
+    assert item["error"]["message"].endswith(f"\n    {said}")
+    assert output[1]["text"] == item["error"]["message"]
+
+
+@claim("mcp:error-secrets")
+def test_no_error_of_a_call_has_a_token_of_a_sign_in_or_the_one_before(tmp_path: Path) -> None:
+    transport = HttpTransport(URL)
+    record = ServerRecord(ServerConfig("s", transport))
+    store = CredentialStore(tmp_path, "file")
+    tokens = TokenSource(SignInTarget("s", transport), store, record.sent)
+    for token in ("first-token", "second-token", "first-token"):
+        assert tokens.headers(token) == {"authorization": f"Bearer {token}"}
+    error = PeerError(-32001, "neither first-token nor second-token", ["Bearer first-token"])
+    record.redact_error(error)
+    assert (str(error), error.message) == ("neither *** nor ***",) * 2
+    assert error.data == ["Bearer ***"]
+    assert list(record.sent) == [("first-token",), ("second-token",)]

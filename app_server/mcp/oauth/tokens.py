@@ -5,7 +5,8 @@ as authorization servers take it for stolen when it comes twice.
 Source: OAuth 2.1, section 4.3; docs/mcp.md, "Sign-in".
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -49,7 +50,10 @@ class TokenSource:
         self,
         target: SignInTarget,
         store: CredentialStore,
+        values: deque[Collection[str]],
     ) -> None:
+        """Each token that is sent is added to `values` once."""
+        self._values = values
         self._target = target
         self._store = store
         self._now_ms = SystemClock().now_ms
@@ -89,6 +93,8 @@ class TokenSource:
 
     def headers(self, credential: str) -> dict[str, str]:
         """Return the header that a token is sent in."""
+        if (credential,) not in self._values:
+            self._values.append((credential,))
         return {"authorization": f"Bearer {credential}"}
 
     async def replace(self, refused: str | None) -> str | None:

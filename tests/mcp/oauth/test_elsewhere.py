@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -108,7 +109,7 @@ async def test_a_token_is_renewed_through_the_environment(tmp_path: Path) -> Non
         http = HttpTransport(peer.url, oauth=OAuthSettings(home=tmp_path, store="file"))
         target = SignInTarget("web", http, "far", environments)
         store = CredentialStore(tmp_path, "file")
-        renewed = await TokenSource(target, store).current()
+        renewed = await TokenSource(target, store, deque()).current()
         found = await anyio.to_thread.run_sync(target.load, store)
         assert found is not None
         assert renewed == found.access_token

@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 import anyio
@@ -39,7 +40,7 @@ from tests.support.model import Gate
 
 def token_source(home: Path, peer: OAuthPeer) -> TokenSource:
     transport = HttpTransport(peer.url, oauth=OAuthSettings(home=home, store="file"))
-    return TokenSource(SignInTarget("web", transport), CredentialStore(home, "file"))
+    return TokenSource(SignInTarget("web", transport), CredentialStore(home, "file"), deque())
 
 
 @claim("oauth:refresh")
