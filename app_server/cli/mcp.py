@@ -161,7 +161,8 @@ def make_parser() -> argparse.ArgumentParser:
         parents=[asking],
         help="start a server afresh",
         description="Start an MCP server afresh in the loaded threads of the app-server that runs "
-        "with this home. Calls that run end on the old process.",
+        "with this home, one that is lazy or shared with its next call. Calls that run end on the "
+        "old process.",
     )
     commands.add_parser(
         "logs",
@@ -430,6 +431,10 @@ async def _ask(options: argparse.Namespace, home: Path, method: str, params: dic
         raise Failed(str(exc)) from exc
     except clients.refused as exc:
         hint = "`app-server mcp list` shows the servers of this home"
+        if options.command == "restart":
+            hint += f", `app-server mcp enable {options.name}` switches it on"
+        if params.get("threadId") is not None:
+            hint += "; --thread names a loaded thread, and all count without it"
         raise Failed(f"{str(exc).rstrip('.')}; {hint}") from exc
     except (OSError, anyio.EndOfStream, TimeoutError) as exc:
         raise Failed(f"the app-server does not answer: {exc}") from exc
@@ -442,6 +447,8 @@ async def _restart(options: argparse.Namespace, home: Path) -> None:
         print(f"No loaded thread has MCP server `{options.name}`: it starts with the next one.")
     for thread_id in threads:
         print(f"MCP server `{options.name}` starts afresh in thread {thread_id}.")
+    if threads:
+        print("If it is lazy, or threads share it, it starts with its next call.")
 
 
 async def _show_logs(options: argparse.Namespace, home: Path) -> None:

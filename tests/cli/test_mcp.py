@@ -297,7 +297,17 @@ async def test_a_running_server_follows_restarts_and_shows_what_was_written(
         thread_id = await client.start_thread()
         await steps_until_settled(client, "raw")
         status, said = await command("restart", "raw")
-        assert (status, said) == (0, [f"MCP server `raw` starts afresh in thread {thread_id}."])
+        assert (status, said) == (
+            0,
+            [
+                f"MCP server `raw` starts afresh in thread {thread_id}.",
+                "If it is lazy, or threads share it, it starts with its next call.",
+            ],
+        )
+        assert await anyio.to_thread.run_sync(run, tmp_path, "logs", "raw", "--thread", "no") == 1
+        assert capsys.readouterr().err.endswith(
+            "; --thread names a loaded thread, and all count without it\n"
+        )
         await steps_until_settled(client, "raw")
         with anyio.fail_after(WAIT_S):
             while await command("logs", "raw", "--thread", thread_id) != (
@@ -313,7 +323,8 @@ async def test_a_running_server_follows_restarts_and_shows_what_was_written(
                 listed = await client.call("mcpServerStatus/list", params)
                 if listed["data"][0]["runtimeStatus"] == "disabled":
                     break
-        assert (await command("restart", "raw"))[0] == 1
+        assert await anyio.to_thread.run_sync(run, tmp_path, "restart", "raw") == 1
+        assert capsys.readouterr().err.endswith(", `app-server mcp enable raw` switches it on\n")
 
 
 @claim("cli:mcp-switch")
