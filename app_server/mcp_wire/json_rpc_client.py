@@ -105,7 +105,7 @@ class MessageSink(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiter:
     method: str
     answered: asyncio.Future[JSONRPCResponse | JSONRPCError | None]

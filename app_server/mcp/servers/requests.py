@@ -3,7 +3,7 @@
 Source: docs/mcp.md, "Calls".
 """
 
-from app_server.mcp.connection import McpConnection, list_all
+from app_server.mcp.connection import list_all
 from app_server.mcp.errors import BadArguments, ToolDisabled
 from app_server.mcp.measurements import measured_call
 from app_server.mcp.servers.server import McpServer
@@ -36,7 +36,7 @@ async def call_tool(
     if not config.allows(raw.tool):
         raise ToolDisabled(raw.server, raw.tool)
     server = await servers.decided(raw.server)
-    async with server.lease() as connection:
+    with server.lease() as connection:
         if arguments is not None and not isinstance(arguments, dict):
             raise BadArguments("MCP tool arguments must be a JSON object")
         params: JsonObject = {"name": raw.tool, "_meta": meta}
@@ -52,41 +52,22 @@ async def call_tool(
             ) as work,
             measured_call(config, raw.tool),
         ):
-            try:
-                result = await _call(
-                    server, connection, "tools/call", params, Caller(server, turn_id), on_progress
+            timeout_s, caller = server.config.tool_timeout_s, Caller(server, turn_id)
+            with server.running_calls.run(turn_id, timeout_s) as call, call.scope:
+                result = await connection.request(
+                    "tools/call", params, on_progress=on_progress, caller=caller
                 )
-            except RequestTimedOut:
-                work.fail("timeout")
-                raise
-            if result.get("isError") is True:
-                work.fail("tool_error")
-            return result
-
-
-async def _call(
-    server: McpServer,
-    connection: McpConnection,
-    method: str,
-    params: JsonObject,
-    caller: Caller,
-    on_progress: ProgressCallback | None = None,
-) -> JsonObject:
-    """Make a request whose timeout counts the time in which no question is open.
-
-    Raises:
-        RequestTimedOut, and what McpConnection raises.
-    """
-    timeout_s = server.config.tool_timeout_s
-    with server.running_calls.run(caller.turn_id, timeout_s) as call, call.scope:
-        return await connection.request(method, params, on_progress=on_progress, caller=caller)
-    raise RequestTimedOut(method, timeout_s)
+                if result.get("isError") is True:
+                    work.fail("tool_error")
+                return result
+            work.fail("timeout")
+            raise RequestTimedOut("tools/call", timeout_s)
 
 
 async def list_or_nothing(server: McpServer, method: str, member: str) -> list[JsonObject]:
     """Return a whole list of a server; nothing if it does not give it."""
     try:
-        async with server.lease() as connection:
+        with server.lease() as connection:
             found, _ = await list_all(connection, method, member)
     except McpError:
         return []
@@ -103,5 +84,8 @@ async def read_resource(
     """
     params: JsonObject = {"uri": uri} if meta is None else {"uri": uri, "_meta": meta}
     server = await servers.decided(name)
-    async with server.lease() as connection:
-        return await _call(server, connection, "resources/read", params, Caller(server, turn_id))
+    with server.lease() as connection:
+        timeout_s, caller = server.config.tool_timeout_s, Caller(server, turn_id)
+        with server.running_calls.run(turn_id, timeout_s) as call, call.scope:
+            return await connection.request("resources/read", params, caller=caller)
+        raise RequestTimedOut("resources/read", timeout_s)

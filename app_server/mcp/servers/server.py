@@ -8,8 +8,8 @@ Source: docs/mcp.md, "Connections".
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 import anyio
@@ -371,8 +371,8 @@ class McpServer:
         if self._joined is not None:
             self._joined.close(keep_warm=keep_warm)
 
-    @asynccontextmanager
-    async def lease(self) -> AsyncIterator[McpConnection]:
+    @contextmanager
+    def lease(self) -> Iterator[McpConnection]:
         """Hold the connection of a server whose start is decided; `retire` waits for the end.
 
         Raises:

@@ -360,7 +360,7 @@ class ServerSet:
             McpError: nobody of this name, disabled, not started, ended.
         """
         server = await self.decided(name)
-        async with server.lease() as connection:
+        with server.lease() as connection:
             yield connection
 
 

@@ -100,9 +100,8 @@ async def _refresh_list(server: McpServer) -> None:
     instance = server.instance
     changes = 0 if instance is None else instance.list_changes
     try:
-        async with server.lease() as connection:
-            with measured_list(server.config):
-                tools, meta = await list_all(connection, "tools/list", "tools")
+        with server.lease() as connection, measured_list(server.config):
+            tools, meta = await list_all(connection, "tools/list", "tools")
     except ListTooLarge as exc:
         # Asking again would give the same; if the server shortens the list, it says so.
         logger.warning("MCP server %s: its old list of tools stays: %s", server.config.name, exc)
