@@ -11,11 +11,14 @@ from pydantic_core import from_json
 from app_server.mcp_wire.messages import (
     LARGE_BYTES,
     PIECE_BYTES,
+    ErrorData,
+    JSONRPCError,
     NoMessage,
     parse_in_pieces,
     parse_message,
     read_message,
 )
+from protocol.jsonrpc.errors import INTERNAL_ERROR
 from tests.support.event_loop.turns import counted_turns
 
 TRAPS = ["},{", "[{", "}]", '"},{"', "\\", '"tools":[{', "é"]
@@ -97,3 +100,13 @@ async def test_the_error_of_a_large_message_is_that_of_a_small_one() -> None:
     with pytest.raises(NoMessage) as whole:
         parse_message(content)
     assert str(large.value) == str(whole.value)
+
+
+def test_an_answer_with_a_wrong_result_says_what_is_wrong_with_it() -> None:
+    assert parse_message(b'{"jsonrpc":"2.0","id":1,"result":3}') == JSONRPCError(
+        jsonrpc="2.0",
+        id=1,
+        error=ErrorData(
+            code=INTERNAL_ERROR, message="the answer is none: Input should be a valid dictionary"
+        ),
+    )
