@@ -26,7 +26,7 @@ from app_server.config.requirements import (
     requirements_of,
 )
 from app_server.config.unchanged import QUIET_S, Stamp, is_settled, stamp_of
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import ChosenProfile, Config, ConfigError
 from app_server.runtime.loader import load, load_from_worker
 
 
@@ -160,17 +160,25 @@ class Configuration:
             return with_openai(config) if await self._is_signed_in() else config
         return config
 
-    async def read_profile(self, name: str) -> Config:
-        """Read the settings of a profile alone.
+    async def read_profile(self, name: str, own: Mapping[str, Any]) -> ChosenProfile:
+        """Read the settings of a profile, and put what a request itself says over them.
 
         Raises:
             ConfigError: there is none of this name, or its file cannot be used.
         """
-        file = profile_file(self._sources.home, name)
-        profile = await anyio.to_thread.run_sync(read_profile, file, name)
+        chosen = ChosenProfile(profile_file(self._sources.home, name), name, own, own)
+        return await anyio.to_thread.run_sync(self.read_again, chosen)
+
+    def read_again(self, chosen: ChosenProfile) -> ChosenProfile:
+        """Read a profile as it is now. Blocks: call it in a worker.
+
+        Raises:
+            ConfigError: it is not there, or its file cannot be used.
+        """
+        profile = read_profile(chosen.file, chosen.name)
         if self._is_strict:
-            (await load(_unknown_keys)).refuse_unknown_keys(profile)
-        return profile
+            load_from_worker(_unknown_keys).refuse_unknown_keys(profile)
+        return chosen.over(profile)
 
     def switch_features(self, enabled: Mapping[str, bool]) -> None:
         """Switch features on or off where no file, command line or request says otherwise."""

@@ -45,6 +45,8 @@ class Config:
     """The byte order mark that the file begins with, if it has one."""
     profile: "Config | None" = field(default=None, repr=False)
     """The user's second file, alone; the document has it over the first one."""
+    chosen: "ChosenProfile | None" = field(default=None, repr=False)
+    """The profile that a request chose, which is in one of the layers."""
     overridden: frozenset[KeyPath] = field(default=frozenset())
     """Paths that did not come from a file."""
     layers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
@@ -111,6 +113,20 @@ class Config:
             config = config.override(overrides)
         return config
 
+    def with_layers_of(self, other: "Config") -> "Config":
+        """Put on top what lay on top of another reading, with the profile that this one has.
+
+        Its first layers are those of this one; without a profile here the other's is kept.
+        """
+        before = other.chosen
+        chosen = self.chosen or before
+        layers = [
+            chosen.layer if before is not None and chosen is not None and layer is before.layer
+            else layer
+            for layer in other.layers
+        ]  # fmt: skip
+        return replace(self.with_layers(layers), chosen=chosen)
+
     def error(self, path: KeyPath, detail: str) -> ConfigError:
         """Say what is wrong at a path, and where it stands."""
         unplaced = ConfigError(f"{detail}\nin `{'.'.join(path)}`\n", path=path)
@@ -133,6 +149,23 @@ class Config:
         """Find a key of the file; its first line where that is unsure."""
         assert self.source is not None
         return Place(self.source, *locate_key(self.text, path))
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenProfile:
+    """The profile that a request chose for one thread."""
+
+    file: Path
+    name: str
+    own: Mapping[str, Any]
+    """What the request itself says, which is over the profile."""
+    layer: Mapping[str, Any]
+    """Both together, a layer of the settings in force."""
+
+    def over(self, profile: Config) -> "ChosenProfile":
+        """Put what the request says over another reading of the profile."""
+        config = Config({}).override(profile.document).override(self.own)
+        return replace(self, layer=config.document)
 
 
 @dataclass(frozen=True, slots=True)

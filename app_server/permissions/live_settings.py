@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from app_server.config.effective import Configuration
 from app_server.config.unchanged import QUIET_S, Stamp, is_settled, stamp_of
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import ChosenProfile, Config, ConfigError
 from app_server.permissions.project_config import (
     ProjectLayer,
     project_files,
@@ -34,19 +34,27 @@ class NewSettings(NamedTuple):
     base: Config
     """Of the user and the administrator, with the command line on top."""
     projects: Sequence[ProjectLayer]
+    chosen: ChosenProfile | None
+    """The profile that the thread was loaded with."""
 
 
 class LiveSettings:
     """The files of the user, the administrator and the project, for one thread."""
 
-    def __init__(self, configuration: Configuration, folder: str) -> None:
-        """Read nothing yet; the first look finds a change. `folder` is where the thread works."""
+    def __init__(
+        self, configuration: Configuration, folder: str, chosen: ChosenProfile | None = None
+    ) -> None:
+        """Read nothing yet; the first look finds a change.
+
+        `folder` is where the thread works, and `chosen` the profile of its own, if it has one.
+        """
+        self._chosen = chosen
         self._configuration = configuration
         self._folder = folder
         self._changes = UNSEEN
         """Changes of the files of all threads that were seen here."""
         self._files: Sequence[Path] = ()
-        """The files that the project has or may get."""
+        """The files that the project has or may get, and the thread's own profile."""
         self._stamps: Sequence[Stamp | None] | None = None
         """Of these files when they were read; None: they have to be read again."""
 
@@ -59,7 +67,7 @@ class LiveSettings:
         (app_server/handlers/server/lifecycle.py).
 
         Raises:
-            ConfigError: a file of the project cannot be used.
+            ConfigError: a file of the project, or the thread's own profile, cannot be used.
         """
         for _ in range(MAX_READS):
             if (left_s := self._unquiet_s()) > 0:
@@ -90,7 +98,7 @@ class LiveSettings:
         if changes == self._changes and self._stamps == [stamp_of(file) for file in self._files]:
             return None
         self._changes = changes
-        return NewSettings(base, await anyio.to_thread.run_sync(self._read_project, base))
+        return await anyio.to_thread.run_sync(self._read_own, base)
 
     def _look(self) -> Mapping[Path, Stamp | None]:
         """Stat the files of the user, and those of the project that were read before."""
@@ -102,9 +110,14 @@ class LiveSettings:
         age_s = time.time() - newest_ns / 1e9
         return QUIET_S - age_s if 0 <= age_s < QUIET_S else 0
 
-    def _read_project(self, base: Config) -> Sequence[ProjectLayer]:
-        self._files, now_ns = project_files(Path(self._folder)), time.time_ns()
+    def _read_own(self, base: Config) -> NewSettings:
+        files, now_ns = project_files(Path(self._folder)), time.time_ns()
+        self._files = files if self._chosen is None else [*files, self._chosen.file]
         stamps = [stamp_of(file) for file in self._files]
         # What changes while it is read has another stamp by the next look.
         self._stamps = stamps if all(is_settled(stamp, now_ns) for stamp in stamps) else None
-        return read_project_layers(base, self._folder)
+        projects = read_project_layers(base, self._folder)
+        chosen = self._chosen
+        return NewSettings(
+            base, projects, None if chosen is None else self._configuration.read_again(chosen)
+        )

@@ -36,10 +36,14 @@ WAIT_MS = 60_000
 """Without a change for this long, the event loop has its turn."""
 
 MAX_PATHS = 2048
-"""Files and folders that are watched: those of the server, then of plugins, then of projects."""
+"""Files and folders that are watched: those of the server, then of plugins, then the profiles of
+threads, then those of projects."""
 
 MAX_TRIES = 10
 """Of watching folders that come and go meanwhile."""
+
+_Place: TypeAlias = tuple[str, Path | None]
+"""The folder of a thread, and the file of the profile that it was loaded with."""
 
 MakeWatches: TypeAlias = "Callable[[anyio.abc.TaskGroup], FileWatches]"
 
@@ -53,8 +57,8 @@ class SettingsWatch:
         """Set when there may be something that threads have not followed."""
         self._plugins_changed = False
         self._watches: FileWatches | None = None
-        self._folders: frozenset[str] = frozenset()
-        """Of the threads whose projects are watched."""
+        self._places: frozenset[_Place] = frozenset()
+        """Of the threads whose files are watched."""
         self._watching = anyio.Lock()
         self._has_failed = False
 
@@ -83,10 +87,10 @@ class SettingsWatch:
         while True:
             await sessions.loaded.wait()
             sessions.loaded = anyio.Event()
-            folders = self._folders_of_threads()
-            if not folders <= self._folders:
-                is_first = not self._folders
-                await self._watch(folders)
+            places = self._places_of_threads()
+            if not places <= self._places:
+                is_first = not self._places
+                await self._watch(places)
                 # What was changed before is looked for once more.
                 self._plugins_changed |= is_first
                 self._stir()
@@ -95,7 +99,7 @@ class SettingsWatch:
         services = self._services
         if self._plugins_changed:
             # Folders that are new are watched before they are read.
-            await self._watch(self._folders_of_threads())
+            await self._watch(self._places_of_threads())
             self._plugins_changed = False
             await services.plugins.load()
         # Whoever reads a file that cannot be used has the clients warned.
@@ -103,11 +107,14 @@ class SettingsWatch:
             await services.configuration.read()
         await services.sessions.follow_files()
 
-    def _folders_of_threads(self) -> frozenset[str]:
-        return frozenset(session.log.state.settings.cwd for session in self._services.sessions)
+    def _places_of_threads(self) -> frozenset[_Place]:
+        return frozenset(
+            (session.log.state.settings.cwd, session.servers.profile_file)
+            for session in self._services.sessions
+        )
 
-    async def _watch(self, folders: frozenset[str]) -> None:
-        """Have watched what the server and the projects in folders have files in."""
+    async def _watch(self, places: frozenset[_Place]) -> None:
+        """Have watched what the server, the projects and the threads have files in."""
         async with self._watching:
             try:
                 if self._watches is None:
@@ -117,25 +124,27 @@ class SettingsWatch:
                     # What came before its folder was watched is found by another look.
                     before, found = (
                         found,
-                        await anyio.to_thread.run_sync(self._wanted, sorted(folders)),
+                        await anyio.to_thread.run_sync(self._wanted, [*places]),
                     )
                     if found == before:
                         break
                     await self._watches.follow("settings", found[0], self._settings_stirred)
                     await self._watches.follow("plugins", found[1], self._plugins_stirred)
-                self._folders = folders
+                self._places = places
             except (LoadFailed, OSError) as exc:
                 if not self._has_failed:
                     logger.warning("edits of settings are noticed with the next request: %s", exc)
                 self._has_failed = True
 
-    def _wanted(self, folders: Sequence[str]) -> tuple[Sequence[Path], Sequence[Path]]:
+    def _wanted(self, places: Sequence[_Place]) -> tuple[Sequence[Path], Sequence[Path]]:
         services = self._services
         own, plugins = services.configuration.files, services.plugins.store.folders()
         plugins = plugins[: MAX_PATHS - len(own)]
+        profiles = sorted({profile for _, profile in places if profile is not None})
+        folders = sorted({folder for folder, _ in places})
         projects = [file for folder in folders for file in project_files(Path(folder))]
         left = MAX_PATHS - len(own) - len(plugins)
-        return [*dict.fromkeys([*own, *projects[:left]])], plugins
+        return [*dict.fromkeys([*own, *[*profiles, *projects][:left]])], plugins
 
 
 def _make_watches() -> MakeWatches:

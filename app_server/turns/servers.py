@@ -5,6 +5,7 @@ Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -82,7 +83,7 @@ class ThreadServers:
         """Whether there was a model request: changes since then wait for the next one."""
         self._reload_base: Config | None = None
         """The configuration of a reload that has not been done yet."""
-        self._live = LiveSettings(server.configuration, cwd)
+        self._live = LiveSettings(server.configuration, cwd, config.chosen)
         self._looking = anyio.Lock()
         self._news: Config | None = None
         """Settings that `look_at_files` found, and that are not in force yet."""
@@ -106,6 +107,11 @@ class ThreadServers:
         """The settings in force, as of the start of the thread or the last reload."""
         self.catch_up()
         return self._config
+
+    @property
+    def profile_file(self) -> Path | None:
+        """The file of the profile that the thread was loaded with; None: it has none of its own."""
+        return None if self._config.chosen is None else self._config.chosen.file
 
     def statuses(self) -> list[tuple[str, Status]]:
         """Return name and status of each server as they are, whatever reload is to be done yet."""
@@ -177,8 +183,9 @@ class ThreadServers:
             try:
                 if (found := await self._live.changed()) is None or not _has_servers(found.base):
                     return
-                news = with_projects(found.base, found.projects)
-                read_mcp_settings(news.with_layers(self._config.layers))
+                base = replace(found.base, chosen=found.chosen)
+                news = with_projects(base, found.projects)
+                read_mcp_settings(news.with_layers_of(self._config))
             except ConfigError as exc:
                 self._refuse(exc)
             else:
@@ -238,9 +245,10 @@ class ThreadServers:
         Raises:
             ConfigError: both together make no sense; what was in force stays.
         """
-        config = below.with_layers(self._config.layers)
+        config = below.with_layers_of(self._config)
         mcp = _with_last_good(read_mcp_settings(config), self._mcp)
         self._config, self._mcp = config, mcp
+        self._layers = config.layers[: len(self._layers)]
         return self._resolved()
 
     async def before_request(self, is_wanted: Callable[[ServerConfig], bool]) -> None:

@@ -144,6 +144,44 @@ async def test_servers_with_equal_settings_go_on_without_a_notification(tmp_path
         assert (await thread.direct("whoami", "changed"))[0] != changed
 
 
+@claim("config:watched")
+async def test_an_idle_thread_follows_the_profile_that_it_was_started_with(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    profile = home / "mine.config.toml"
+    profile.write_text(stdio_server("raw", env='{ WHO = "profile" }'))
+    config = {"mcp_servers.raw.tool_timeout_sec": 9}
+    async with idle_thread(home, stdio_server("kept")) as other:
+        await other.statuses("kept")
+        client = other.client
+        thread_id = await client.start_thread(profile="mine", config=config)
+        thread = Thread(other.served, client, thread_id)
+        await thread.statuses("kept", "raw")
+        assert (await thread.direct("whoami"))[1] == "profile"
+        replace(profile, stdio_server("raw", env='{ WHO = "edited" }') + stdio_server("more"))
+        await until(lambda: _is(thread, dict.fromkeys(["kept", "more", "raw"], "connected")))
+        assert (await thread.direct("whoami"))[1] == "edited"
+        # What the request said stays on top, and so does what a client sets for the thread.
+        params = {"name": "more", "threadId": thread_id, "enabled": False}
+        await client.call("mcpServer/set", params)
+        replace(profile, stdio_server("raw", enabled="false") + stdio_server("more"))
+        expected = {"kept": "connected", "more": "disabled", "raw": "disabled"}
+        await until(lambda: _is(thread, expected))
+        # With what the request says a server has no transport: nothing changes.
+        client.take_kept()
+        replace(profile, stdio_server("more"))
+        text = (await client.wait_for("warning"))["params"]["message"]
+        assert text.startswith("failed to refresh MCP servers: invalid transport")
+        assert await _is(thread, expected)
+        replace(profile, "[broken\n")
+        text = (await client.wait_for("warning"))["params"]["message"]
+        assert text.startswith(f"failed to refresh MCP servers: {profile}:1:")
+        assert await _is(thread, expected)
+        replace(profile, stdio_server("raw") + stdio_server("more"))
+        await until(lambda: _is(thread, {**expected, "raw": "connected"}))
+        assert await _is(other, {"kept": "connected"})
+
+
 BROKEN = {
     "no TOML": "[mcp_servers.raw\n",
     "cut off": '[mcp_servers.raw]\ncommand = "',

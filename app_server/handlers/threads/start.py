@@ -222,10 +222,12 @@ async def start_thread(context: RequestContext, params: ThreadStartParams) -> Th
     chosen = None if params.thread_id is None else chosen_id(params.thread_id)
     thread_id = context.services.clock.new_id() if chosen is None else chosen
     with config_failures(), thread_failures(thread_id, "thread not found"):
-        params = await with_profile(context.services.configuration, params)
+        params, profile = await with_profile(context.services.configuration, params)
         overrides = await thread_overrides(context.services, params)
         cwd = overrides.cwd or context.services.configuration.resolve(None)
-        config, of_project = await config_for(context.services.configuration, params.config, cwd)
+        config, of_project = await config_for(
+            context.services.configuration, params.config, cwd, profile
+        )
         requirements = requirements_of(config)
         trust = None
         if says_something(config):
@@ -314,7 +316,7 @@ async def resume_thread(
     warnings: Sequence[str] = ()
     loading = context.services.sessions.loading
     with config_failures(), thread_failures(thread_id, no_rollout(thread_id)):
-        params = await with_profile(context.services.configuration, params)
+        params, profile = await with_profile(context.services.configuration, params)
         overrides = replace(
             await thread_overrides(context.services, params),
             base_instructions=params.base_instructions,
@@ -327,7 +329,7 @@ async def resume_thread(
                 if found.state.archived:
                     raise ThreadArchived(thread_id)
                 config, settings, warnings = await settings_over(
-                    context.services, thread_id, found.state, params, overrides
+                    context.services, thread_id, found.state, params, overrides, profile
                 )
                 session = await loading.load(found, config, settings)
                 await pin_places(context.services, overrides, session.log.state.settings)
@@ -442,11 +444,11 @@ async def fork_thread(context: RequestContext, params: ThreadForkParams) -> Thre
     source_id = params.thread_id
     with config_failures(), thread_failures(source_id, no_rollout(source_id)):
         source, end = await _source(context.services, source_id)
-        params = await with_profile(context.services.configuration, params)
+        params, profile = await with_profile(context.services.configuration, params)
         overrides = await thread_overrides(context.services, params)
         thread_id = context.services.clock.new_id()
         config, settings, warnings = await settings_over(
-            context.services, thread_id, source, params, overrides
+            context.services, thread_id, source, params, overrides, profile
         )
         created = ThreadCreated(
             at_ms=context.services.clock.now_ms(),
