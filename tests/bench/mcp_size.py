@@ -6,7 +6,8 @@ TARGETs are commands as in tests/bench/server.py; the first one is what the othe
 A size is a number of servers (tests/support/mcp_peers/mcp_peer.py, which answers from a file) and
 the tools of each. Measured are the time and the processor time, of the target without its MCP
 servers, from the start of a thread until all tools are listed, of a status list of all of them, and
-of a turn that declares them. Then comes memory. A target that takes fewer tools has no figures.
+of a turn that declares them, and of a turn that searches them instead, with a model that can
+(SEARCHER). Then comes memory. A target that takes fewer tools has no figures.
 
 These are figures to look at, not tests: nothing passes or fails.
 """
@@ -31,6 +32,8 @@ from tests.bench.server import Client, Target, print_table, started
 from tests.support.paths import MCP_PEER
 from tests.support.processes import memory_mb, tree_of
 
+SEARCHER = {"model": "gpt-5.5", "model_supports_search_tool": True}
+"""Settings of a model that searches: the reference knows it by its name."""
 LISTED_S = 60.0
 POLL_S = 0.005
 
@@ -140,6 +143,12 @@ async def measure(target: Target, kind: str, rounds: int) -> None:
         await client.turn(thread_id, "warm up")
         for name, work in works.items():
             await measured(target, f"{kind}: {name}", rounds, work)
+        declared, target.config = target.config, {**target.config, **SEARCHER}
+        searching = await first_listing(target, client, servers)
+        target.config = declared
+        await client.turn(searching, "warm up")
+        search = partial(client.turn, searching, "search find thing 1234 of the warehouse")
+        await measured(target, f"{kind}: search", rounds, search)
     target.figures[f"{kind}: memory, MB"] = memory_mb(*own_processes(target))
 
 

@@ -3,8 +3,8 @@
 Run by a bench; prints its port. It speaks just enough HTTP for the clients at hand.
 The last user message says what it answers: `deltas 2000` that many deltas in one HTTP chunk,
 `events 1000` the same with a chunk for each, `flood` deltas of half a megabyte without end, `huge`
-one delta of 20 MB; `run LINE` a call of `exec_command`, and one delta once that was answered; else
-one delta.
+one delta of 20 MB; `run LINE` a call of `exec_command`, `search WORDS` one of the tool search, and
+one delta once that was answered; else one delta.
 """
 
 import asyncio
@@ -28,11 +28,12 @@ MAX_RENDERED = 32
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
 
-ASKED = re.compile(rb'"text":"(?:(deltas|events|flood|huge)(?: (\d+))?|run ([^"]*))"')
+ASKED = re.compile(rb'"text":"(?:(deltas|events|flood|huge)(?: (\d+))?|(run|search) ([^"]*))"')
 BEGINNINGS = tuple(
-    b'"text":"' + word for word in (b"deltas", b"events", b"flood", b"huge", b"run ")
+    b'"text":"' + word for word in (b"deltas", b"events", b"flood", b"huge", b"run ", b"search ")
 )
-ANSWERED = b'"function_call_output"'
+ANSWERED = {"run": b'"function_call_output"', "search": b'"tool_search_output"'}
+"""What a request has once the call of a word was answered."""
 
 _calls = itertools.count(1)
 
@@ -83,15 +84,15 @@ def answer(kind: str, number: int) -> bytes:
     return HEAD + b"".join(map(chunk, chunks)) + chunk(b"")
 
 
-def call_of(line: str) -> bytes:
-    """Render a response that calls `exec_command`."""
-    item = {
-        "type": "function_call",
-        "id": f"fc_{next(_calls)}",
-        "call_id": f"call_{next(_calls)}",
-        "name": "exec_command",
-        "arguments": json.dumps({"cmd": line, "yield_time_ms": 30_000}),
-    }
+def call_of(word: str, line: str) -> bytes:
+    """Render a response that calls `exec_command`, or searches for tools."""
+    item: dict[str, Any] = {"id": f"fc_{next(_calls)}", "call_id": f"call_{next(_calls)}"}
+    if word == "search":
+        item |= {"type": "tool_search_call", "execution": "client", "status": "completed"}
+        item["arguments"] = {"query": line, "limit": 8}
+    else:
+        item |= {"type": "function_call", "name": "exec_command"}
+        item["arguments"] = json.dumps({"cmd": line, "yield_time_ms": 30_000})
     events = [BEGIN[0], {"type": "response.output_item.done", "item": item}, END]
     return HEAD + chunk(b"".join(map(rendered, events))) + chunk(b"")
 
@@ -104,9 +105,10 @@ def asked_for(body: bytes) -> tuple[str, int, str | None]:
         return "deltas", 1, None
     if found[3] is None:
         return found[1].decode(), int(found[2] or 1), None
-    if body.find(ANSWERED, at) >= 0:
+    word = found[3].decode()
+    if body.find(ANSWERED[word], at) >= 0:
         return "deltas", 1, None
-    return "run", 1, found[3].decode()
+    return word, 1, found[4].decode()
 
 
 async def flood(writer: asyncio.StreamWriter) -> None:
@@ -133,7 +135,7 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
             kind, number, line = asked_for(body)
             if kind == "flood":
                 await flood(writer)
-            writer.write(answer(kind, number) if line is None else call_of(line))
+            writer.write(answer(kind, number) if line is None else call_of(kind, line))
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()

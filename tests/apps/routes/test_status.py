@@ -384,8 +384,17 @@ async def test_a_configured_server_is_itself_whatever_its_name(tmp_path: Path) -
         answer = await client.call("mcpServerStatus/list", {})
         itself: tuple[dict[str, str], list[str]] = ({"look": "look"}, [])
         assert outline(answer["data"]) == {RESOURCES: itself, GMAIL: itself}
-        wrong = tmp_path / "config.toml"
-        wrong.write_text(wrong.read_text() + '[apps_service]\nstatus_view = "x"\n')
+        wrong = '[apps_service]\nstatus_view = "x"\n'
+        file = tmp_path / "config.toml"
+        file.write_text(file.read_text() + wrong)
+        # What was in force before stands in for a file that an edit has broken.
+        answer = await client.call("mcpServerStatus/list", {})
+        assert outline(answer["data"]) == {RESOURCES: itself, GMAIL: itself}
+        await client.wait_for(
+            "configWarning",
+            lambda params: "expected `aggregate` or `split`" in (params["details"] or ""),
+        )
+    async with serve(tmp_path, config=config + wrong) as served, served.client() as client:
         refusal = await client.refusal("mcpServerStatus/list", {})
         assert refusal.code == -32600
         assert "unknown variant `x`, expected `aggregate` or `split`" in refusal.message

@@ -10,6 +10,7 @@ import pytest
 from app_server.patch.plan import Plan
 from app_server.patch.unified import blob_name
 from app_server.patch.write import write_plan
+from app_server.runtime.machine import machine_name
 from tests.support.harness import WAIT_S, claim
 from tests.support.model import calls
 from tests.support.turn_tools.patch_items import (
@@ -237,6 +238,7 @@ async def test_the_log_says_what_was_changed_and_who_let_it(tmp_path: Path) -> N
                 "type": "filesChanging",
                 "turnId": turn_id,
                 "itemId": "call_1",
+                "machine": machine_name(),
                 "files": [{"path": place, "before": None, "after": ONE_TWO}],
             },
         ]

@@ -11,6 +11,7 @@ from app_server.host.exec import protocol as exec_protocol
 from app_server.host.exec.server import files as server_files
 from app_server.patch.plan import Plan
 from app_server.patch.write import write_plan
+from app_server.runtime.machine import machine_name
 from tests.support.harness import WAIT_S, claim, serve, write_config
 from tests.support.host.elsewhere import add, entry
 from tests.support.host.exec_conversations import listening
@@ -63,6 +64,7 @@ async def test_a_patch_changes_files_there_and_is_shown_as_one_here(tmp_path: Pa
             "type": "filesChanging",
             "itemId": "call_1",
             "environmentId": "there",
+            "machine": machine_name(),
             "files": [{"path": str(work.folder / "new.txt"), "before": None, "after": ONE_TWO}],
         }
         move = patch_of("*** Update File: new.txt", "*** Move to: sub/b.txt", "-one", "+1")
