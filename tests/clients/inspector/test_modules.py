@@ -356,7 +356,7 @@ const tell = (method, params) => connection.emit("notification", { method, param
 
 async def test_the_page_listens_to_so_many_threads_and_lists_so_many(page: "Page") -> None:
     body = """
-    const store = new m.FileStore(connection);
+    const store = new m.ThreadStore(connection);
     for (let n = 0; n < m.MAX_OPEN + 3; n++) await store.listen(`t${n}`);
     const let_go = connection.calls.filter(([method]) => method === "thread/unsubscribe");
     for (let n = 0; n < m.MAX_THREADS + 50; n++) {
@@ -376,7 +376,7 @@ async def test_the_page_listens_to_so_many_threads_and_lists_so_many(page: "Page
 
 async def test_items_and_receipts_are_remembered_up_to_a_bound(page: "Page") -> None:
     body = """
-    const store = new m.FileStore(connection);
+    const store = new m.ThreadStore(connection);
     await store.listen("t");
     for (let n = 0; n < m.MAX_ITEMS + 5; n++) {
       tell("item/completed", { threadId: "t", item: { id: `i${n}`, type: "plan" } });
