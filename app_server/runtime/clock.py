@@ -36,3 +36,4 @@ class SystemClock:
 
 
 STARTED_AT = int(time.time())
+"""Unix seconds of the start of this process."""

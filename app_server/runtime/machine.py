@@ -5,19 +5,24 @@ confidential: what is kept is a digest of it).
 """
 
 import hashlib
-import socket
 from functools import cache
 from pathlib import Path
 
 MACHINE_ID = Path("/etc/machine-id")
 
+MAX_ID_BYTES = 64
+"""Of the file; an id has 32 hexadecimal digits."""
+
 
 @cache
-def machine_name() -> str:
-    """Return 32 hexadecimal digits that another machine, or container, does not have. Blocks."""
+def machine_name() -> str | None:
+    """Return 32 hexadecimal digits that stand for this machine; None where it has no id. Blocks.
+
+    Containers mostly have none. Host names are no identity: each start of a container has another.
+    """
     try:
-        known = MACHINE_ID.read_text().strip()
+        with MACHINE_ID.open("rb") as file:
+            known = file.read(MAX_ID_BYTES).strip()
     except OSError:
-        known = ""
-    # Containers of one image may share the id, and have host names of their own.
-    return hashlib.sha256(f"app-server {known} {socket.gethostname()}".encode()).hexdigest()[:32]
+        return None
+    return hashlib.sha256(b"app-server " + known).hexdigest()[:32] if known else None

@@ -284,7 +284,7 @@ class FilesChanging(RecordBase):
     environment_id: str | None = absent_if_none()
     """Absent: the machine of the server."""
     machine: str | None = absent_if_none()
-    """Machine of the server that wrote this; absent in logs of before: where the log is."""
+    """Machine of the server that wrote this; absent: the one where the log is."""
     files: list[ChangingFile]
 
 
