@@ -181,7 +181,7 @@ class Signals:
         await self._reconciled.wait()
         key = params.signal.source, params.signal.id
         async with self._lock(key):
-            known = await self.find(key)
+            known = await self._find(key)
             if known is None and not of_peer:
                 known = await self._hand_on(params)
             if known is not None:
@@ -203,7 +203,7 @@ class Signals:
     async def _hand_on(self, params: SignalDeliverParams) -> Entry | None:
         """Have the server that holds the thread accept a signal; None: it is to be accepted here.
 
-        Whatever the outcome is not known of has left a row in the ledger, or nothing.
+        The ledger says whether it was accepted, also where no answer came.
         """
         if isinstance(params.target, ThreadSignalTarget):
             # Lists may not have it yet.
@@ -214,7 +214,7 @@ class Signals:
         if holder is None:
             return None
         await self._ports.peers.call(holder, "signal/deliver", params)
-        entry = await self.find((params.signal.source, params.signal.id))
+        entry = await self._find((params.signal.source, params.signal.id))
         if entry is not None:
             await self._take_foreign_changes(entry.thread_id)
         return entry
@@ -268,12 +268,8 @@ class Signals:
         """Count the unseen signals of each thread that has open ones."""
         return [self._entries.open.unseen(thread_id) for thread_id in self._entries.open.threads()]
 
-    async def find(self, key: tuple[str, str]) -> Entry | None:
-        """Return the entry of a source and an id as the ledger has it: another server may move it.
-
-        Raises:
-            OSError: the ledger cannot be read.
-        """
+    async def _find(self, key: tuple[str, str]) -> Entry | None:
+        # In the ledger, and not in memory: another server may move it.
         return await anyio.to_thread.run_sync(self._ledger.find, *key)
 
     async def read(self, source: str, signal_id: str) -> Entry:
@@ -283,7 +279,7 @@ class Signals:
             SignalUnknown
         """
         await self._reconciled.wait()
-        entry = await self.find((source, signal_id))
+        entry = await self._find((source, signal_id))
         if entry is None:
             raise SignalUnknown
         return entry

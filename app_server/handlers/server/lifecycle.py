@@ -177,7 +177,7 @@ async def _log_of(context: RequestContext, thread_id: str) -> Sequence[tuple[str
     except OSError as exc:
         raise NotSaved(f"the log of {thread_id}: {exc.strerror}") from exc
     if log is None:
-        raise NotSaved(f"the log of {thread_id}: a report takes {MAX_FILE_BYTES} bytes of a file")
+        raise NotSaved(f"the log of {thread_id} has more than {MAX_FILE_BYTES} bytes")
     return [("thread.jsonl", log)]
 
 
@@ -211,21 +211,24 @@ def _save(
         Path(name).unlink(missing_ok=True)
 
 
-def _content(path: Path | bytes, limit: int) -> bytes:
-    if isinstance(path, bytes):
-        if len(path) > limit:
-            raise NotSaved(f"the log of the thread: a report takes {limit} bytes more, and no more")
-        return path
+def _content(kept: Path | bytes, limit: int) -> bytes:
+    """Return what an attachment has."""
+    content = kept if isinstance(kept, bytes) else _read(kept, limit)
+    if len(content) > limit:
+        shown = "the log of the thread" if isinstance(kept, bytes) else kept
+        raise NotSaved(f"{shown}: a report takes {limit} bytes more, and no more")
+    return content
+
+
+def _read(path: Path, limit: int) -> bytes:
+    """Read a file, or one byte more of it than fits."""
     try:
         if not path.is_file():
             raise NotSaved(f"{path} is not a file")
         with path.open("rb") as file:
-            content = file.read(limit + 1)
+            return file.read(limit + 1)
     except OSError as exc:
         raise NotSaved(f"{path}: {exc.strerror}") from exc
-    if len(content) > limit:
-        raise NotSaved(f"{path}: a report takes {limit} bytes more, and no more")
-    return content
 
 
 def _refusal(field: str, rule: str) -> Exception:
