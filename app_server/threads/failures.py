@@ -1,5 +1,6 @@
-"""Failures of the thread store: missing, busy, damaged, or newer threads."""
+"""Failures of the thread store: missing, busy, damaged, or newer threads; a store out of reach."""
 
+import errno
 from dataclasses import dataclass
 
 
@@ -61,3 +62,13 @@ class TurnNotFound(Exception):
 
 class TurnInProgress(Exception):
     """The turn has not ended yet."""
+
+
+class StoreUnavailable(OSError):
+    """The store does not take or give anything now; nothing was changed, unless it says so."""
+
+    def __init__(self, text: str, reason: str, *, retriable: bool) -> None:
+        """`reason` is a code for clients; `retriable` says whether a later try may succeed."""
+        super().__init__(errno.EIO, text)
+        self.reason = reason
+        self.retriable = retriable
