@@ -152,7 +152,7 @@ class Configuration:
             # What was read stays as it is: putting values on top makes a copy.
             self._made_of, self._started_with = files, files.override(self._sources.overrides)
         config = self._started_with
-        if overrides:
+        if overrides is not None:
             config = config.override(overrides)
         refuse_older_selector(config)
         config = config.with_defaults("features", self._features)

@@ -71,14 +71,17 @@ class Config:
         return ConfigView(self, self.document, ())
 
     def override(self, overrides: Mapping[str, Any]) -> "Config":
-        """Put values on top; keys may be dotted paths, tables are merged."""
+        """Put values on top; keys may be dotted paths, tables are merged.
+
+        They are a layer even if there are none: a profile may have some later.
+        """
         document = _copy(self.document)
         overridden = set(self.overridden)
         for key, value in overrides.items():
             path = tuple(key.split("."))
             overridden.add(path)
             merge_at(document, path, value)
-        layers = (*self.layers, overrides) if overrides else self.layers
+        layers = (*self.layers, overrides)
         return replace(self, document=document, overridden=frozenset(overridden), layers=layers)
 
     def with_profile(self, profile: "Config") -> "Config":

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,32 @@ async def test_an_idle_thread_follows_the_profile_that_it_was_started_with(tmp_p
         assert await _is(thread, expected)
         replace(profile, stdio_server("raw") + stdio_server("more"))
         await until(lambda: _is(thread, {**expected, "raw": "connected"}))
+        assert await _is(other, {"kept": "connected"})
+
+
+@claim("config:watched")
+async def test_a_profile_that_is_empty_for_a_while_is_followed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    profile = home / "mine.config.toml"
+    profile.write_text("")
+    async with idle_thread(home, stdio_server("kept")) as other:
+        client = other.client
+        thread_id = await client.start_thread(profile="mine")
+        thread = Thread(other.served, client, thread_id)
+        await thread.statuses("kept")
+        params = {"name": "kept", "threadId": thread_id, "enabled": False}
+        await client.call("mcpServer/set", params)
+        for tables, more in (
+            (stdio_server("raw"), {"raw": "connected"}),
+            ("", {}),
+            (stdio_server("raw"), {"raw": "connected"}),
+        ):
+            replace(profile, tables)
+            await until(partial(_is, thread, {"kept": "disabled", **more}))
+        # What the client set for the thread is still its own.
+        await client.call("mcpServer/set", {**params, "enabled": True})
+        await until(partial(_is, thread, {"kept": "connected", "raw": "connected"}))
         assert await _is(other, {"kept": "connected"})
 
 

@@ -177,7 +177,7 @@ def layers_of(
     flags = Config({})
     for overrides in config.layers:
         flags = flags.override(overrides)
-    if config.layers:
+    if any(config.layers):
         layers.insert(0, Layer(SessionFlagsConfigLayerSource(), flags.document))
     return layers
 
