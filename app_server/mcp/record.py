@@ -129,4 +129,5 @@ class ServerRecord:
 
     @property
     def _sent(self) -> list[str]:
-        return [value for values in self.sent for value in values]
+        # A worker reads what the event loop adds to.
+        return [value for values in tuple(self.sent) for value in values]

@@ -1,6 +1,7 @@
 """mcp: texts of servers are shown without what the server was given to sign in with."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,19 @@ def test_no_error_of_a_call_has_a_token_of_a_sign_in_or_the_one_before(tmp_path:
     assert (str(error), error.message) == ("neither *** nor ***",) * 2
     assert error.data == ["Bearer ***"]
     assert list(record.sent) == [("first-token",), ("second-token",)]
+
+
+def test_what_is_sent_while_an_error_is_cleaned_does_not_fail_it() -> None:
+    record = ServerRecord(ServerConfig("s", HttpTransport(URL)))
+
+    class Printed(list[str]):
+        """Values in the middle of which a connection sends another one."""
+
+        def __iter__(self) -> Iterator[str]:
+            record.sent.append(("later-1",))
+            return super().__iter__()
+
+    record.sent.append(Printed(["first-1"]))
+    error = PeerError(-32000, "no first-1", {"is": "first-1"})
+    record.redact_error(error)
+    assert (error.message, error.data) == ("no ***", {"is": "***"})
