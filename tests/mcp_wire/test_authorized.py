@@ -1,5 +1,6 @@
 """mcp: which requests carry a credential, and what follows a refused one."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -183,3 +184,11 @@ def test_scopes_are_wanted_by_a_challenge_that_names_them(
     response: Response, scopes: tuple[str, ...]
 ) -> None:
     assert scopes_wanted(response) == scopes
+
+
+@pytest.mark.parametrize("piece", ["bearer ", 'Bearer error="x ', 'scope="a '])
+def test_a_long_challenge_takes_no_long_time(piece: str) -> None:
+    response = challenged(piece * (64 * 1024 // len(piece)))
+    began = time.thread_time()
+    assert scopes_wanted(response) == ()
+    assert time.thread_time() - began < 1

@@ -22,7 +22,8 @@ SESSION_ENDED = "the server has ended the session"
 MAX_SCOPES = 64
 """That a response may want; one that wants more is a refusal like others."""
 
-_LACKING = re.compile(r'\bbearer\b.*\berror="?insufficient_scope\b', re.IGNORECASE)
+_BEARER = re.compile(r"\bbearer\b", re.IGNORECASE)
+_LACKING = re.compile(r'\berror="?insufficient_scope\b', re.IGNORECASE)
 _SCOPE = re.compile(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{0,4096})"', re.IGNORECASE)
 
 
@@ -32,7 +33,9 @@ def scopes_wanted(response: HttpResponse) -> tuple[str, ...]:
     Source: RFC 6750, section 3.1; MCP 2026-07-28, "Scope Challenge Handling".
     """
     challenge = response.headers.get("www-authenticate", "") if response.status == 403 else ""
-    found = _SCOPE.search(challenge) if _LACKING.search(challenge) else None
+    bearer = _BEARER.search(challenge)
+    lacks = bearer is not None and _LACKING.search(challenge, bearer.end())
+    found = _SCOPE.search(challenge) if lacks else None
     scopes = tuple(dict.fromkeys(found[1].split())) if found is not None else ()
     return scopes if len(scopes) <= MAX_SCOPES else ()
 
