@@ -25,8 +25,8 @@ from app_server.runtime.loader import Lazy, load
 from app_server.sessions.agents_files import read_agents_settings
 from app_server.threads.failures import ThreadArchived, ThreadBusy, ThreadExists
 from app_server.threads.log.live import LiveThread, LogFollower
+from app_server.threads.log.reading import ForkPoint
 from app_server.threads.log.state import ThreadState
-from app_server.threads.store import ForkPoint
 from app_server.turns.server_context import ServerContext
 from app_server.turns.session_settings import SessionSettings, read_session_settings
 from app_server.turns.slot import NotLoaded, SessionClosed, ThreadIdTaken

@@ -6,12 +6,12 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery
-from app_server.threads.log.live import LiveThread, LogEnd
+from app_server.threads.log.live import LiveThread
+from app_server.threads.log.reading import ForkPoint
 from app_server.threads.log.state import ThreadState
 from app_server.threads.organization import FilingState, Owner
 from app_server.threads.rows import ThreadPage, ThreadQuery, ThreadRow
@@ -19,16 +19,6 @@ from protocol.log.filing import FilingRecord
 from protocol.log.rollout import Record, ThreadCreated
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class ForkPoint:
-    """Extent of a fork: the whole thread, or up to a turn, with or without it."""
-
-    last_turn_id: str | None = None
-    before_turn_id: str | None = None
-    end: LogEnd | None = None
-    """End of the log now, if somebody writes it; its last turn may be running then."""
 
 
 class ThreadLists(Protocol):

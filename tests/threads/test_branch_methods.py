@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from app_server.models.prompt.request import INTERRUPTED
-from app_server.threads.files.loading import load_state
+from app_server.threads.files.writers import FileLog
+from app_server.threads.log.reading import ForkPoint, load_state
 from app_server.threads.log.state import ThreadState
-from app_server.threads.store import ForkPoint
 from protocol.log.rollout import (
     HistoryAppended,
     SignalMark,
@@ -428,8 +428,8 @@ async def test_signals_that_a_revert_drops_are_taken_back_and_stay_so(tmp_path: 
             raw("question 1"),
         ]
         path = Path(store.shown_path(thread.id))
-        assert stages(load_state(path)) == stages(whole(path)) == expected
-        assert stages(load_state(path, with_history=False)) == expected
+        assert stages(load_state(FileLog(path))) == stages(whole(path)) == expected
+        assert stages(load_state(FileLog(path), with_history=False)) == expected
         fork = created()
         copy = await store.fork(thread.id, ForkPoint(), fork)
         assert copy.state.history == thread.state.history

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app_server.threads.failures import ThreadBusy, TurnInProgress, TurnNotFound
-from app_server.threads.files.forking import ranges_to_copy, write_fork
-from app_server.threads.files.lines import scan_lines
-from app_server.threads.files.loading import load_state
-from app_server.threads.store import ForkPoint
+from app_server.threads.files.writers import FileLog, write_fork
+from app_server.threads.log.reading import ForkPoint, load_state, ranges_to_copy, scan_lines
 from protocol.log.rollout import (
     HistoryAppended,
     HistoryCompacted,
@@ -53,14 +51,20 @@ def test_a_fork_that_is_reverted_equals_the_beginning_of_its_source(
     before = source.read_bytes()
 
     copy = folder / "copy"
-    write_fork(source, ranges_to_copy(source, ForkPoint()), created(thread_id="copy"), copy)
+    write_fork(
+        source, ranges_to_copy(FileLog(source), ForkPoint()), created(thread_id="copy"), copy
+    )
     assert visible(whole(copy)) == visible(whole(source))
     assert b"nameChanged" not in copy.read_bytes()
     write(copy, TurnsReverted(at_ms=99, before_turn_id=f"t{first}"))
     shorter = folder / "shorter"
     point = ForkPoint(before_turn_id=f"t{first}")
-    write_fork(source, ranges_to_copy(source, point), created(thread_id="copy"), shorter)
-    assert visible(load_state(copy)) == visible(load_state(shorter)) == visible(load_state(prefix))
+    write_fork(source, ranges_to_copy(FileLog(source), point), created(thread_id="copy"), shorter)
+    assert (
+        visible(load_state(FileLog(copy)))
+        == visible(load_state(FileLog(shorter)))
+        == visible(load_state(FileLog(prefix)))
+    )
     assert source.read_bytes() == before
 
 
@@ -70,8 +74,10 @@ def test_a_fork_ends_with_the_turn_that_was_named(tmp_path: Path) -> None:
     write(path, *turn(2, "two"), *turn(3)[:-1])
 
     def copied(**point: Any) -> list[str]:
-        ranges = ranges_to_copy(path, ForkPoint(**point))
-        return [line.type for start, end in ranges for line in scan_lines(path, start, end)]
+        ranges = ranges_to_copy(FileLog(path), ForkPoint(**point))
+        return [
+            line.type for start, end in ranges for line in scan_lines(FileLog(path), start, end)
+        ]
 
     one = ["turnStarted", "itemCompleted", "historyAppended", "itemCompleted", "turnCompleted"]
     assert copied(last_turn_id="t1") == one
@@ -99,7 +105,7 @@ def test_a_fork_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     write(source, created(), *turn(1, "one"))
     target.mkdir(parents=True)
     with pytest.raises(OSError, match="directory"):
-        write_fork(source, ranges_to_copy(source, ForkPoint()), created(), target)
+        write_fork(source, ranges_to_copy(FileLog(source), ForkPoint()), created(), target)
     assert [entry.name for entry in target.parent.iterdir()] == ["fork.jsonl"]
 
 
@@ -139,10 +145,10 @@ async def test_a_thread_of_another_process_is_not_deleted(tmp_path: Path) -> Non
 def test_forks_and_reverts_go_by_what_a_compaction_left(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write(path, created(), *turn(1, "one"), *turn(2, "two"))
-    before = load_state(path).history
+    before = load_state(FileLog(path)).history
     summary = HistoryCompacted(at_ms=3, turn_id="t3", items=[raw("in short")])
     write(path, *turn(3)[:1], summary, *turn(3)[-1:], *turn(4, "four"))
-    compacted = load_state(path).history
+    compacted = load_state(FileLog(path)).history
     assert compacted == whole(path).history == [raw("in short"), raw("question 4")]
     for point, history in (
         (ForkPoint(), compacted),
@@ -150,12 +156,12 @@ def test_forks_and_reverts_go_by_what_a_compaction_left(tmp_path: Path) -> None:
         (ForkPoint(before_turn_id="t3"), before),
     ):
         copy = tmp_path / f"copy {point}"
-        write_fork(path, ranges_to_copy(path, point), created(), copy)
-        assert load_state(copy).history == whole(copy).history == history
+        write_fork(path, ranges_to_copy(FileLog(path), point), created(), copy)
+        assert load_state(FileLog(copy)).history == whole(copy).history == history
     write(path, TurnsReverted(at_ms=5, before_turn_id="t4"))
-    assert load_state(path).history == whole(path).history == compacted[:1]
+    assert load_state(FileLog(path)).history == whole(path).history == compacted[:1]
     write(path, TurnsReverted(at_ms=6, before_turn_id="t3"))
-    assert load_state(path).history == whole(path).history == before
+    assert load_state(FileLog(path)).history == whole(path).history == before
 
 
 async def test_a_revert_that_cannot_be_read_or_written_changes_nothing(

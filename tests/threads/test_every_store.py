@@ -22,12 +22,13 @@ from app_server.threads.history.pages import HistoryQuery, items_page, turns_pag
 from app_server.threads.history.search import Found, SearchQuery, occurrences_page
 from app_server.threads.ledger import Entry
 from app_server.threads.log.live import LiveThread, LogClosed
+from app_server.threads.log.reading import ForkPoint
 from app_server.threads.log.state import ThreadState
 from app_server.threads.opening.stores import Stores, open_stores
 from app_server.threads.organization import PINNED
 from app_server.threads.rows import ThreadQuery
 from app_server.threads.servers import FoundServer, ServerEntry
-from app_server.threads.store import ForkPoint, ThreadStore
+from app_server.threads.store import ThreadStore
 from protocol.log.filing import SectionPut
 from protocol.log.metadata import SectionChanged
 from protocol.log.rollout import (

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.files.loading import load_state
 from app_server.threads.files.store import FileStore
+from app_server.threads.files.writers import FileLog
+from app_server.threads.log.reading import load_state
 from app_server.threads.log.state import begin
 from app_server.threads.organization import PINNED
 from app_server.threads.rows import ThreadQuery, Within
@@ -111,7 +112,7 @@ async def test_an_index_equals_the_one_that_is_made_from_the_logs(
     async with open_store(home) as store:
         assert await everything(store) == kept
         for thread_id, state in states.items():
-            assert load_state(Path(store.shown_path(thread_id))) == state
+            assert load_state(FileLog(Path(store.shown_path(thread_id)))) == state
 
 
 def test_metadata_is_no_work() -> None:

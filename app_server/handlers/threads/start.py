@@ -52,8 +52,8 @@ from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import initial_settings
 from app_server.threads.failures import ThreadArchived, TurnInProgress, TurnNotFound
 from app_server.threads.log.live import LogEnd
+from app_server.threads.log.reading import ForkPoint
 from app_server.threads.log.state import ThreadState, digest_of
-from app_server.threads.store import ForkPoint
 from app_server.tools.dynamic_tools import BadSpec, checked_specs
 from protocol.jsonrpc.errors import invalid_member, invalid_params, invalid_request
 from protocol.log.rollout import ThreadCreated

@@ -21,7 +21,6 @@ from app_server.runtime.files.sqlite import connect_to_read, problem_of, version
 from app_server.threads.checks import Check, Progress, counted
 from app_server.threads.failures import Holder
 from app_server.threads.files.codex.rollouts import SeenRollout, find_files
-from app_server.threads.files.faults import LogFaults
 from app_server.threads.files.filing import LOCK_WAIT_S, LogLocked
 from app_server.threads.files.history import index as history
 from app_server.threads.files.index.derived import IndexReplaced
@@ -29,6 +28,7 @@ from app_server.threads.files.index.index import SCHEMA_VERSION, ThreadIndex
 from app_server.threads.files.index.rebuild import LogCheck, check_log, rebuild, refresh
 from app_server.threads.files.ledger import SCHEMA_VERSION as LEDGER_VERSION
 from app_server.threads.files.locks import holder_of, known_holder
+from app_server.threads.log.faults import LogFaults
 from app_server.threads.organization import FilingState
 from app_server.threads.rows import COLUMN_NAMES, ThreadRow, row_of
 from protocol.log.filing import FilingRecord, is_newer_filing, parse_filing_record

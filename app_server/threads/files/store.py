@@ -30,19 +30,24 @@ from app_server.threads.failures import (
 )
 from app_server.threads.files.codex.copies import CodexCopies, import_thread
 from app_server.threads.files.codex.threads import CodexThreads, NoCodexThread
-from app_server.threads.files.faults import LogFaults, log_failures
-from app_server.threads.files.forking import lines_in, ranges_to_copy, write_fork
 from app_server.threads.files.history.history import FileHistory
 from app_server.threads.files.index.derived import IndexReplaced
 from app_server.threads.files.index.follower import IndexFollower
 from app_server.threads.files.index.listing import Listing
-from app_server.threads.files.loading import add_up, load_state, read_created
 from app_server.threads.files.organization import FileOrganization
-from app_server.threads.files.writers import LogPaths, LogWriters
+from app_server.threads.files.writers import FileLog, LogPaths, LogWriters, write_fork
+from app_server.threads.log.faults import LogFaults, log_failures
 from app_server.threads.log.live import LiveThread
+from app_server.threads.log.reading import (
+    ForkPoint,
+    add_up,
+    lines_in,
+    load_state,
+    ranges_to_copy,
+    read_created,
+)
 from app_server.threads.log.state import ThreadState, begin
 from app_server.threads.rows import ThreadRow
-from app_server.threads.store import ForkPoint
 from protocol.log.rollout import Record, ThreadCreated
 
 logger = logging.getLogger(__name__)
@@ -108,12 +113,12 @@ class LogFiles:
             warnings = self._import(thread_id, path, archived_too=archived_too)
         with log_failures(thread_id):
             # A log that is not known is not repaired either.
-            read_created(path)
+            read_created(FileLog(path))
             # Another process may have removed it since.
             writer = self.writers.open(thread_id, must_exist=True)
         try:
             with log_failures(thread_id):
-                state = load_state(path, faults)
+                state = load_state(FileLog(path), faults)
             self.follower.index.put([ThreadRow.of(state)], is_open=True)
         except BaseException:
             writer.close()
@@ -147,11 +152,11 @@ class LogFiles:
         """Begin a log with a part of another one; see ThreadStore.fork."""
         source = self.paths.path_of(source_id)
         with log_failures(source_id):
-            read_created(source)
-            ranges = ranges_to_copy(source, point)
+            read_created(FileLog(source))
+            ranges = ranges_to_copy(FileLog(source), point)
         if created.ephemeral:
             with log_failures(source_id):
-                state = add_up(begin(created), lines_in(source, ranges), source)
+                state = add_up(begin(created), lines_in(FileLog(source), ranges), FileLog(source))
             return LiveThread(state, None, lambda _: None)
         with log_failures(source_id):
             write_fork(source, ranges, created, self.paths.path_of(created.thread_id))
@@ -174,7 +179,7 @@ class LogFiles:
         else:
             # A first line that is damaged is none of a newer version.
             with suppress(ThreadDamaged, ThreadNotFound), log_failures(thread_id):
-                read_created(path)
+                read_created(FileLog(path))
         with self.writers.locked(thread_id):
             index.mark_open(thread_id)
             if path.exists():
@@ -191,7 +196,7 @@ class LogFiles:
             except NoCodexThread:
                 raise ThreadNotFound(thread_id) from None
         with log_failures(thread_id):
-            return load_state(path, with_history=False)
+            return load_state(FileLog(path), with_history=False)
 
 
 class FileStore:

@@ -17,15 +17,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from app_server.runtime.clock import STARTED_AT
-from app_server.runtime.files.disk import make_folder, sync_folder
+from app_server.runtime.files.disk import atomic_write, make_folder, sync_folder
 from app_server.threads.failures import Holder, InvalidThreadId, ThreadBusy
-from app_server.threads.files.loading import load_state
 from app_server.threads.files.locks import LockBusy, WriterLock, known_holder
 from app_server.threads.log.live import LogEnd
+from app_server.threads.log.reading import load_state
 from app_server.threads.log.state import ThreadState
-from protocol.log.rollout import Record, render_record
+from protocol.log.rollout import Record, ThreadCreated, render_record
 
 LAST_DAY_MS = 253_402_214_400_000
 """The last day that a folder can be named after; an id may hold later times."""
@@ -61,6 +62,38 @@ class LogPaths:
             return self.path_of(thread_id).exists()
         except InvalidThreadId:
             return False
+
+
+MENTION_CHUNK = 1 << 18
+"""Bytes that are looked through at a time."""
+
+
+class FileLog(NamedTuple):
+    """The log in a file."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        """Give its path."""
+        return str(self.path)
+
+    def open(self) -> BinaryIO:
+        """Open it for reading at any offset, from its beginning on; the caller closes it."""
+        return self.path.open("rb")
+
+    def size(self) -> int:
+        """Count its bytes."""
+        return self.path.stat().st_size
+
+    def mentions(self, mark: bytes) -> bool:
+        """Whether a line has these bytes; faster than to read the lines."""
+        with self.path.open("rb") as file:
+            before = b""
+            while chunk := file.read(MENTION_CHUNK):
+                if mark in before + chunk:
+                    return True
+                before = chunk[-len(mark) :]
+        return False
 
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
@@ -191,7 +224,7 @@ class LogWriter:
         Raises:
             OSError: it cannot be read.
         """
-        return load_state(self.path, before_turn_id=turn_id)
+        return load_state(FileLog(self.path), before_turn_id=turn_id)
 
     def close(self) -> None:
         """Free the lock."""
@@ -219,6 +252,30 @@ def whole_lines(file: int) -> int:
             return start + newline + 1
         end = start
     return 0
+
+
+FORK_CHUNK = 1 << 20
+"""Bytes that are copied at a time."""
+
+
+def write_fork(
+    source: Path, ranges: Sequence[tuple[int, int]], created: ThreadCreated, target: Path
+) -> None:
+    """Write a new log: its first line, then the ranges; it is there as a whole, on disk, or not.
+
+    Raises:
+        OSError: the disk refused; there is no new log.
+    """
+    make_folder(target.parent)
+    draft = target.with_suffix(".part")
+    with source.open("rb") as old, atomic_write(target, draft) as new:
+        new.write(render_record(created))
+        for start, end in ranges:
+            old.seek(start)
+            left = end - start
+            while left > 0 and (chunk := old.read(min(left, FORK_CHUNK))):
+                new.write(chunk)
+                left -= len(chunk)
 
 
 class LogWriters:

@@ -23,8 +23,8 @@ from app_server.runtime.clock import SystemClock
 from app_server.threads.files.store import FileStore
 from app_server.threads.history.pages import HistoryQuery, items_page, turns_page
 from app_server.threads.history.search import SearchQuery
+from app_server.threads.log.reading import ForkPoint
 from app_server.threads.rows import ThreadQuery
-from app_server.threads.store import ForkPoint
 from protocol.log.rollout import (
     HistoryAppended,
     ItemCompleted,

@@ -6,7 +6,7 @@ from typing import Any
 
 from app_server.threads.files.codex.rollouts import find_files, segments_of
 from app_server.threads.files.codex.threads import records_of
-from app_server.threads.files.faults import LogFaults
+from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state import ThreadState, replay
 from tests.support.harness import WireClient
 from tests.support.threads.codex_rollouts import (

@@ -10,8 +10,9 @@ from app_server.models.prompt.context import (
     SUMMARY_PREFIX,
 )
 from app_server.models.prompt.request import message
-from app_server.threads.files.loading import load_state
 from app_server.threads.files.store import FileStore
+from app_server.threads.files.writers import FileLog
+from app_server.threads.log.reading import load_state
 from app_server.threads.log.state import ThreadState
 from tests.support.harness import (
     Served,
@@ -57,7 +58,7 @@ async def talked(served: Served, client: WireClient, *words: str) -> str:
 async def stored(served: Served, thread_id: str) -> ThreadState:
     """Read the state of a thread from its log."""
     path = Path(FileStore(served.home).shown_path(thread_id))
-    return await anyio.to_thread.run_sync(load_state, path)
+    return await anyio.to_thread.run_sync(load_state, FileLog(path))
 
 
 items = st.sampled_from(

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from app_server.threads.files.faults import LogFaults, LogTooNew
-from app_server.threads.files.lines import dropped_in, read_lines
-from app_server.threads.files.writers import whole_lines
+from app_server.threads.files.writers import FileLog, whole_lines
+from app_server.threads.log.faults import LogFaults, LogTooNew
+from app_server.threads.log.reading import dropped_in, read_lines
 from protocol.log.rollout import Record, is_newer, parse_record
 
 
@@ -22,7 +22,7 @@ def read_rollout(path: Path, faults: LogFaults | None = None) -> Iterator[Record
         OSError: it cannot be read.
     """
     faults = LogFaults() if faults is None else faults
-    dropped = dropped_in(path)
+    dropped = dropped_in(FileLog(path))
     start = end = 0
     with path.open("rb") as file:
         for number, content, ended in read_lines(file):

@@ -14,9 +14,7 @@ import pytest
 from app_server.runtime import clock
 from app_server.sessions.memory_budget import HistorySizes, size_of
 from app_server.threads.failures import Holder, InvalidThreadId
-from app_server.threads.files import lines, locks, writers
-from app_server.threads.files.faults import LogFaults
-from app_server.threads.files.lines import Line, read_lines, scan_lines
+from app_server.threads.files import locks, writers
 from app_server.threads.files.locks import (
     LockBusy,
     SharedLock,
@@ -25,7 +23,10 @@ from app_server.threads.files.locks import (
     known_holder,
     short_lock,
 )
-from app_server.threads.files.writers import LogPaths, LogWriter, whole_lines
+from app_server.threads.files.writers import FileLog, LogPaths, LogWriter, whole_lines
+from app_server.threads.log import reading
+from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.reading import Line, read_lines, scan_lines
 from app_server.threads.log.state import begin
 from protocol.log.rollout import HistoryAppended, NameChanged, render_record
 from tests.support.threads.stores import created, raw
@@ -85,7 +86,7 @@ def test_lines_are_read_up_to_a_length(content: bytes, lines: list[Line]) -> Non
 
 
 def test_a_line_of_a_log_has_256_mib() -> None:
-    assert lines.MAX_LINE_BYTES == 256 * 1024 * 1024
+    assert reading.MAX_LINE_BYTES == 256 * 1024 * 1024
 
 
 def test_lines_are_walked_from_a_place_to_another(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_lines_are_walked_from_a_place_to_another(tmp_path: Path) -> None:
     lines = [render_record(record) for record in records]
     path.write_bytes(b"".join(lines) + b"torn")
     size = len(lines[0])
-    found = list(scan_lines(path))
+    found = list(scan_lines(FileLog(path)))
     assert [(line.offset, line.end, line.type, line.at_ms) for line in found] == [
         (size * number, size * (number + 1), "threadNameChanged", number)
         if line.type == "threadNameChanged"
@@ -103,8 +104,8 @@ def test_lines_are_walked_from_a_place_to_another(tmp_path: Path) -> None:
     ]
     assert len(found) == 3
     for end, count in ((0, 0), (1, 1), (size, 1), (size + 1, 2), (2 * size, 2), (None, 3)):
-        assert len(list(scan_lines(path, 0, end))) == count
-    assert [line.offset for line in scan_lines(path, size, 2 * size)] == [size]
+        assert len(list(scan_lines(FileLog(path), 0, end))) == count
+    assert [line.offset for line in scan_lines(FileLog(path), size, 2 * size)] == [size]
 
 
 @pytest.mark.parametrize("step", [64 * 1024])

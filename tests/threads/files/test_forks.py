@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from app_server.threads.failures import TurnInProgress, TurnNotFound
-from app_server.threads.files import forking, lines
-from app_server.threads.files.forking import lines_in, ranges_to_copy, write_fork
-from app_server.threads.files.lines import Dropped, dropped_in, scan_lines
+from app_server.threads.files import writers
+from app_server.threads.files.writers import FileLog, write_fork
 from app_server.threads.log.live import LogEnd
 from app_server.threads.log.outline import EndAfterTurn, ItemKind, ItemPlace, Outliner, item_kind
-from app_server.threads.store import ForkPoint
+from app_server.threads.log.reading import (
+    Dropped,
+    ForkPoint,
+    dropped_in,
+    lines_in,
+    ranges_to_copy,
+    scan_lines,
+)
 from protocol.log.rollout import (
     HistoryAppended,
     InputQueued,
@@ -55,10 +61,10 @@ def log_of(folder: Path, *records: Record, torn: bytes = b"") -> Path:
 
 def copied(path: Path, point: ForkPoint) -> list[str]:
     """Return the records that a fork begins with, shortly."""
-    ranges = ranges_to_copy(path, point)
+    ranges = ranges_to_copy(FileLog(path), point)
     # Ranges that touch are one.
     assert all(one[1] < other[0] for one, other in pairwise(ranges))
-    return [short(line.content) for line in lines_in(path, ranges)]
+    return [short(line.content) for line in lines_in(FileLog(path), ranges)]
 
 
 def short(line: bytes) -> str:
@@ -99,18 +105,18 @@ def test_a_copy_ends_with_or_before_a_turn(
 def test_a_turn_that_is_not_there_is_not_copied_up_to(tmp_path: Path, point: ForkPoint) -> None:
     path = log_of(tmp_path, CREATED, *turn("a"))
     with pytest.raises(TurnNotFound, match=r"^c$"):
-        ranges_to_copy(path, point)
+        ranges_to_copy(FileLog(path), point)
     # One that was dropped is not there any more.
     dropped = log_of(tmp_path, CREATED, *turn("c"), TurnsReverted(at_ms=4, before_turn_id="c"))
     with pytest.raises(TurnNotFound, match=r"^c$"):
-        ranges_to_copy(dropped, point)
+        ranges_to_copy(FileLog(dropped), point)
 
 
 def test_a_turn_that_runs_is_not_copied_whole(tmp_path: Path) -> None:
     path = log_of(tmp_path, CREATED, *turn("a"), started("b"), said("b"))
     end = path.stat().st_size
     with pytest.raises(TurnInProgress, match=r"^b$"):
-        ranges_to_copy(path, ForkPoint(last_turn_id="b", end=LogEnd(end)))
+        ranges_to_copy(FileLog(path), ForkPoint(last_turn_id="b", end=LogEnd(end)))
     # Nobody writes it: it was cut off.
     assert copied(path, ForkPoint(last_turn_id="b")) == [*A, *B[:2]]
     assert copied(path, ForkPoint(before_turn_id="b", end=LogEnd(end))) == A
@@ -133,7 +139,7 @@ def test_a_fork_is_its_first_line_and_the_ranges(
 ) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"0123456789")
-    monkeypatch.setattr(forking, "_CHUNK", 3)
+    monkeypatch.setattr(writers, "FORK_CHUNK", 3)
     target = tmp_path / "made" / "fork.jsonl"
     write_fork(source, [(0, 1), (2, 9)], CREATED, target)
     assert target.read_bytes() == render_record(CREATED) + b"0" + b"2345678"
@@ -149,27 +155,30 @@ def test_a_revert_drops_the_turns_from_one_on(tmp_path: Path) -> None:
         *(*turn("c"), TurnsReverted(at_ms=4, before_turn_id="none")),
     ]
     path = log_of(tmp_path, *records)
-    places = [line.offset for line in scan_lines(path)] + [path.stat().st_size]
-    dropped = dropped_in(path)
+    places = [line.offset for line in scan_lines(FileLog(path))] + [path.stat().st_size]
+    dropped = dropped_in(FileLog(path))
     assert dropped == Dropped([(places[4], places[7])])
     has = [dropped.has("itemCompleted", place) for place in places]
     assert has == [False] * 4 + [True] * 3 + [False] * 6
     assert not dropped.has("nameChanged", places[5])
     assert not Dropped().has("itemCompleted", places[5])
     # One more, as if it stood at the end: it takes in what was dropped before.
-    assert dropped_in(path, "c").ranges == [(places[4], places[7]), (places[8], places[12])]
-    assert dropped_in(path, "a").ranges == [(places[1], places[12])]
-    assert dropped_in(path, "b").ranges == [(places[4], places[7])]
+    assert dropped_in(FileLog(path), "c").ranges == [
+        (places[4], places[7]),
+        (places[8], places[12]),
+    ]
+    assert dropped_in(FileLog(path), "a").ranges == [(places[1], places[12])]
+    assert dropped_in(FileLog(path), "b").ranges == [(places[4], places[7])]
 
 
 @pytest.mark.parametrize("before", range(60, 90))
 def test_a_revert_is_noticed_wherever_a_read_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    monkeypatch.setattr(lines, "_REVERT_CHUNK", before)
+    monkeypatch.setattr(writers, "MENTION_CHUNK", before)
     path = log_of(tmp_path, CREATED, *turn("a"), TurnsReverted(at_ms=4, before_turn_id="a"))
-    assert len(dropped_in(path).ranges) == 1
-    assert dropped_in(log_of(tmp_path, CREATED, *turn("a"))) == Dropped()
+    assert len(dropped_in(FileLog(path)).ranges) == 1
+    assert dropped_in(FileLog(log_of(tmp_path, CREATED, *turn("a")))) == Dropped()
 
 
 # Outlines.
@@ -177,7 +186,7 @@ def test_a_revert_is_noticed_wherever_a_read_ends(
 
 def outline(path: Path) -> Outliner:
     outliner = Outliner()
-    for line in scan_lines(path):
+    for line in scan_lines(FileLog(path)):
         outliner.feed(line)
     return outliner
 
@@ -196,7 +205,7 @@ def test_an_outline_has_the_turns_and_the_places_of_their_items(tmp_path: Path) 
         *(ended("a", 9), started("b", 4), queued, started("c", 5), queued, ended("c", 6)),
     ]
     path = log_of(tmp_path, *records)
-    lines = list(scan_lines(path))
+    lines = list(scan_lines(FileLog(path)))
 
     def place(number: int, kind: ItemKind) -> ItemPlace:
         return ItemPlace(lines[number].offset, len(lines[number].content), kind)
@@ -240,7 +249,9 @@ def test_queued_messages_become_items_where_they_are_taken(tmp_path: Path) -> No
 
 
 def test_a_turn_that_goes_on_is_noted_again(tmp_path: Path) -> None:
-    lines = list(scan_lines(log_of(tmp_path, started("a"), said("a"), ended("a"), started("b"))))
+    lines = list(
+        scan_lines(FileLog(log_of(tmp_path, started("a"), said("a"), ended("a"), started("b"))))
+    )
     outliner = Outliner()
     noted = []
     for line in lines:

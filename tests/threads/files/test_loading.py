@@ -7,14 +7,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.threads.files import lines
-from app_server.threads.files.faults import LogFaults, LogTooNew
 from app_server.threads.files.history.index import HistoryIndex
-from app_server.threads.files.lines import read_lines
-from app_server.threads.files.loading import load_state
 from app_server.threads.files.store import FileStore
-from app_server.threads.files.writers import LogWriter
+from app_server.threads.files.writers import FileLog, LogWriter
 from app_server.threads.history.search import SearchQuery
+from app_server.threads.log import reading
+from app_server.threads.log.faults import LogFaults, LogTooNew
+from app_server.threads.log.reading import load_state, read_lines
 from app_server.threads.log.state import ThreadState, replay
 from protocol.log.rollout import NameChanged, Record, TurnsReverted, render_record
 from tests.support.harness import WAIT_S
@@ -39,18 +38,18 @@ def test_what_loading_leaves_out_is_counted_and_named(tmp_path: Path) -> None:
     name = NameChanged(at_ms=2, name="n")
     path = log(tmp_path / "log", created(), NEWER_KIND, DAMAGED, NEWER_VERSION, name, b"torn")
     faults = LogFaults()
-    assert load_state(path, faults).name == "n"
+    assert load_state(FileLog(path), faults).name == "n"
     assert faults == LogFaults(4, 1, 2, [3], [2, 4])
     newer = log(tmp_path / "newer", NEWER_VERSION, name)
     with pytest.raises(LogTooNew):
-        load_state(newer)
+        load_state(FileLog(newer))
 
 
 def test_what_a_revert_dropped_is_left_out_however_a_log_is_read(tmp_path: Path) -> None:
     dropped = TurnsReverted(at_ms=3, before_turn_id="t1")
     path = log(tmp_path / "log", created(), *turn(0, "a"), DAMAGED, *turn(1, "b"), dropped)
     faults = LogFaults()
-    state = load_state(path, faults)
+    state = load_state(FileLog(path), faults)
     assert texts(state) == [["u0", "a0.0"]]
     assert state == replay(read_rollout(path))
     assert faults == LogFaults(0, 1, 0, [7])
@@ -73,20 +72,20 @@ def test_harmed_items_are_left_out_and_counted(
     path = log(tmp_path / "log", created(), *records[:3], harmed, *records[4:])
     for with_history in (True, False):
         faults = LogFaults()
-        state = load_state(path, faults, with_history=with_history)
+        state = load_state(FileLog(path), faults, with_history=with_history)
         assert (texts(state), faults.damaged) == ([["u0", "a0.1"]], quick)
     faults = LogFaults()
-    assert texts(load_state(path, faults, thorough=True)) == [["u0", "a0.1"]]
+    assert texts(load_state(FileLog(path), faults, thorough=True)) == [["u0", "a0.1"]]
     assert (faults.damaged, faults.damaged_lines) == (thorough, [5])
 
 
 def test_a_line_that_is_too_long_is_passed_over_by_all_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "read_lines", partial(read_lines, limit_bytes=4000))
+    monkeypatch.setattr(reading, "read_lines", partial(read_lines, limit_bytes=4000))
     path = log(tmp_path / "log", created(), *turn(0, "x" * 5000, "short"))
     faults = LogFaults()
-    assert texts(load_state(path, faults)) == [["u0", "a0.1"]]
+    assert texts(load_state(FileLog(path), faults)) == [["u0", "a0.1"]]
     assert faults == LogFaults(0, 1, 0, [5])
     index = HistoryIndex(tmp_path / "history")
     key, _ = index.caught_up(THREAD, path)
@@ -188,4 +187,4 @@ async def test_a_history_that_is_never_written_does_not_keep_a_store_from_closin
     await store.unload(thread)
     await store.aclose()
     write(Path(store.shown_path(thread.id)), *turn(1, "still there"))
-    assert len(load_state(Path(store.shown_path(thread.id))).turns) == 2
+    assert len(load_state(FileLog(Path(store.shown_path(thread.id)))).turns) == 2

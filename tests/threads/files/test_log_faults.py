@@ -8,10 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.threads.files.faults import LogFaults, LogTooNew
-from app_server.threads.files.lines import Line, read_lines
 from app_server.threads.files.locks import WriterLock
 from app_server.threads.files.writers import LogWriter
+from app_server.threads.log.faults import LogFaults, LogTooNew
+from app_server.threads.log.reading import Line, read_lines
 from app_server.threads.log.state import replay
 from protocol.log.rollout import NameChanged, is_newer, parse_record, render_record
 from tests.support.harness import WAIT_S, claim, serve

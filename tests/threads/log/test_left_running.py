@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app_server.threads.files.loading import load_state
+from app_server.threads.files.writers import FileLog
+from app_server.threads.log.reading import load_state
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel, calls
@@ -61,7 +62,7 @@ async def test_an_item_ends_in_its_own_turn_in_memory_in_pages_and_in_the_log(
         live = session.log.state
         assert live.unfinished == {}
         [path] = at.served.home.glob(f"threads/**/*{at.thread_id}.jsonl")
-        assert load_state(path) == live
+        assert load_state(FileLog(path)) == live
 
 
 @claim("commands:background")

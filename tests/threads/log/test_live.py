@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from app_server.threads.failures import ThreadBusy
-from app_server.threads.files.faults import FirstLineDamaged
-from app_server.threads.files.lines import scan_lines
-from app_server.threads.files.loading import load_state, read_created
-from app_server.threads.files.writers import LogPaths, LogWriters
+from app_server.threads.files.writers import FileLog, LogPaths, LogWriters
+from app_server.threads.log.faults import FirstLineDamaged
 from app_server.threads.log.live import LiveThread, LogClosed
+from app_server.threads.log.reading import load_state, read_created, scan_lines
 from app_server.threads.log.state import NotARollout, ThreadState, begin
 from protocol.log.rollout import (
     HistoryAppended,
@@ -49,7 +48,9 @@ class Follower:
 
 
 def types(thread: LiveThread, folder: Path) -> list[str]:
-    return [line.type for line in scan_lines(LogPaths(folder / "threads").path_of(thread.id))]
+    return [
+        line.type for line in scan_lines(FileLog(LogPaths(folder / "threads").path_of(thread.id)))
+    ]
 
 
 async def test_a_revert_is_written_behind_what_was_deferred_and_read_back_alike(
@@ -80,7 +81,7 @@ async def test_a_revert_is_written_behind_what_was_deferred_and_read_back_alike(
     assert place.stage == "recalled"
     assert follower.states[-1] is thread.state
     path = LogPaths(tmp_path / "threads").path_of(thread.id)
-    assert load_state(path) == thread.state
+    assert load_state(FileLog(path)) == thread.state
     await thread.aclose()
 
 
@@ -162,13 +163,13 @@ def test_the_first_line_says_which_thread_it_is(tmp_path: Path) -> None:
     ):
         path.write_bytes(content)
         with pytest.raises(NotARollout) as refused:
-            read_created(path)
+            read_created(FileLog(path))
         assert type(refused.value) is failure
         with pytest.raises(NotARollout) as refused:
-            load_state(path)
+            load_state(FileLog(path))
         assert type(refused.value) is failure
     path.write_bytes(render_record(first) + b"damaged\n")
-    assert read_created(path) == first
+    assert read_created(FileLog(path)) == first
 
 
 def test_a_thread_that_is_only_looked_at_has_all_but_its_history(tmp_path: Path) -> None:
@@ -183,12 +184,12 @@ def test_a_thread_that_is_only_looked_at_has_all_but_its_history(tmp_path: Path)
     ]
     for count in range(2, len(records) + 1):
         path.write_bytes(b"".join(map(render_record, records[:count])))
-        whole, looked = load_state(path), load_state(path, with_history=False)
+        whole, looked = load_state(FileLog(path)), load_state(FileLog(path), with_history=False)
         assert looked.updated_at_ms == whole.updated_at_ms == records[count - 1].at_ms
         assert (looked.turns, looked.preview) == (whole.turns, whole.preview)
         assert (looked.history, looked.history_left_out) == ([], count >= 3)
         assert looked.has_content
     empty = render_record(HistoryAppended(at_ms=6000, items=[]))
     path.write_bytes(render_record(created()) + empty)
-    looked = load_state(path, with_history=False)
+    looked = load_state(FileLog(path), with_history=False)
     assert (looked.history_left_out, looked.has_content) == (False, False)

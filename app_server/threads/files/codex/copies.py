@@ -18,7 +18,7 @@ from app_server.runtime.files.disk import atomic_write, make_folder
 from app_server.runtime.files.sqlite import set_aside
 from app_server.threads.files.codex.rollouts import SeenRollout
 from app_server.threads.files.codex.threads import CodexSource, CodexThreads, records_to_import
-from app_server.threads.files.faults import LogFaults
+from app_server.threads.log.faults import LogFaults
 from protocol.log.rollout import render_record
 
 

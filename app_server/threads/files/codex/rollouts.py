@@ -14,8 +14,8 @@ from typing import NamedTuple
 from pydantic_core import from_json
 
 from app_server.threads.files.codex.items import parse_time_ms
-from app_server.threads.files.faults import LogFaults
-from app_server.threads.files.lines import read_lines
+from app_server.threads.log.faults import LogFaults
+from app_server.threads.log.reading import read_lines
 from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)

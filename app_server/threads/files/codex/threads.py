@@ -36,9 +36,9 @@ from app_server.threads.files.codex.rollouts import (
     read_last_context,
     segments_of,
 )
-from app_server.threads.files.faults import LogFaults
 from app_server.threads.files.index.index import ThreadIndex
 from app_server.threads.files.writers import LogPaths
+from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state import ThreadState, begin, replay
 from protocol.log.rollout import (
     ArchivedChanged,

@@ -21,17 +21,17 @@ import anyio.to_thread
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.files.codex.copies import CodexCopies
 from app_server.threads.files.codex.threads import NoCodexThread
-from app_server.threads.files.faults import log_failures
 from app_server.threads.files.history.index import HistoryIndex, item_in
 from app_server.threads.files.history.search import ThreadSearch
 from app_server.threads.files.index.derived import IndexDamaged, IndexReplaced
 from app_server.threads.files.index.listing import Listing
 from app_server.threads.files.index.rebuild import changed_logs, written_ns
-from app_server.threads.files.loading import read_created
-from app_server.threads.files.writers import LogPaths
+from app_server.threads.files.writers import FileLog, LogPaths
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery
+from app_server.threads.log.faults import log_failures
 from app_server.threads.log.outline import ItemPlace, TurnOutline
+from app_server.threads.log.reading import read_created
 from app_server.threads.rows import ThreadRow
 from protocol.turns.items import ThreadItem
 
@@ -261,7 +261,7 @@ class FileHistory:
         path = self._paths.path_of(thread_id)
         if path.exists():
             with log_failures(thread_id):
-                read_created(path)
+                read_created(FileLog(path))
         else:
             path = self._copies.path_of(thread_id)
         with FileHistoryReader(self._require_index(), thread_id, path) as reader:

@@ -21,7 +21,7 @@ from pydantic_core import from_json, to_json
 
 from app_server.runtime.files.sqlite import connect, damaged
 from app_server.threads.files.index.derived import DerivedFile, once_more, sum_of
-from app_server.threads.files.lines import Dropped, dropped_in, scan_lines
+from app_server.threads.files.writers import FileLog
 from app_server.threads.history.texts import text_of
 from app_server.threads.log.outline import (
     EndAfterTurn,
@@ -31,6 +31,7 @@ from app_server.threads.log.outline import (
     Outliner,
     TurnOutline,
 )
+from app_server.threads.log.reading import Dropped, dropped_in, scan_lines
 from protocol.log.rollout import (
     InputQueued,
     ItemCompleted,
@@ -184,7 +185,7 @@ def catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> Progre
         # There is a revert: what it drops is known only now.
         progress = Progress(progress.key, 0, 0, Outliner())
         clear(database, progress.key)
-        _scan(database, progress, path, dropped_in(path))
+        _scan(database, progress, path, dropped_in(FileLog(path)))
     waiting = to_json([list(place) for place in progress.outliner.waiting]).decode()
     others = progress.at_ms, progress.outliner.started, waiting
     database.execute(
@@ -237,7 +238,7 @@ def _scan(
     outliner = progress.outliner
     texts = TextPages(database, progress.key)
     with path.open("rb") as file:
-        for line in scan_lines(path, progress.seen):
+        for line in scan_lines(FileLog(path), progress.seen):
             if line.type == "turnsReverted" and dropped is None:
                 return False
             if dropped is not None and dropped.has(line.type, line.offset):

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app_server.threads.files.faults import LogFaults, LogTooNew
 from app_server.threads.files.index.index import ThreadIndex
-from app_server.threads.files.loading import load_state
 from app_server.threads.files.locks import LockBusy, WriterLock
-from app_server.threads.files.writers import LogPaths
+from app_server.threads.files.writers import FileLog, LogPaths
+from app_server.threads.log.faults import LogFaults, LogTooNew
+from app_server.threads.log.reading import load_state
 from app_server.threads.log.state import NotARollout
 from app_server.threads.rows import ThreadRow
 
@@ -42,7 +42,7 @@ def check_log(path: Path, *, thorough: bool = False) -> LogCheck:
     try:
         check.size = path.stat().st_size
         check.row = ThreadRow.of(
-            load_state(path, check.faults, with_history=False, thorough=thorough)
+            load_state(FileLog(path), check.faults, with_history=False, thorough=thorough)
         )
     except LogTooNew:
         check.problem = "was written by a newer version of this server"

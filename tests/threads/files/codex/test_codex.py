@@ -13,9 +13,9 @@ from app_server.handlers.views.threads import thread_of_row, thread_of_state
 from app_server.handlers.views.turns import turns_of_state
 from app_server.threads.files.codex.items import settings_of
 from app_server.threads.files.codex.threads import CodexThreads, NoCodexThread, records_to_import
-from app_server.threads.files.faults import LogFaults
 from app_server.threads.files.index.index import ThreadIndex
 from app_server.threads.files.writers import LogPaths
+from app_server.threads.log.faults import LogFaults
 from app_server.threads.log.state import ThreadState
 from app_server.threads.organization import FilingState
 from app_server.threads.rows import ThreadQuery

@@ -10,8 +10,8 @@ import pytest
 from app_server.models.prompt.environment_context import FACTS, PERMISSIONS, kind_of
 from app_server.threads.files.codex.copies import import_thread
 from app_server.threads.files.codex.threads import CodexThreads
-from app_server.threads.files.faults import LogFaults
 from app_server.threads.files.writers import LogPaths
+from app_server.threads.log.faults import LogFaults
 from tests.support.harness import claim, serve
 from tests.support.threads.codex_homes import (
     CONDENSED,

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from app_server.threads.files.history.history import FileHistoryReader
 from app_server.threads.files.history.index import HistoryIndex
-from app_server.threads.files.loading import load_state
+from app_server.threads.files.writers import FileLog
 from app_server.threads.history.pages import (
     MAX_PAGE_BYTES,
     HistoryQuery,
     items_page,
     turns_page,
 )
+from app_server.threads.log.reading import load_state
 from app_server.threads.log.state import ThreadState, begin, replay
 from protocol.cursors import InvalidCursor
 from protocol.log.rollout import (
@@ -117,9 +118,9 @@ def test_a_thread_by_pages_equals_its_log_as_a_whole(
     assert all_items(index, path, limit, ascending=True) == items
     assert all_items(index, path, limit, ascending=False) == items[::-1]
     # What is loaded differs in nothing but in what stays in memory.
-    loaded = load_state(path)
+    loaded = load_state(FileLog(path))
     assert (loaded.older_turns, loaded) == (0, replay(read_rollout(path)))
-    seen = load_state(path, with_history=False)
+    seen = load_state(FileLog(path), with_history=False)
     seen.history, seen.measured = loaded.history, loaded.measured
     assert seen == loaded
     index.close()
@@ -129,7 +130,7 @@ def test_a_thread_by_pages_equals_its_log_as_a_whole(
 def test_only_the_newest_turns_and_items_stay_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write(path, created(), *(record for number in range(40) for record in turn(number, "x" * 99)))
-    loaded = load_state(path)
+    loaded = load_state(FileLog(path))
     assert (loaded.older_turns, [one.id for one in loaded.turns]) == (
         8,
         [f"t{number}" for number in range(8, 40)],
@@ -263,7 +264,7 @@ def test_a_line_that_is_cut_or_damaged_is_no_item(index: HistoryIndex, tmp_path:
     with FileHistoryReader(index, THREAD, path) as reader:
         page = items_page(reader, HistoryQuery(THREAD, 9, ascending=True), None)
     assert [(entry.index, entry.turn.id) for entry in page.items] == [(0, "t1"), (2, "t1")]
-    state = load_state(path)
+    state = load_state(FileLog(path))
     assert [item.id for item in state.turns[0].items] == ["u1", "a1.1"]  # type: ignore[union-attr]
 
 
@@ -277,7 +278,7 @@ def test_lines_in_another_form_are_read_in_full(index: HistoryIndex, tmp_path: P
     written = [json.dumps(dict(sorted(line.items(), reverse=True))) for line in lines]
     foreign.write_text("\n".join([*written[:4], "[1]", *written[4:]]) + "\n")
     assert all_turns(index, foreign, 9, ascending=True) == turns_of(whole(path))
-    assert load_state(foreign) == load_state(path) == whole(path)
+    assert load_state(FileLog(foreign)) == load_state(FileLog(path)) == whole(path)
     with FileHistoryReader(index, THREAD, foreign) as reader:
         page = turns_page(reader, HistoryQuery(THREAD, 9, ascending=True), "summary")
         shown = [[item.type for item in one.items] for one in page.turns]  # type: ignore[union-attr]

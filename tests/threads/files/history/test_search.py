@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from app_server.threads.files.history.index import MAX_PAGES, PAGE_CHARS, SLOTS, HistoryIndex
 from app_server.threads.files.history.search import ThreadSearch
 from app_server.threads.files.index.index import ThreadIndex
-from app_server.threads.files.loading import load_state
+from app_server.threads.files.writers import FileLog
 from app_server.threads.history.search import SearchQuery
 from app_server.threads.history.texts import excerpt, matches
+from app_server.threads.log.reading import load_state
 from app_server.threads.rows import ThreadRow
 from protocol.cursors import InvalidCursor
 from protocol.log.rollout import ArchivedChanged, Record, TurnsReverted
@@ -89,7 +90,7 @@ class Shelf:
             write(path, created(at_ms, name))
         write(path, *records)
         self.history.catch_up([(name, path)])
-        self.rows.put([ThreadRow.of(load_state(path))], is_open=False)
+        self.rows.put([ThreadRow.of(load_state(FileLog(path)))], is_open=False)
 
     def found(self, term: str, **choices: Any) -> list[tuple[str, str]]:
         """Walk all pages, two threads each."""
