@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from app_server import VERSION
 from app_server.config.config_toml import parse_override, profile_file
 from app_server.config.home import HOME_VARIABLE, resolve_home
+from app_server.config.store_url import STORE_VARIABLE, chosen_store
 from app_server.config.values import ConfigError
 from app_server.observability.log import add_log_options, read_log_settings, set_up_logs
 from app_server.runtime.loader import LoadFailed
@@ -75,6 +77,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "known, or a value that does not fit; without it clients are warned",
     )
     parser.add_argument("--home", metavar="DIR", help="where settings and threads are kept")
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="keep threads in this database instead of files: postgresql://USER@HOST/DATABASE, "
+        f"without a password (default: {STORE_VARIABLE}, then `store` of config.toml)",
+    )
     parser.add_argument(
         "--drain-seconds",
         type=_seconds,
@@ -329,6 +337,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except (ValueError, ConfigError) as exc:
         parser.error(str(exc))
+    try:
+        settings = replace(
+            settings, store=chosen_store(options.store, settings.overrides, os.environ)
+        )
+    except ConfigError as exc:
+        return _failed(exc)
     if options.home is not None:
         # For those of its MCP servers that name the variable: they look for the server there.
         os.environ[HOME_VARIABLE] = str(home)
@@ -499,9 +513,13 @@ def _run(main: Callable[[], Coroutine[Any, Any, int | None]], listen: Sequence[s
     except KeyboardInterrupt:
         return 130
     except (ConfigError, LoadFailed, OSError) as exc:
-        advice = importlib.import_module("app_server.cli.advice")
-        print(f"app-server: {advice.why_not_started(exc, listen)}", file=sys.stderr)
-        return 1
+        return _failed(exc, listen)
+
+
+def _failed(problem: Exception, listen: Sequence[str] = ()) -> int:
+    advice = importlib.import_module("app_server.cli.advice")
+    print(f"app-server: {advice.why_not_started(problem, listen)}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ from typing import Any
 import anyio.to_thread
 
 from app_server.config.config_toml import (
+    MAX_FILE_BYTES,
     profile_file,
     read_config,
     read_profile,
@@ -25,6 +27,7 @@ from app_server.config.requirements import (
     read_requirements,
     requirements_of,
 )
+from app_server.config.store_url import StoreUrl, may_name_a_store, read_store
 from app_server.config.unchanged import QUIET_S, Stamp, is_settled, stamp_of
 from app_server.config.values import ChosenProfile, Config, ConfigError
 from app_server.runtime.loader import load, load_from_worker
@@ -304,11 +307,55 @@ def _unknown_keys() -> ModuleType:
     return key_check
 
 
+@dataclass(frozen=True, slots=True)
+class StartSettings:
+    """Settings that a server needs before it listens."""
+
+    lets_others_in: bool
+    """Whether other users of this machine may connect: not unless the settings say so."""
+    store: StoreUrl | None
+    """The database that threads are kept in; None: files."""
+
+
+async def read_start_settings(
+    sources: ConfigSources, store: StoreUrl | None = None
+) -> StartSettings:
+    """Read these settings; `store` is what wins over those of the files.
+
+    Raises:
+        ConfigError: where threads are kept makes no sense, or cannot be known as a file that may
+            say it cannot be read.
+    """
+    try:
+        view = (await Configuration(sources).read()).view()
+    except ConfigError:
+        # The check of the configuration says so.
+        if store is None and await anyio.to_thread.run_sync(_may_name_a_store, sources):
+            raise
+        return StartSettings(lets_others_in=False, store=store)
+    try:
+        others = not view.boolean("refuse_other_users", default=True)
+    except ConfigError:
+        others = False
+    return StartSettings(others, read_store(view) if store is None else store)
+
+
+def _may_name_a_store(sources: ConfigSources) -> bool:
+    names = (
+        ["config.toml"]
+        if sources.profile is None
+        else ["config.toml", f"{sources.profile}.config.toml"]
+    )
+    for name in names:
+        with suppress(OSError), (sources.home / name).open("rb") as file:
+            if may_name_a_store(file.read(MAX_FILE_BYTES)):
+                return True
+    return False
+
+
 async def lets_others_in(sources: ConfigSources) -> bool:
     """Return whether other users of this machine may connect: not unless the settings say so."""
     try:
-        view = (await Configuration(sources).read()).view()
-        return not view.boolean("refuse_other_users", default=True)
+        return (await read_start_settings(sources)).lets_others_in
     except ConfigError:
-        # The check of the configuration says so.
         return False

@@ -226,6 +226,7 @@ KNOWN: Sequence[str] = (
     "skills.config.enabled",
     "skills.config.name",
     "skills.config.path",
+    "store",
     "thread_events_kept",
     "thread_events_kept_bytes",
     "thread_unload_delay_secs",

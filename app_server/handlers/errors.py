@@ -20,6 +20,7 @@ from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
 from app_server.threads.failures import (
     InvalidThreadId,
+    StoreUnavailable,
     ThreadArchived,
     ThreadBusy,
     ThreadDamaged,
@@ -150,6 +151,8 @@ def filing_failures(doing: Literal["stored", "read"] = "stored") -> Iterator[Non
     """Translate failures of the log of projects and sections."""
     try:
         yield
+    except StoreUnavailable as exc:
+        raise storage_failed(exc, f"projects and sections cannot be {doing}") from exc
     except OSError as exc:
         raise internal_error(
             f"projects and sections cannot be {doing}: {exc.strerror}; they are in filing.jsonl in "

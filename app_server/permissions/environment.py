@@ -26,8 +26,8 @@ SECRETIVE = ("*KEY*", "*SECRET*", "*TOKEN*")
 
 CREDENTIALS = frozenset(
     (
-        *("APP_SERVER_EXEC_TOKEN", "APP_SERVER_TOKEN", "CODEX_ACCESS_TOKEN", "CODEX_API_KEY"),
-        *("OPENAI_API_KEY", "PRISM_API_KEY"),
+        *("APP_SERVER_EXEC_TOKEN", "APP_SERVER_STORE", "APP_SERVER_TOKEN", "CODEX_ACCESS_TOKEN"),
+        *("CODEX_API_KEY", "OPENAI_API_KEY", "PRISM_API_KEY"),
     )
 )
 """Variables that programs of this package read their own credentials from."""

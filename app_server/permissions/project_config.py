@@ -38,6 +38,7 @@ NOT_OF_PROJECTS = frozenset(
         "sandbox_hidden_paths",
         "shell_environment_policy",
         "signals",
+        "store",
     }
 )
 """Keys that say where a user's words and credentials go, whom the user trusts, what is hidden."""

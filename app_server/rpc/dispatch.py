@@ -33,6 +33,7 @@ from app_server.rpc.context import (
 )
 from app_server.runtime.files.disk import FULL_OR_READ_ONLY
 from app_server.runtime.loader import LoadFailed, load
+from app_server.threads.failures import StoreUnavailable
 from protocol.contract.gate import used_experimental
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import MethodSpec, ParamsMissing, type_adapter
@@ -154,7 +155,9 @@ class Dispatcher:
             error = load_failed(name, exc)
         except Exception as exc:
             logger.exception("handler failed: %s", name)
-            if isinstance(exc, OSError) and exc.errno in FULL_OR_READ_ONLY:
+            if isinstance(exc, StoreUnavailable):
+                error = storage_failed(exc, "the request cannot be served")
+            elif isinstance(exc, OSError) and exc.errno in FULL_OR_READ_ONLY:
                 error = storage_failed(exc, "the home folder cannot be used")
             else:
                 error = internal_error("Internal error")
@@ -246,7 +249,16 @@ def _require_allowed(method: str, session: InitializedClient | None, request: Wi
 
 
 def storage_failed(error: OSError, what: str, **facts: Json) -> RpcError:
-    """Say that the disk refuses, and what to do about it; `what` cannot be done."""
+    """Say that the disk or the database refuses, and what to do; `what` cannot be done."""
+    if isinstance(error, StoreUnavailable):
+        return internal_error(
+            f"{what}: {error}",
+            "storageFailed",
+            **facts,
+            reason=error.reason,
+            retriable=error.retriable,
+            detail=str(error),
+        )
     if error.errno in _FULL:
         reason, todo = "diskFull", "make room on the disk of the home folder, then try again"
     elif error.errno in _NOT_WRITABLE:

@@ -9,13 +9,14 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.config.effective import lets_others_in
+from app_server.config.effective import read_start_settings
 from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.loader import load
 from app_server.server.home import prepare_home
@@ -122,8 +123,9 @@ class AppServer:
         async with AsyncExitStack() as stack:
             stack.enter_context(accept_failures_logged_once())
             # Before anything begins that listens: all of it inherits this.
-            are_let_in = await lets_others_in(settings.sources)
-            stack.callback(others_are_let_in.reset, others_are_let_in.set(are_let_in))
+            first = await read_start_settings(settings.sources, settings.store)
+            settings = replace(settings, store=first.store)
+            stack.callback(others_are_let_in.reset, others_are_let_in.set(first.lets_others_in))
             listeners = Listeners(
                 conversation=self.serve_client,
                 on_stdio=self._converse_on_stdio,

@@ -5,7 +5,7 @@ Source: docs/architecture.md, "Life of a process".
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -95,13 +95,14 @@ class Core:
         hub = Hub(SystemClock().now_ms)
         conversations = Conversations(hub, settings.connection)
         address = next((url for url in urls if url != "stdio://"), None)
-        stores = open_stores(settings.home, address)
+        stores = await open_stores(settings.home, address, settings.store)
         store = stores.threads
         work = anyio.create_task_group()
         opened = AsyncExitStack()
         try:
             opened.push_async_callback(store.aclose)
-            with home_errors(settings.home):
+            about_home = home_errors(settings.home) if settings.store is None else nullcontext()
+            with about_home:
                 await store.open()
             built = await build_services(
                 settings,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app_server.config.effective import ConfigSources
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
+from app_server.config.store_url import StoreUrl
 from app_server.rpc.message_stream import ConnectionLimits
 from app_server.runtime.user_paths import expand_user
 from app_server.transport.address import Address
@@ -33,6 +34,8 @@ class Settings:
     """Settings over those of config.toml: `NAME.config.toml` in the home folder."""
     is_strict: bool = False
     """Whether a key of the configuration that nothing reads is an error."""
+    store: StoreUrl | None = None
+    """The database that threads are kept in, where the command line or a variable names one."""
     requirements: Path = SYSTEM_REQUIREMENTS
     """File with the requirements of an administrator; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)

@@ -72,3 +72,7 @@ class StoreUnavailable(OSError):
         super().__init__(errno.EIO, text)
         self.reason = reason
         self.retriable = retriable
+
+    def __str__(self) -> str:
+        """Say it without a number."""
+        return str(self.strerror)

@@ -56,7 +56,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 @asynccontextmanager
 async def files_in(home: Path, servers: Iterator[int]) -> AsyncIterator[Stores]:
-    stores = open_stores(home, f"ws://127.0.0.1:{next(servers)}")
+    stores = await open_stores(home, f"ws://127.0.0.1:{next(servers)}")
     await stores.threads.open()
     running = asyncio.create_task(stores.threads.run())
     try:

@@ -79,8 +79,8 @@ def test_files_stand_behind_each_door(door: type[Any]) -> None:
     assert [name for name in asked if not hasattr(BEHIND[door], name)] == []
 
 
-def test_stores_are_made_in_one_place(tmp_path: Path) -> None:
-    stores = open_stores(tmp_path)
+async def test_stores_are_made_in_one_place(tmp_path: Path) -> None:
+    stores = await open_stores(tmp_path)
     made = [stores.threads, stores.signals, stores.servers]
     made += [running_servers(tmp_path), store_checks(tmp_path)]
     assert [type(one) for one in made] == [

@@ -8,6 +8,7 @@ from pydantic_core import to_json
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import page_size
+from app_server.rpc.dispatch import storage_failed
 from app_server.signals.notifications import PEER_NAME
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.service import (
@@ -16,6 +17,7 @@ from app_server.signals.service import (
     SignalUnknown,
     TooManyWaiting,
 )
+from app_server.threads.failures import StoreUnavailable
 from protocol.cursors import InvalidCursor
 from protocol.jsonrpc.errors import (
     internal_error,
@@ -139,5 +141,7 @@ def _signal_failures(source: str, signal_id: str) -> Iterator[None]:
         raise overloaded() from exc
     except InvalidCursor as exc:
         raise invalid_request(f"invalid cursor: {exc}", "invalidCursor", cursor=str(exc)) from exc
+    except StoreUnavailable as exc:
+        raise storage_failed(exc, "signals cannot be stored") from exc
     except OSError as exc:
         raise internal_error(f"signals cannot be stored: {exc}", "storageFailed") from exc

@@ -490,6 +490,7 @@ SECRETS_OF_USERS = (
     ".kube",
     ".local/share/keyrings",
     ".netrc",
+    ".pgpass",
     ".config/containers/auth.json",
     ".docker/config.json",
 )

@@ -65,6 +65,7 @@ REASONS: Mapping[str, str] = {
     "refuse_other_users": OURS_ALONE,
     "sandbox_hidden_paths": OURS_ALONE,
     "shell_environment_policy.set.*": SECRET,
+    "store": OURS_ALONE,
     "thread_events_kept*": OURS_ALONE,
     "tool_suggest.discoverables": LEFT_OUT,
     "tui.*": OF_CODEX,
