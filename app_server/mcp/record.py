@@ -101,9 +101,10 @@ class ServerRecord:
 
     def listed(self, tools: Iterable[JsonObject]) -> None:
         """Note a tool that is listed several times; the first counts."""
-        counted = Counter(name for tool in tools if isinstance(name := tool.get("name"), str))
-        if counted and (most := counted.most_common(1)[0])[1] > 1:
-            self.misbehaved(f"listed the tool {most[0][:100]!r} {most[1]} times")
+        names = [name for tool in tools if isinstance(name := tool.get("name"), str)]
+        if len(set(names)) < len(names):
+            name, times = Counter(names).most_common(1)[0]
+            self.misbehaved(f"listed the tool {name[:100]!r} {times} times")
 
     def misbehaved(self, what: str) -> None:
         """Note what the server did against MCP; it goes on."""

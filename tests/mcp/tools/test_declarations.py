@@ -86,6 +86,9 @@ def test_schemas_are_cut_down_to_what_models_take() -> None:
 def test_parameters_are_always_an_object() -> None:
     assert tool_parameters(None) == {"type": "object", "properties": {}}
     assert tool_parameters({"type": "string"}) == {"type": "string"}
+    listed = {"description": "Takes nothing."}
+    assert tool_parameters(listed) == {**listed, "type": "object", "properties": {}}
+    assert listed == {"description": "Takes nothing."}
     deep: Any = {"type": "object"}
     for _ in range(200):
         deep = {"type": "object", "properties": {"a": deep}}
