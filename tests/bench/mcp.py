@@ -5,10 +5,11 @@ python -m tests.bench.mcp TARGET [TARGET…] [--rounds N] [--passes N] [--librar
 TARGETs are as in tests/bench/server.py; the first one is what the others are divided by. Each is
 given three MCP servers of tests/support/mcp_peers that answer at once: a process on pipes
 (`mcp_peer.py`), and two behind a URL, one of which answers in JSON and one in event streams
-(`web_peer.py`). Those run beside the bench in a process of their own. Targets take turns; a figure
-is the median of its passes. With a PYTHON that has FastMCP (`python3 -m venv DIR`, then
-`DIR/bin/pip install fastmcp`) the same calls are made by FastMCP's client and by that of the MCP
-SDK too, straight to the servers and with no app-server between (`mcp_libraries.py`).
+(`web_peer.py`). Those run beside the bench in a process of their own. Targets take turns, and are
+warmed up with a tenth of the calls that are measured; a figure is the median of its passes. With a
+PYTHON that has FastMCP (`python3 -m venv DIR`, then `DIR/bin/pip install fastmcp`) the same calls
+are made by FastMCP's client and by that of the MCP SDK too, straight to the servers and with no
+app-server between (`mcp_libraries.py`).
 
 These are figures to look at, not tests: nothing passes or fails.
 """
@@ -87,6 +88,8 @@ async def measure(target: Target, rounds: int) -> dict[str, float]:
                 result = await client.call("mcpServer/tool/call", params)
                 assert result["content"], result
 
+            for _ in range(max(rounds // 10, 3)):
+                await call()
             before = target.pid and processor_seconds(target.pid)
             p50, p99 = await quantiles_ms(call, rounds)
             figures[f"{name}, one at a time, p50 ms"] = p50
