@@ -79,8 +79,9 @@ class ServerRecord:
     """Faults that the log has."""
     shared_by: int = 1
     """Threads that use the process or the session, this one included."""
-    tools_cached_at_ms: int | None = None
-    """When the tools were listed, in Unix milliseconds, if they come from the cache."""
+    tools_listed_at_ms: int | None = None
+    """When an instance listed its tools last, in Unix milliseconds, also before this process ran.
+    None: never, or they are those of its registration."""
 
     def __post_init__(self) -> None:
         if self.config.known is not None:

@@ -249,7 +249,12 @@ class ServerInstance:
     def pid(self) -> int | None:
         """Id of the server's process, while there is one of this machine."""
         life = self._life
-        return None if life is None or life.is_over or life.live is None else life.live.pid
+        return life.live.pid if life is not None and self.is_connected and life.live else None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, or one is being made."""
+        return self._life is not None and not self._life.is_over
 
     async def read_cache(self) -> Listing | None:
         """Return what is known of the tools without a start: what was listed last.
@@ -260,7 +265,7 @@ class ServerInstance:
             if self.listing is None and self._cache is not None:
                 found = await anyio.to_thread.run_sync(self._cache.read, self.config, self.cwd)
                 if found is not None and self.listing is None:
-                    self.listing, self.record.tools_cached_at_ms = found
+                    self.listing, self.record.tools_listed_at_ms = found
                     self.record.protocol_version = self.listing.protocol_version
         return self.listing
 
@@ -285,9 +290,11 @@ class ServerInstance:
         else:
             user.owner_share.connection_ended()
 
-    def relist(self, listing: Listing, changes: int) -> None:
+    def relist(self, listing: Listing, changes: int, at_ms: int) -> None:
         """Give all threads what the server listed after so many `list_changes`."""
-        self.listing, self.record.tools_cached_at_ms = listing, None
+        self.listing = listing
+        if self.config.known is None:
+            self.record.tools_listed_at_ms = at_ms
         for connection in self._connections:
             if connection.user is not None:
                 connection.user.relist(listing, is_old=changes != self.list_changes)
@@ -372,12 +379,11 @@ class ServerInstance:
         record = self.record
         record.restarts += record.started_at_ms is not None
         record.started_at_ms = SystemClock().now_ms()
-        record.tools_cached_at_ms = None
         self.failure, self.learned.keeps_session = None, connection.keeps_session
         if self.listing is not None and listing != self.listing:
             self.tools_changed()
         # Also the same list: a thread whose start failed has none.
-        self.relist(listing, self.list_changes)
+        self.relist(listing, self.list_changes, record.started_at_ms)
         if self._cache is not None:
             start_apart(self._tasks, self._keep, listing, record.started_at_ms)
 

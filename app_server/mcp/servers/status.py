@@ -124,6 +124,7 @@ class ServerReport:
     status: str
     listing: Listing
     tools_error: str | None = None
+    tools_cached_at_ms: int | None = None
     resources: Sequence[JsonObject] = ()
     resource_templates: Sequence[JsonObject] = ()
     auth_status: AuthStatus = "unsupported"
@@ -174,9 +175,9 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
     except Exception:
         # One server that answers strangely must not take the others' rows along.
         logger.exception("MCP server %s: its sign-in cannot be looked at", config.name)
-    # A lazy server whose tools are known is not started to be looked at.
-    has_started = server.record.tools_cached_at_ms is None
-    if resources and has_started and server.status == "connected":
+    tools_cached_at_ms = server.tools_cached_at_ms
+    # A server whose tools are known is not started to be looked at.
+    if resources and tools_cached_at_ms is None and server.status == "connected":
         capabilities = listing.capabilities
         if isinstance(capabilities, dict) and "resources" in capabilities:
             found = [
@@ -193,6 +194,7 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
         status=server.status,
         listing=listing,
         tools_error=_tools_error(server, listing),
+        tools_cached_at_ms=tools_cached_at_ms,
         resources=found[0],
         resource_templates=found[1],
         auth_status=auth_status,

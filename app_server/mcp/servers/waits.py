@@ -18,6 +18,7 @@ from app_server.mcp.measurements import measured_list
 from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp_wire.errors import McpError
+from app_server.runtime.clock import SystemClock
 
 logger = logging.getLogger(__name__)
 
@@ -119,4 +120,4 @@ async def _refresh_list(server: McpServer) -> None:
         if instance is None:
             server.listing = listing
         else:
-            instance.relist(listing, changes)
+            instance.relist(listing, changes, SystemClock().now_ms())

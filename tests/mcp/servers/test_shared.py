@@ -134,13 +134,18 @@ async def test_a_shared_process_that_is_not_used_ends_and_the_next_call_starts_i
     async with serve(tmp_path, config=config) as served, served.client() as client:
         one, two = [await ready_thread(client, "raw") for _ in range(2)]
         pid = await pid_of(client, one)
-        await end_of(pid)
-        status = await client.call("mcpServerStatus/list", {"threadId": two})
-        assert status["data"][0]["runtimeStatus"] == "connected"
-        again = await pid_of(client, two)
-        assert (again != pid, await pid_of(client, one)) == (True, again)
         server = served.services.sessions.get(one).servers.live().servers["raw"]
-        assert (server.record.restarts, server.record.last_error) == (1, None)
+        began_ms = server.record.started_at_ms
+        await end_of(pid)
+        # What it listed is known, so it is not started to be described.
+        for params in ({"threadId": two}, {"threadId": two, "detail": "toolsAndAuthOnly"}, {}):
+            [row] = (await client.call("mcpServerStatus/list", params))["data"]
+            assert (row["pid"], row["resources"], "meta" in row["tools"]) == (None, [], True)
+            assert row["toolsCachedAtMs"] == row["startedAtMs"] == began_ms
+            assert row["runtimeStatus"] == ("connected" if params else None)
+        starts = server.record.restarts
+        assert await pid_of(client, two) != pid
+        assert (server.record.restarts, server.record.last_error) == (starts + 1, None)
 
 
 @claim("mcp:shared")
@@ -274,7 +279,7 @@ async def test_a_lazy_server_is_started_by_its_first_call_once_its_tools_are_kno
         await client.turn(first, "hi")
         [request] = served.model.requests
         assert "mcp__raw" in [entry["name"] for entry in request["tools"] if "name" in entry]
-        assert server.record.tools_cached_at_ms is None
+        assert server.tools_cached_at_ms is None
     began_ms = server.record.started_at_ms
     log.unlink()
     async with serve(tmp_path, config=config) as served, served.client() as client:
@@ -282,7 +287,7 @@ async def test_a_lazy_server_is_started_by_its_first_call_once_its_tools_are_kno
         await client.turn(threads[0], "hi")
         assert served.model.requests[-1]["tools"] == request["tools"]
         server = served.services.sessions.get(threads[0]).servers.live().servers["raw"]
-        assert (server.record.tools_cached_at_ms, server.record.started_at_ms) == (began_ms, None)
+        assert (server.tools_cached_at_ms, server.record.started_at_ms) == (began_ms, None)
         for detail in ("toolsAndAuthOnly", "full"):
             params = {"threadId": threads[0], "detail": detail}
             [row] = (await client.call("mcpServerStatus/list", params))["data"]
@@ -297,9 +302,9 @@ async def test_a_lazy_server_is_started_by_its_first_call_once_its_tools_are_kno
         thread_id = await client.start_thread(config={"mcp_servers.raw.share": "thread"})
         await settled(client)
         server = served.services.sessions.get(thread_id).servers.live().servers["raw"]
-        assert server.record.tools_cached_at_ms is not None
+        assert server.tools_cached_at_ms is not None
         assert began_ms is not None
-        assert server.record.tools_cached_at_ms > began_ms
+        assert server.tools_cached_at_ms > began_ms
 
 
 @claim("mcp:lazy")

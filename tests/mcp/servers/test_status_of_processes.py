@@ -120,6 +120,33 @@ async def test_what_processes_wrote_is_read_without_secrets_also_after_a_restart
 
 
 @claim("mcp:output")
+async def test_what_was_written_says_how_the_server_stands(tmp_path: Path) -> None:
+    config = 'command = "none-such"\n'
+    tables = {"off": "enabled = false\n", "gone": "", "later": "lazy = true\n"}
+    servers = "".join(f"[mcp_servers.{name}]\n{config}{more}" for name, more in tables.items())
+    async with (
+        serve(tmp_path, config=servers + stdio_server("raw")) as served,
+        served.client() as client,
+    ):
+
+        async def read(name: str) -> Any:
+            return (await client.call("mcpServer/output/read", {"name": name}))["data"]
+
+        assert [await read(name) for name in (*tables, "raw")] == [[], [], [], []]
+        thread_id = await client.start_thread()
+        await steps_until_settled(client, "raw", "gone")
+        nothing = {"threadId": thread_id, "text": "", "startedAtMs": None, "lastError": None}
+        error = "MCP startup failed: none-such: No such file or directory (os error 2)"
+        assert await read("off") == [{**nothing, "runtimeStatus": "disabled"}]
+        assert await read("later") == [{**nothing, "runtimeStatus": "notStarted"}]
+        assert await read("gone") == [{**nothing, "runtimeStatus": "failed", "lastError": error}]
+        [raw] = await read("raw")
+        [row] = (await client.call("mcpServerStatus/list", {"serverName": "raw"}))["data"]
+        assert raw["runtimeStatus"] == "connected"
+        assert 0 < raw["startedAtMs"] <= row["startedAtMs"]
+
+
+@claim("mcp:output")
 async def test_the_newest_whole_lines_stay_of_much_output(tmp_path: Path) -> None:
     more = "i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done; "
     config = talkative(more + f"exec {sys.executable} {MCP_PEER}")
