@@ -143,16 +143,17 @@ def make_parser() -> argparse.ArgumentParser:
         parents=[reaching],
         help="switch a server on",
         description="Switch an MCP server on, in config.toml; one of a plugin in the plugin's "
-        "table. One of an extension, or of a thread's plugin, is switched by the app-server that "
-        "runs with this home.",
+        "table. What no file sets up (a server of an extension, an app or a thread's plugin) is "
+        "switched in [mcp_switches], with an app-server that runs or without.",
     )
     commands.add_parser(
         "disable",
         parents=[reaching],
         help="switch a server off",
         description="Switch an MCP server off, in config.toml; one of a plugin in the plugin's "
-        "table. One of an extension, or of a thread's plugin, is switched by the app-server that "
-        "runs with this home. Its settings stay. Calls that run end first.",
+        "table. What no file sets up (a server of an extension, an app or a thread's plugin) is "
+        "switched in [mcp_switches], with an app-server that runs or without. Its settings stay. "
+        "Calls that run end first.",
     )
     asking = argparse.ArgumentParser(add_help=False, parents=[reaching])
     asking.add_argument("--thread", metavar="ID", help="in this thread alone, not in all")
@@ -273,7 +274,7 @@ async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
         case "restart":
             await _restart(options, home)
         case "logs":
-            await _show_logs(options, home)
+            await _show_logs(options, config)
         case "login":
             others_are_let_in.set(await lets_others_in(sources))
             await _login(options, await _server(config, home, options.name))
@@ -303,8 +304,7 @@ async def _server(config: Config, home: Path, name: str) -> ServerConfig:
 
 async def _add(options: argparse.Namespace, config: Config, file: ConfigFile) -> None:
     name = options.name
-    if VALID_NAME.fullmatch(name) is None:
-        raise WrongCall(f"`{name}` is no name of a server: use letters, digits and _ : @ / . -")
+    _check_name(name)
     table: dict[str, Any] = {}
     if options.url is not None:
         if options.env:
@@ -361,11 +361,14 @@ async def _switch(options: argparse.Namespace, config: Config) -> None:
     enabled, name, file = options.command == "enable", options.name, ConfigFile(options.home_folder)
     word = "enabled" if enabled else "disabled"
     known = {*await _servers(config, options.home_folder), *broken_servers(config)}
-    if name not in known and await _runs(options):
+    if name not in known and await _can_be_asked(options):
         # Only a server that runs knows what its extensions and its threads bring.
         params = {"name": name, "enabled": enabled}
         written = await _ask(options, options.home_folder, "mcpServer/set", params)
         print(f"MCP server `{name}` is {word} in {written['filePath']}.")
+        return
+    if name not in known:
+        await _switch_unknown(options, config, sorted(known))
         return
     server = await _server(config, options.home_folder, name)
     plugin_id = server.metadata.plugin_id
@@ -391,13 +394,38 @@ async def _switch(options: argparse.Namespace, config: Config) -> None:
     await _tell_running(options.home_folder)
 
 
-async def _runs(options: argparse.Namespace) -> bool:
+async def _switch_unknown(
+    options: argparse.Namespace, config: Config, known: Sequence[str]
+) -> None:
+    """Switch what only an app-server that runs could know, for those to come."""
+    enabled, name, file = options.command == "enable", options.name, ConfigFile(options.home_folder)
+    word = "enabled" if enabled else "disabled"
+    _check_name(name)
+    if config.document.get(SWITCHES, {}).get(name) is enabled:
+        print(f"MCP server `{name}` is {word} already.")
+        return
+    await file.change(
+        lambda edit, found: str(edit.set_value(found.text, (SWITCHES, name), enabled))
+    )
+    print(
+        f"MCP server `{name}` is {word} in {file.path}, should an extension, an app or a plugin of "
+        f"a thread bring it: no file sets it up. Those of this home: {', '.join(known) or 'none'}."
+    )
+    await _tell_running(options.home_folder)
+
+
+def _check_name(name: str) -> None:
+    if VALID_NAME.fullmatch(name) is None:
+        raise WrongCall(f"`{name}` is no name of a server: use letters, digits and _ : @ / . -")
+
+
+async def _can_be_asked(options: argparse.Namespace) -> bool:
     """Whether there is an app-server to ask: one that was named, or one of the home."""
     clients = await load(_clients)
     if options.server is not None:
         return True
     found = await anyio.to_thread.run_sync(clients.running_servers(options.home_folder).all)
-    return any(server.is_running for server in found)
+    return any(server.is_running and server.entry.for_clients is not None for server in found)
 
 
 async def _tell_running(home: Path) -> None:
@@ -451,19 +479,42 @@ async def _restart(options: argparse.Namespace, home: Path) -> None:
         print("If it is lazy, or threads share it, it starts with its next call.")
 
 
-async def _show_logs(options: argparse.Namespace, home: Path) -> None:
-    params = {"name": options.name, "threadId": options.thread}
+async def _show_logs(options: argparse.Namespace, config: Config) -> None:
+    home, name = options.home_folder, options.name
+    params = {"name": name, "threadId": options.thread}
     outputs = (await _ask(options, home, "mcpServer/output/read", params))["data"]
     for output in outputs:
         if len(outputs) > 1:
             print(f"== thread {output['threadId']}")
         for line in output["text"].splitlines():
             print(one_line(line))
-    if not any(output["text"] for output in outputs):
-        print(
-            f"MCP server `{options.name}` has written nothing to stderr, and logged nothing.",
-            file=sys.stderr,
-        )
+    if any(output["text"] for output in outputs):
+        return
+    if outputs:
+        reason = _why_nothing(name, outputs[-1])
+    elif (found := (await _servers(config, home)).get(name)) is not None and not found.enabled:
+        reason = _why_nothing(name, {"runtimeStatus": "disabled"})
+    else:
+        reason = f"No loaded thread has MCP server `{name}`: it starts with the next thread."
+    print(one_line(reason), file=sys.stderr)
+
+
+def _why_nothing(name: str, output: Mapping[str, Any]) -> str:
+    """Say why a server of a thread has written nothing, and what can be done."""
+    server, command = f"MCP server `{name}`", "`app-server mcp"
+    match output.get("runtimeStatus"):
+        case "disabled":
+            return f"{server} is disabled: {command} enable {name}` switches it on."
+        case "authenticationRequired":
+            return f"{server} wants a sign-in: {command} login {name}`."
+        case "failed" | "cancelled":
+            error = f": {output['lastError']}" if output.get("lastError") else ""
+            return f"{server} has failed{error}. {command} restart {name}` tries again."
+        case "starting":
+            return f"{server} starts now, and has written nothing yet."
+    if output.get("runtimeStatus") is not None and output.get("startedAtMs") is None:
+        return f"{server} has not started: it starts with its first call."
+    return f"{server} has written nothing to stderr, and logged nothing."
 
 
 class _Clients(NamedTuple):

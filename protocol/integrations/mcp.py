@@ -91,12 +91,35 @@ class McpServerOutputReadParams(WireModel):
     """Thread whose server is meant; null means all loaded threads that have it."""
 
 
+McpServerConnectionStatus = TypeAliasType(
+    "McpServerConnectionStatus",
+    OpenEnum[
+        Literal[
+            "notStarted",
+            "starting",
+            "connected",
+            "authenticationRequired",
+            "failed",
+            "cancelled",
+            "disabled",
+        ]
+    ],
+)
+"""State of a thread's connection to an MCP server."""
+
+
 class McpServerOutput(WireModel):
     """What a server of one thread wrote: its processes, and the messages of its log."""
 
     thread_id: str
     text: str
     """The newest whole lines, without secrets."""
+    runtime_status: McpServerConnectionStatus
+    """The thread's connection, as in `mcpServerStatus/list`."""
+    started_at_ms: Int64 | None = None
+    """Unix time at which it became ready last; null if it has never run."""
+    last_error: str | None = None
+    """Why it did not start or ended last, with its command; without secrets."""
 
 
 class McpServerOutputReadResponse(WireModel):
@@ -265,23 +288,6 @@ McpAuthStatus = TypeAliasType(
     OpenEnum[Literal["unknown", "unsupported", "notLoggedIn", "bearerToken", "oAuth"]],
 )
 """What authentication an MCP server has or lacks."""
-
-
-McpServerConnectionStatus = TypeAliasType(
-    "McpServerConnectionStatus",
-    OpenEnum[
-        Literal[
-            "notStarted",
-            "starting",
-            "connected",
-            "authenticationRequired",
-            "failed",
-            "cancelled",
-            "disabled",
-        ]
-    ],
-)
-"""State of a thread's connection to an MCP server."""
 
 
 class McpServerInfo(WireModel):

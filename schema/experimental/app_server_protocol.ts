@@ -3673,6 +3673,12 @@ export type McpServerOutput = {
   threadId: string;
   /** The newest whole lines, without secrets. */
   text: string;
+  /** The thread's connection, as in `mcpServerStatus/list`. */
+  runtimeStatus: McpServerConnectionStatus;
+  /** Unix time at which it became ready last; null if it has never run. */
+  startedAtMs: number | null;
+  /** Why it did not start or ended last, with its command; without secrets. */
+  lastError: string | null;
 };
 
 /** Ask what a server wrote to stderr, and logged. */

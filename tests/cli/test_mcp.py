@@ -15,7 +15,7 @@ from app_server.cli.mcp import main
 from app_server.mcp.oauth.credentials import credential_key
 from app_server.transport.address import UnixAddress
 from tests.support.files.plugins import server, write_plugin
-from tests.support.harness import WAIT_S, claim, environment_without, serve
+from tests.support.harness import WAIT_S, claim, environment_without, serve, stdio_server
 from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.oauth_peer import OAuthPeer, query_of
 from tests.support.mcp_peers.registrations import open_shop
@@ -261,8 +261,49 @@ def test_a_server_is_switched_and_the_rest_of_the_file_stays(
         "MCP server `local` is disabled already.",
         f"MCP server `local` is enabled in {file}.",
     ]
-    assert run(tmp_path, "enable", "none") == 1
-    assert capsys.readouterr().err.startswith("app-server mcp: no MCP server named `none`")
+
+
+@claim("cli:mcp-switch")
+@pytest.mark.parametrize("before", ["", SECRETS])
+def test_a_server_of_no_file_is_switched_without_a_server_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(before)
+    known = "local, remote" if before else "none"
+    for command, word in (("disable", "disabled"), ("enable", "enabled")):
+        assert run(tmp_path, command, "shelved") == 0
+        assert capsys.readouterr().out == (
+            f"MCP server `shelved` is {word} in {file}, should an extension, an app or a plugin of "
+            f"a thread bring it: no file sets it up. Those of this home: {known}.\n"
+        )
+        switches = {"mcp_switches": {"shelved": command == "enable"}}
+        assert tomllib.loads(file.read_text()) == {**tomllib.loads(before), **switches}
+        assert run(tmp_path, command, "shelved") == 0
+        assert capsys.readouterr().out == f"MCP server `shelved` is {word} already.\n"
+    written = file.read_bytes()
+    with pytest.raises(SystemExit) as caught:
+        run(tmp_path, "disable", "a b")
+    assert (caught.value.code, file.read_bytes()) == (2, written)
+    rule = "`a b` is no name of a server: use letters, digits and _ : @ / . -"
+    assert capsys.readouterr().err.endswith(f"app-server mcp: error: {rule}\n")
+
+
+@claim("cli:mcp-switch")
+async def test_a_server_of_no_file_that_was_switched_off_before_the_start_stays_off(
+    tmp_path: Path,
+) -> None:
+    for command in ("disable", "enable"):
+        home = tmp_path / command
+        home.mkdir()
+        assert await anyio.to_thread.run_sync(run, home, command, "shelved") == 0
+        switches = (home / "config.toml").read_text()
+        async with open_shop(home, config=switches) as shop:
+            shop.put()
+            thread_id = await shop.client.start_thread()
+            listed = await shop.client.call("mcpServerStatus/list", {"threadId": thread_id})
+            [row] = listed["data"]
+            assert (row["runtimeStatus"] == "disabled") is (command == "disable")
 
 
 @claim("cli:mcp-switch")
@@ -345,6 +386,61 @@ async def test_a_server_of_an_extension_is_switched_by_the_server_that_runs(
             assert (listed["data"][0]["runtimeStatus"] == "disabled") is (command == "disable")
         assert await anyio.to_thread.run_sync(run, tmp_path, "disable", "nobody") == 1
         assert "No MCP server named 'nobody' found" in capsys.readouterr().err
+
+
+WAITING = """
+[mcp_servers.lazy]
+command = "none-such"
+lazy = true
+
+[mcp_servers.off]
+command = "none-such"
+enabled = false
+
+[mcp_servers.gone]
+command = "none-such"
+"""
+
+
+@claim("cli:mcp-asks")
+async def test_logs_of_a_server_that_has_none_say_why_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def said_of(name: str, *words: str) -> tuple[int, str, str]:
+        status = await anyio.to_thread.run_sync(run, tmp_path, "logs", name, *words)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    listen = [UnixAddress(tmp_path / "s")]
+    config = WAITING + stdio_server("raw")
+    off = "MCP server `off` is disabled: `app-server mcp enable off` switches it on.\n"
+    unknown = (
+        "No MCP server named 'none' found; `app-server mcp list` shows the servers of this home"
+    )
+    async with serve(tmp_path, config=config, listen=listen) as served, served.client() as client:
+        assert await said_of("raw") == (
+            0, "", "No loaded thread has MCP server `raw`: it starts with the next thread.\n"
+        )  # fmt: skip
+        assert await said_of("off") == (0, "", off)
+        assert await said_of("none") == (1, "", f"app-server mcp: {unknown}\n")
+        thread_id = await client.start_thread()
+        await steps_until_settled(client, "raw", "gone")
+        for words in ((), ("--thread", thread_id)):
+            assert await said_of("lazy", *words) == (
+                0, "", "MCP server `lazy` has not started: it starts with its first call.\n"
+            )  # fmt: skip
+            assert await said_of("off", *words) == (0, "", off)
+            assert await said_of("raw", *words) == (
+                0, "", "MCP server `raw` has written nothing to stderr, and logged nothing.\n"
+            )  # fmt: skip
+            assert await said_of("gone", *words) == (
+                0,
+                "",
+                "MCP server `gone` has failed: MCP startup failed: none-such: No such file or "
+                "directory (os error 2). "
+                "`app-server mcp restart gone` tries again.\n",
+            )
+        assert (await said_of("none"))[2] == f"app-server mcp: {unknown}\n"
 
 
 @claim("cli:mcp-asks")

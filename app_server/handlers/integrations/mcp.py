@@ -46,6 +46,7 @@ from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.servers.requests import call_tool, read_resource
+from app_server.mcp.servers.server import McpServer
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.status import (
     AuthProbe,
@@ -365,15 +366,10 @@ async def restart_server(
         sessions = list(services.sessions)
     having = [session for session in sessions if name in session.servers.live().servers]
     startable = [one for one in having if one.servers.live().servers[name].startable]
+    if not having:
+        await _check_known(services, name, params.thread_id)
+        return McpServerRestartResponse(thread_ids=[])
     if not startable:
-        if not having and params.thread_id is None:
-            _, settings = await _resolve(services, prepare=False)
-            if name in settings.servers:
-                return McpServerRestartResponse(thread_ids=[])
-        if not having:
-            raise invalid_request(
-                f"No MCP server named '{name}' found.", "unknownMcpServer", name=name
-            )
         raise invalid_request(
             f"MCP server '{name}' is disabled: mcpServer/set with `enabled` switches it on",
             "mcpServerDisabled",
@@ -382,6 +378,14 @@ async def restart_server(
     for session in startable:
         session.servers.live().restart(name)
     return McpServerRestartResponse(thread_ids=[session.log.id for session in startable])
+
+
+async def _check_known(services: Services, name: str, thread_id: str | None) -> None:
+    """Check that the settings have a server that the loaded threads, or this one, do not have."""
+    if thread_id is None:
+        _, settings = await _resolve(services, prepare=False)
+    if thread_id is not None or name not in settings.servers:
+        raise invalid_request(f"No MCP server named '{name}' found.", "unknownMcpServer", name=name)
 
 
 MAX_OUTPUTS = 32
@@ -407,23 +411,27 @@ async def read_server_output(
         if name in (servers := session.servers.live().servers)
     ]
     if not found:
-        raise invalid_request(
-            f"No loaded thread has an MCP server named '{name}'.", "unknownMcpServer", name=name
-        )
+        await _check_known(services, name, params.thread_id)
+        return McpServerOutputReadResponse(data=[])
 
     def render() -> list[McpServerOutput]:
-        texts = [
-            (
-                thread_id,
-                server.record.without_secrets(server.record.output.text() + server.log.text()),
-            )
-            for thread_id, server in found[-MAX_OUTPUTS:]
-        ]
-        if len(texts) > 1:
-            texts = [(thread_id, text[-MAX_OUTPUT_CHARS:]) for thread_id, text in texts]
-        return [McpServerOutput(thread_id=thread_id, text=text) for thread_id, text in texts]
+        most = None if len(found) == 1 else MAX_OUTPUT_CHARS
+        return [_output_of(*one, most) for one in found[-MAX_OUTPUTS:]]
 
     return McpServerOutputReadResponse(data=await anyio.to_thread.run_sync(render))
+
+
+def _output_of(thread_id: str, server: McpServer, most_chars: int | None) -> McpServerOutput:
+    """Render what a server wrote, at most so much of it; without a bound all that was kept."""
+    record = server.record
+    text = record.without_secrets(record.output.text() + server.log.text())
+    return McpServerOutput(
+        thread_id=thread_id,
+        text=text if most_chars is None else text[-most_chars:],
+        runtime_status=server.status,
+        started_at_ms=record.started_at_ms,
+        last_error=record.last_error,
+    )
 
 
 async def _resolve(services: Services, *, prepare: bool) -> tuple[Config, McpSettings]:
@@ -676,7 +684,7 @@ def row(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         restarts=entry.record.restarts if of_thread else None,
         last_error=entry.record.last_error,
         last_fault=entry.record.last_fault,
-        tools_cached_at_ms=entry.record.tools_cached_at_ms,
+        tools_cached_at_ms=entry.tools_cached_at_ms,
     )
 
 
