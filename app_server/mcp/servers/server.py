@@ -326,13 +326,6 @@ class McpServer:
         return self._connection.pid if lives and self._connection is not None else None
 
     @property
-    def tools_cached_at_ms(self) -> int | None:
-        """When its tools were listed, in Unix milliseconds, if it would have to start for more."""
-        instance = self.instance
-        is_idle = instance is not None and not instance.is_connected
-        return self.record.tools_listed_at_ms if is_idle else None
-
-    @property
     def lives(self) -> bool:
         """Whether it runs, or is being started."""
         return self.status in ("starting", "connected")
