@@ -175,7 +175,7 @@ async def _describe(server: McpServer, probe: AuthProbe, *, resources: bool) -> 
     except Exception:
         # One server that answers strangely must not take the others' rows along.
         logger.exception("MCP server %s: its sign-in cannot be looked at", config.name)
-    tools_cached_at_ms = _cached_at_ms(server)
+    tools_cached_at_ms = cached_at_ms(server)
     # A server whose tools are known is not started to be looked at.
     if resources and tools_cached_at_ms is None and server.status == "connected":
         capabilities = listing.capabilities
@@ -223,7 +223,7 @@ def resident_bytes(pid: int) -> int | None:
     return total
 
 
-def _cached_at_ms(server: McpServer) -> int | None:
+def cached_at_ms(server: McpServer) -> int | None:
     """Return when its tools were listed, if it would have to start for more."""
     instance = server.instance
     if instance is None or instance.is_connected:

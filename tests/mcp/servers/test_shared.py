@@ -13,6 +13,7 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
 from app_server.mcp.servers import pool as pool_module
 from app_server.mcp.servers import tool_cache
+from app_server.mcp.servers.status import cached_at_ms
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
 from tests.support.clients.lean import lean_client
@@ -279,7 +280,7 @@ async def test_a_lazy_server_is_started_by_its_first_call_once_its_tools_are_kno
         await client.turn(first, "hi")
         [request] = served.model.requests
         assert "mcp__raw" in [entry["name"] for entry in request["tools"] if "name" in entry]
-        assert server.tools_cached_at_ms is None
+        assert cached_at_ms(server) is None
     began_ms = server.record.started_at_ms
     log.unlink()
     async with serve(tmp_path, config=config) as served, served.client() as client:
@@ -287,7 +288,7 @@ async def test_a_lazy_server_is_started_by_its_first_call_once_its_tools_are_kno
         await client.turn(threads[0], "hi")
         assert served.model.requests[-1]["tools"] == request["tools"]
         server = served.services.sessions.get(threads[0]).servers.live().servers["raw"]
-        assert (server.tools_cached_at_ms, server.record.started_at_ms) == (began_ms, None)
+        assert (cached_at_ms(server), server.record.started_at_ms) == (began_ms, None)
         for detail in ("toolsAndAuthOnly", "full"):
             params = {"threadId": threads[0], "detail": detail}
             [row] = (await client.call("mcpServerStatus/list", params))["data"]
@@ -302,9 +303,10 @@ async def test_a_lazy_server_is_started_by_its_first_call_once_its_tools_are_kno
         thread_id = await client.start_thread(config={"mcp_servers.raw.share": "thread"})
         await settled(client)
         server = served.services.sessions.get(thread_id).servers.live().servers["raw"]
-        assert server.tools_cached_at_ms is not None
+        listed_ms = cached_at_ms(server)
+        assert listed_ms is not None
         assert began_ms is not None
-        assert server.tools_cached_at_ms > began_ms
+        assert listed_ms > began_ms
 
 
 @claim("mcp:lazy")
