@@ -23,8 +23,11 @@ class FileSignals:
         self._path = home / "signals" / "ledger.sqlite3"
 
     async def exists(self) -> bool:
-        """Whether any server of the home has begun the ledger."""
-        return await anyio.to_thread.run_sync(self._path.exists)
+        """Whether any server of the home has begun the ledger.
+
+        One stat, on the event loop: it is asked twice a second, and a worker takes ten times that.
+        """
+        return self._path.exists()
 
     async def open(self) -> SignalLedger:
         """Open the ledger, or begin it; see SignalStore.open."""
