@@ -1,6 +1,7 @@
 """Failures of the thread store: missing, busy, damaged, or newer threads; a store out of reach."""
 
 import errno
+import uuid
 from dataclasses import dataclass
 
 
@@ -30,6 +31,21 @@ class ThreadExists(Exception):
 
 class InvalidThreadId(Exception):
     """The thread id is not a UUID."""
+
+
+def uuid_of(thread_id: str) -> uuid.UUID:
+    """Return the UUID of a thread id.
+
+    Raises:
+        InvalidThreadId: not a UUID in its usual form.
+    """
+    try:
+        parsed = uuid.UUID(thread_id)
+    except ValueError:
+        raise InvalidThreadId(thread_id) from None
+    if str(parsed) != thread_id:
+        raise InvalidThreadId(thread_id)
+    return parsed
 
 
 class ThreadBusy(Exception):

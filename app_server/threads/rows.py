@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic_core import to_json
 
 from app_server.threads.log.state import ThreadState
+from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.model import Json, WireModel
 
 _SUB_AGENTS = {"review": "subAgentReview", "compact": "subAgentCompact"}
@@ -168,3 +169,22 @@ class ThreadPage:
     rows: Sequence[ThreadRow]
     next_cursor: str | None
     backwards_cursor: str | None
+
+
+def page_cursor(sort_key: SortKey, row: ThreadRow) -> str:
+    """Return the cursor at a row of a list in this order."""
+    return render_cursor(sort_key, getattr(row, sort_key), row.id)
+
+
+def parse_page_cursor(sort_key: SortKey, cursor: str) -> tuple[int | str, str]:
+    """Return the sorted value and the id of the row at a cursor.
+
+    Raises:
+        InvalidCursor: the cursor was not given out by a page of this order.
+    """
+    match parse_cursor(cursor):
+        case [str(key), int(at_ms), str(thread_id)] if key == sort_key and abs(at_ms) < 1 << 63:
+            return at_ms, thread_id
+        case ["section_rank", str(rank), str(thread_id)] if sort_key == "section_rank":
+            return rank, thread_id
+    raise InvalidCursor(cursor)

@@ -16,7 +16,7 @@ from app_server.threads.files.repair import FileChecks
 from app_server.threads.files.servers import FileServers
 from app_server.threads.files.signals import FileSignals
 from app_server.threads.files.store import FileStore
-from app_server.threads.files.writers import LogWriter
+from app_server.threads.files.writers import FileWriter
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.ledger import SignalLedger, SignalStore
 from app_server.threads.log.live import LiveThread, RecordWriter
@@ -32,7 +32,7 @@ BEHIND: dict[type[Any], type[Any]] = {
     ThreadHistory: FileHistory,
     HistoryReader: FileHistoryReader,
     Organization: FileOrganization,
-    RecordWriter: LogWriter,
+    RecordWriter: FileWriter,
     SignalStore: FileSignals,
     SignalLedger: Ledger,
     RunningServers: FileServers,

@@ -35,7 +35,7 @@ from app_server.threads.files.index.derived import IndexReplaced
 from app_server.threads.files.index.follower import IndexFollower
 from app_server.threads.files.index.listing import Listing
 from app_server.threads.files.organization import FileOrganization
-from app_server.threads.files.writers import FileLog, LogPaths, LogWriters, write_fork
+from app_server.threads.files.writers import FileLog, FileWriter, LogPaths, LogWriters, write_fork
 from app_server.threads.log.faults import LogFaults, log_failures
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.reading import (
@@ -84,7 +84,7 @@ class LogFiles:
             writer.close()
             raise
         self.writers.held.add(state.id)
-        return LiveThread(state, writer, self.changed)
+        return LiveThread(state, FileWriter(writer), self.changed)
 
     def require_new(self, state: ThreadState) -> None:
         """Refuse a thread that is there already.
@@ -129,7 +129,7 @@ class LogFiles:
         warnings += faults.texts(path)
         for text in warnings:
             logger.warning("%s", text)
-        return LiveThread(state, writer, self.changed, warnings)
+        return LiveThread(state, FileWriter(writer), self.changed, warnings)
 
     def _import(self, thread_id: str, path: Path, *, archived_too: bool) -> list[str]:
         """Copy a thread of Codex into a log of ours; returns what could not be read of it."""

@@ -12,16 +12,18 @@ import errno
 import logging
 import os
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import anyio.to_thread
+
 from app_server.runtime.clock import STARTED_AT
 from app_server.runtime.files.disk import atomic_write, make_folder, sync_folder
-from app_server.threads.failures import Holder, InvalidThreadId, ThreadBusy
+from app_server.threads.failures import Holder, InvalidThreadId, ThreadBusy, uuid_of
 from app_server.threads.files.locks import LockBusy, WriterLock, known_holder
 from app_server.threads.log.live import LogEnd
 from app_server.threads.log.reading import load_state
@@ -44,12 +46,7 @@ class LogPaths:
         Raises:
             InvalidThreadId: not a UUID in its usual form.
         """
-        try:
-            parsed = uuid.UUID(thread_id)
-        except ValueError:
-            raise InvalidThreadId(thread_id) from None
-        if str(parsed) != thread_id:
-            raise InvalidThreadId(thread_id)
+        parsed = uuid_of(thread_id)
         born_ms = parsed.int >> 80
         if parsed.version != 7 or born_ms > LAST_DAY_MS:
             return self.folder / "other" / f"{thread_id}.jsonl"
@@ -218,17 +215,36 @@ class LogWriter:
         """Bytes of the log: whole lines, and whole groups of them."""
         return LogEnd(self._length)
 
-    def read_before(self, turn_id: str) -> ThreadState:
-        """Read the log again, as a revert to before a turn will leave it.
-
-        Raises:
-            OSError: it cannot be read.
-        """
-        return load_state(FileLog(self.path), before_turn_id=turn_id)
-
     def close(self) -> None:
         """Free the lock."""
         self._lock.release()
+
+
+class FileWriter:
+    """A `LogWriter` whose work is done in worker threads."""
+
+    def __init__(self, log: LogWriter) -> None:
+        self._log = log
+
+    @property
+    def end(self) -> LogEnd:
+        """Bytes of the log: whole lines, and whole groups of them."""
+        return self._log.end
+
+    async def append(
+        self, records: Sequence[Record], before: ThreadState, *, sync: bool
+    ) -> Sequence[int]:
+        """Add records; see RecordWriter.append."""
+        return await anyio.to_thread.run_sync(partial(self._log.append, records, sync=sync))
+
+    async def read_before(self, turn_id: str) -> ThreadState:
+        """Read the log again, as a revert to before a turn will leave it."""
+        read = partial(load_state, FileLog(self._log.path), before_turn_id=turn_id)
+        return await anyio.to_thread.run_sync(read)
+
+    async def close(self) -> None:
+        """Free the lock."""
+        await anyio.to_thread.run_sync(self._log.close)
 
 
 def _sync_new(path: Path) -> None:

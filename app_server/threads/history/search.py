@@ -5,6 +5,7 @@ Source: docs/wire.md, "History and search".
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app_server.threads.history.pages import (
     HistoryPlace,
@@ -15,6 +16,7 @@ from app_server.threads.history.pages import (
 from app_server.threads.history.texts import Excerpt, excerpt, matches, text_of
 from app_server.threads.log.outline import ItemKind, TurnOutline
 from app_server.threads.rows import SortKey
+from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 from protocol.turns.items import ThreadItem
 
 
@@ -46,6 +48,25 @@ class SearchPage:
     found: Sequence[Found]
     next_cursor: str | None
     backwards_cursor: str | None
+
+
+def search_cursor(query: SearchQuery, row: Sequence[Any]) -> str:
+    """Return the cursor at a thread; `row` begins with its id and the value that is sorted by."""
+    return render_plain_cursor("search", query.sort_key, row[1], row[0])
+
+
+def parse_search_cursor(query: SearchQuery, cursor: str) -> tuple[int, str]:
+    """Return the sorted value and the id of the thread at a cursor.
+
+    Raises:
+        InvalidCursor: the cursor was not given out by a search in this order.
+    """
+    match parse_plain_cursor(cursor):
+        case ["search", sort_key, int(at_ms), str(thread_id)] if (
+            sort_key == query.sort_key and abs(at_ms) < 1 << 62
+        ):
+            return at_ms, thread_id
+    raise InvalidCursor(cursor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ import errno
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from io import StringIO
 from typing import NewType, Protocol, TypeAlias
 
@@ -124,34 +123,33 @@ LogEnd = NewType("LogEnd", int)
 
 
 class RecordWriter(Protocol):
-    """The only writer of a thread's log. Blocks."""
+    """The only writer of a thread's log. What it has begun must not be cancelled."""
 
     @property
     def end(self) -> LogEnd:
         """End of the log: whole records, and whole groups of them."""
 
-    def append(self, records: Sequence[Record], *, sync: bool) -> Sequence[int]:
+    async def append(
+        self, records: Sequence[Record], before: ThreadState, *, sync: bool
+    ) -> Sequence[int]:
         """Add records; all are there afterwards, or none. Returns the size of each.
 
-        With `sync` they outlive the machine when this returns; without, this process.
+        With `sync` they outlive the machine when this returns; without, this process. `before` is
+        what the log adds up to without them.
 
         Raises:
             OSError: the store refused; nothing was added.
         """
 
-    def read_before(self, turn_id: str) -> ThreadState:
+    async def read_before(self, turn_id: str) -> ThreadState:
         """Read the log again, as a revert to before a turn will leave it.
 
         Raises:
             OSError: it cannot be read.
         """
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give the thread free."""
-
-
-def _nothing(state: ThreadState) -> None:
-    pass
 
 
 class LiveThread:
@@ -242,8 +240,7 @@ class LiveThread:
     async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
         with anyio.CancelScope(shield=True):
             if self._writer is not None:
-                write = partial(self._writer.append, records, sync=sync)
-                sizes = await anyio.to_thread.run_sync(write)
+                sizes = await self._writer.append(records, self.state, sync=sync)
             else:
                 sizes = [len(render_record(record)) for record in records]
             for record, size in zip(records, sizes, strict=True):
@@ -269,7 +266,12 @@ class LiveThread:
             assert writer is not None, "only stored threads have a log to read again"
             await self._write_deferred()
             with anyio.CancelScope(shield=True):
-                self.state = await anyio.to_thread.run_sync(_revert, self.state, writer, record)
+                # Read before it is written: a log that cannot be read is not changed.
+                left = await writer.read_before(record.before_turn_id)
+                record.signals = self.state.signals.missing_in(left.signals) or None
+                await writer.append([record], self.state, sync=True)
+                left.apply(record)
+                self.state = left
         self._notify()
 
     async def log_end(self) -> LogEnd | None:
@@ -277,7 +279,7 @@ class LiveThread:
         async with self._write_lock:
             return None if self._writer is None else self._writer.end
 
-    async def aclose(self, last: Callable[[ThreadState], None] = _nothing) -> None:
+    async def aclose(self, last: Callable[[ThreadState], None] | None = None) -> None:
         """Close the log, after what was deferred; closing twice is harmless.
 
         `last` is called in a worker thread while nobody else can have the log yet.
@@ -293,21 +295,8 @@ class LiveThread:
             writer, self._writer = self._writer, None
             if writer is not None:
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(_close, writer, last, self.state)
-
-
-def _close(writer: RecordWriter, last: Callable[[ThreadState], None], state: ThreadState) -> None:
-    try:
-        last(state)
-    finally:
-        writer.close()
-
-
-def _revert(state: ThreadState, writer: RecordWriter, record: TurnsReverted) -> ThreadState:
-    """Write a revert, and return the state as it will be read back from now on."""
-    # Read before it is written: a log that cannot be read is not changed.
-    left = writer.read_before(record.before_turn_id)
-    record.signals = state.signals.missing_in(left.signals) or None
-    writer.append([record], sync=True)
-    left.apply(record)
-    return left
+                    try:
+                        if last is not None:
+                            await anyio.to_thread.run_sync(last, self.state)
+                    finally:
+                        await writer.close()

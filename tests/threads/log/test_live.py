@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app_server.threads.failures import ThreadBusy
-from app_server.threads.files.writers import FileLog, LogPaths, LogWriters
+from app_server.threads.files.writers import FileLog, FileWriter, LogPaths, LogWriters
 from app_server.threads.log.faults import FirstLineDamaged
 from app_server.threads.log.live import LiveThread, LogClosed
 from app_server.threads.log.reading import load_state, read_created, scan_lines
@@ -34,7 +34,7 @@ async def begun(folder: Path) -> tuple[LiveThread, LogWriters]:
     writers, first = writers_of(folder), created()
     writer = writers.open(first.thread_id)
     writer.append([first], sync=True)
-    return LiveThread(begin(first), writer, lambda state: None), writers
+    return LiveThread(begin(first), FileWriter(writer), lambda state: None), writers
 
 
 class Follower:

@@ -21,12 +21,13 @@ import anyio.to_thread
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.files.codex.copies import CodexCopies
 from app_server.threads.files.codex.threads import NoCodexThread
-from app_server.threads.files.history.index import HistoryIndex, item_in
+from app_server.threads.files.history.index import HistoryIndex
 from app_server.threads.files.history.search import ThreadSearch
 from app_server.threads.files.index.derived import IndexDamaged, IndexReplaced
 from app_server.threads.files.index.listing import Listing
 from app_server.threads.files.index.rebuild import changed_logs, written_ns
 from app_server.threads.files.writers import FileLog, LogPaths
+from app_server.threads.history.outlining import item_in
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery
 from app_server.threads.log.faults import log_failures

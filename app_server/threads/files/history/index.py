@@ -13,7 +13,7 @@ import zlib
 from array import array
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,54 +22,27 @@ from pydantic_core import from_json, to_json
 from app_server.runtime.files.sqlite import connect, damaged
 from app_server.threads.files.index.derived import DerivedFile, once_more, sum_of
 from app_server.threads.files.writers import FileLog
-from app_server.threads.history.texts import text_of
+from app_server.threads.history.outlining import (
+    BETWEEN,
+    MAX_PAGES,
+    Progress,
+    TextPages,
+    read_on,
+)
 from app_server.threads.log.outline import (
-    EndAfterTurn,
     ItemKind,
     ItemPlace,
-    LogLine,
     Outliner,
     TurnOutline,
 )
-from app_server.threads.log.reading import Dropped, dropped_in, scan_lines
-from protocol.log.rollout import (
-    InputQueued,
-    ItemCompleted,
-    ItemEnded,
-    ItemLeftRunning,
-    parse_record,
-)
-from protocol.turns.items import (
-    ThreadItem,
-)
+from app_server.threads.log.reading import Dropped, dropped_in
 from protocol.turns.turn import TurnError
 
 logger = logging.getLogger(__name__)
 
 
-def item_in(line: bytes) -> ThreadItem | None:
-    """Return the item that a line holds, as its own or as queued input."""
-    match parse_record(line):
-        case ItemCompleted(item=item) | ItemLeftRunning(item=item) | ItemEnded(item=item):
-            return item
-        case InputQueued(message=message):
-            return message
-    return None
-
-
-def message_text(line: bytes) -> str:
-    """Return what was said in the item of a line."""
-    return text_of(item_in(line))
-
-
-PAGE_CHARS = 16_384
-"""Characters of a page; a longer message is cut to one page."""
-MAX_PAGES = 32
-"""Pages of a thread, so that one thread never fills the index: 524,288 characters."""
 SLOTS = 64
 """Row ids that each thread has for its pages."""
-BETWEEN = "\x1e"
-"""Stands between messages, so that nothing is found across two of them."""
 END = BETWEEN * 2
 """Behind the last message of a page: so every place in a text begins a trigram."""
 
@@ -79,78 +52,36 @@ CREATE TABLE pages (key INTEGER PRIMARY KEY, last INTEGER NOT NULL);
 """
 
 
-class TextPages:
-    """The texts of one thread, inside of somebody's transaction."""
+def read_last_page(database: sqlite3.Connection, key: int) -> tuple[int, str] | None:
+    """Return the newest page of a thread's texts, with its number."""
+    row = database.execute("SELECT last FROM pages WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        return None
+    found = database.execute("SELECT text FROM texts WHERE rowid = ?", (_row_id(key, row[0]),))
+    kept = found.fetchone()
+    if kept is None:
+        raise damaged("a page of text is missing")
+    return row[0], kept[0].removesuffix(END)
 
-    def __init__(self, database: sqlite3.Connection, key: int) -> None:
-        self._database = database
-        self._key = key
-        self._last: int | None = None
-        self._stored = False
-        self._text = ""
 
-    def add(self, text: str) -> None:
-        """Append a message to the newest page, or begin one."""
-        text = text.replace(BETWEEN, " ")[:PAGE_CHARS]
-        if not text.strip():
-            return
-        if self._last is None:
-            self._open_last()
-        if self._text and len(self._text) + len(text) > PAGE_CHARS:
-            self._write()
-            self._begin((self._last or 0) + 1)
-        self._text = f"{self._text}{BETWEEN}{text}" if self._text else text
-
-    def flush(self) -> None:
-        """Write what was added."""
-        if self._last is not None:
-            self._write()
-            self._database.execute(
-                "INSERT OR REPLACE INTO pages (key, last) VALUES (?, ?)", (self._key, self._last)
-            )
-
-    def clear(self) -> None:
-        """Forget all texts of the thread."""
-        first = self._key * SLOTS
-        self._database.execute(
-            "DELETE FROM texts WHERE rowid BETWEEN ? AND ?", (first, first + SLOTS - 1)
-        )
-        self._database.execute("DELETE FROM pages WHERE key = ?", (self._key,))
-
-    def _open_last(self) -> None:
-        found = self._database.execute("SELECT last FROM pages WHERE key = ?", (self._key,))
-        row = found.fetchone()
-        if row is None:
-            self._begin(0)
-            return
-        self._last = row[0]
-        found = self._database.execute(
-            "SELECT text FROM texts WHERE rowid = ?", (self._row_id(row[0]),)
-        )
-        kept = found.fetchone()
-        if kept is None:
-            raise damaged("a page of text is missing")
-        self._text = kept[0].removesuffix(END)
-        self._stored = True
-
-    def _begin(self, page: int) -> None:
-        self._last, self._text, self._stored = page, "", False
-        if page >= MAX_PAGES:
-            self._database.execute(
-                "DELETE FROM texts WHERE rowid = ?", (self._row_id(page - MAX_PAGES),)
-            )
-
-    def _write(self) -> None:
-        assert self._last is not None
-        if self._stored:
+def write_pages(database: sqlite3.Connection, key: int, pages: TextPages) -> None:
+    """Write the pages that changed; the oldest give way."""
+    for page, text in pages.changed.items():
+        if page == pages.kept:
             statement = "UPDATE texts SET text = ?2 WHERE rowid = ?1"
         else:
             statement = "INSERT INTO texts (rowid, text) VALUES (?1, ?2)"
-        self._database.execute(statement, (self._row_id(self._last), self._text + END))
-        self._stored = True
+            if page >= MAX_PAGES:
+                old = _row_id(key, page - MAX_PAGES)
+                database.execute("DELETE FROM texts WHERE rowid = ?", (old,))
+        database.execute(statement, (_row_id(key, page), text + END))
+    if pages.changed:
+        newest = max(pages.changed)
+        database.execute("INSERT OR REPLACE INTO pages (key, last) VALUES (?, ?)", (key, newest))
 
-    def _row_id(self, page: int) -> int:
-        return self._key * SLOTS + page % SLOTS
+
+def _row_id(key: int, page: int) -> int:
+    return key * SLOTS + page % SLOTS
 
 
 TURN_COLUMNS = "number, id, started_at_ms, status, error, completed_at_ms, duration_ms, packed"
@@ -158,49 +89,38 @@ _MARK_BYTES = 256
 """Bytes of a log before the mark that are compared to see whether it is the same log."""
 
 
-@dataclass(slots=True)
-class Progress:
-    """Progress of indexing a log, and the state to resume it with."""
-
-    key: int
-    seen: int
-    at_ms: int
-    outliner: Outliner
-
-
-def catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> Progress:
-    """Take into account what was written to a log since the last time.
+def catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> tuple[int, Progress]:
+    """Take into account what was written to a log since the last time; its key, and how far.
 
     Raises:
         FileNotFoundError: there is no such log.
         OSError: it cannot be read.
     """
     size = path.stat().st_size
-    progress = _progress(database, thread_id, path)
-    if progress is None:
-        progress = Progress(_empty_key(database, thread_id), 0, 0, Outliner())
-    elif progress.seen == size:
-        return progress
-    if not _scan(database, progress, path, None):
+    found = _progress(database, thread_id, path)
+    if found is None:
+        key, progress = _empty_key(database, thread_id), Progress(0, 0, Outliner())
+    else:
+        key, progress = found
+        if progress.seen == size:
+            return key, progress
+    if not _scan(database, key, progress, path, None):
         # There is a revert: what it drops is known only now.
-        progress = Progress(progress.key, 0, 0, Outliner())
-        clear(database, progress.key)
-        _scan(database, progress, path, dropped_in(FileLog(path)))
+        progress = Progress(0, 0, Outliner())
+        clear(database, key)
+        _scan(database, key, progress, path, dropped_in(FileLog(path)))
     waiting = to_json([list(place) for place in progress.outliner.waiting]).decode()
     others = progress.at_ms, progress.outliner.started, waiting
     database.execute(
         "UPDATE logs SET seen = ?, mark = ?, at_ms = ?, started = ?, waiting = ? WHERE key = ?",
-        (
-            progress.seen,
-            _mark(path, progress.seen, others),
-            *others,
-            progress.key,
-        ),
+        (progress.seen, _mark(path, progress.seen, others), *others, key),
     )
-    return progress
+    return key, progress
 
 
-def _progress(database: sqlite3.Connection, thread_id: str, path: Path) -> Progress | None:
+def _progress(
+    database: sqlite3.Connection, thread_id: str, path: Path
+) -> tuple[int, Progress] | None:
     found = database.execute(
         "SELECT key, seen, mark, at_ms, started, waiting FROM logs WHERE thread_id = ?",
         (thread_id,),
@@ -217,7 +137,7 @@ def _progress(database: sqlite3.Connection, thread_id: str, path: Path) -> Progr
     ).fetchone()
     places = [ItemPlace(place[0], place[1], ItemKind(place[2])) for place in from_json(waiting)]
     outliner = Outliner(None if last is None else turn_of(last), started, places)
-    return Progress(key, seen, at_ms, outliner)
+    return key, Progress(seen, at_ms, outliner)
 
 
 def _empty_key(database: sqlite3.Connection, thread_id: str) -> int:
@@ -232,48 +152,17 @@ def _empty_key(database: sqlite3.Connection, thread_id: str) -> int:
 
 
 def _scan(
-    database: sqlite3.Connection, progress: Progress, path: Path, dropped: Dropped | None
+    database: sqlite3.Connection, key: int, progress: Progress, path: Path, dropped: Dropped | None
 ) -> bool:
     """Read on from where the index stands; without `dropped` only up to a revert (then False)."""
-    outliner = progress.outliner
-    texts = TextPages(database, progress.key)
-    with path.open("rb") as file:
-        for line in scan_lines(FileLog(path), progress.seen):
-            if line.type == "turnsReverted" and dropped is None:
-                return False
-            if dropped is not None and dropped.has(line.type, line.offset):
-                outliner.skip(line)
-            else:
-                outliner.feed(line)
-            for place in outliner.added:
-                if place.kind is not ItemKind.OTHER:
-                    texts.add(message_text(_content(file.fileno(), place, line)))
-            outliner.added.clear()
-            for ended in outliner.ended:
-                _end_after_turn(database, progress, ended, file.fileno())
-            outliner.ended.clear()
-            progress.seen, progress.at_ms = line.end, max(progress.at_ms, line.at_ms)
-    texts.flush()
-    _write_turns(database, progress.key, outliner.changed)
-    outliner.changed.clear()
+    pages = TextPages(partial(read_last_page, database, key))
+    find = partial(find_turn, database, key)
+    if not read_on(FileLog(path), progress, dropped, pages, find):
+        return False
+    write_pages(database, key, pages)
+    _write_turns(database, key, progress.outliner.changed)
+    progress.outliner.changed.clear()
     return True
-
-
-def _end_after_turn(
-    database: sqlite3.Connection, progress: Progress, ended: EndAfterTurn, file: int
-) -> None:
-    """Point the item of a turn at the line that completed it; a dropped turn has none."""
-    turn = progress.outliner.find(ended.turn_id) or find_turn(database, progress.key, ended.turn_id)
-    if turn is None:
-        return
-    for index in range(len(turn) - 1, -1, -1):
-        place = turn.place(index)
-        if place.kind is ItemKind.OTHER:
-            item = item_in(os.pread(file, place.length, place.offset))
-            if getattr(item, "id", None) == ended.item_id:
-                turn.replace(index, ended.place)
-                progress.outliner.changed.append(turn)
-                return
 
 
 def find_turn(database: sqlite3.Connection, key: int, turn_id: str) -> TurnOutline | None:
@@ -283,12 +172,6 @@ def find_turn(database: sqlite3.Connection, key: int, turn_id: str) -> TurnOutli
         (key, turn_id),
     ).fetchone()
     return None if found is None else turn_of(found)
-
-
-def _content(file: int, place: ItemPlace, line: LogLine) -> bytes:
-    if place.offset == line.offset:
-        return line.content
-    return os.pread(file, place.length, place.offset)
 
 
 def _mark(path: Path, seen: int, others: Sequence[Any]) -> int:
@@ -301,7 +184,9 @@ def _mark(path: Path, seen: int, others: Sequence[Any]) -> int:
 def clear(database: sqlite3.Connection, key: int) -> None:
     """Forget the turns and texts of a thread."""
     database.execute("DELETE FROM turns WHERE key = ?", (key,))
-    TextPages(database, key).clear()
+    first = key * SLOTS
+    database.execute("DELETE FROM texts WHERE rowid BETWEEN ? AND ?", (first, first + SLOTS - 1))
+    database.execute("DELETE FROM pages WHERE key = ?", (key,))
 
 
 def _write_turns(database: sqlite3.Connection, key: int, turns: Sequence[TurnOutline]) -> None:
@@ -449,8 +334,8 @@ class HistoryIndex(DerivedFile):
             OSError: it cannot be read.
         """
         with self.transaction() as database:
-            progress = catch_up(database, thread_id, path)
-        return progress.key, progress.at_ms
+            key, progress = catch_up(database, thread_id, path)
+        return key, progress.at_ms
 
     def turns(
         self, key: int, *, below: int | None, above: int | None, limit: int

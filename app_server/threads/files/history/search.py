@@ -9,16 +9,21 @@ Source: docs/wire.md, "History and search".
 """
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from app_server.runtime.files.sqlite import connect, identity
-from app_server.threads.files.history.index import BETWEEN, SLOTS
+from app_server.threads.files.history.index import SLOTS
 from app_server.threads.files.index.derived import index_failures
-from app_server.threads.history.search import Found, SearchPage, SearchQuery
+from app_server.threads.history.outlining import BETWEEN
+from app_server.threads.history.search import (
+    Found,
+    SearchPage,
+    SearchQuery,
+    parse_search_cursor,
+    search_cursor,
+)
 from app_server.threads.history.texts import excerpt, matches
-from protocol.cursors import InvalidCursor, parse_plain_cursor, render_plain_cursor
 
 FEW_HITS = 400
 """Pages of text up to which hits are looked up and sorted."""
@@ -109,8 +114,8 @@ class ThreadSearch:
         more = len(found) > query.limit
         return SearchPage(
             shown,
-            next_cursor=_cursor(query, found[query.limit - 1]) if more else None,
-            backwards_cursor=_cursor(query, found[0]) if found else None,
+            next_cursor=search_cursor(query, found[query.limit - 1]) if more else None,
+            backwards_cursor=search_cursor(query, found[0]) if found else None,
         )
 
     def _found(self, query: SearchQuery, term: str) -> list[tuple[str, int, int]]:
@@ -184,7 +189,7 @@ def _conditions(query: SearchQuery, values: dict[str, Any]) -> str:
         where.append(f"t.source_kind IN ({', '.join(f':{name}' for name in names)})")
         values |= names
     if query.cursor is not None:
-        values["at_ms"], values["thread_id"] = _parse_cursor(query, query.cursor)
+        values["at_ms"], values["thread_id"] = parse_search_cursor(query, query.cursor)
         sign = ">" if query.ascending else "<"
         where.append(f"(t.{query.sort_key}, t.id) {sign} (:at_ms, :thread_id)")
     return " AND ".join(where)
@@ -196,16 +201,3 @@ def _quoted(term: str) -> str:
 
 def _holds(text: str, term: str) -> bool:
     return term in text.casefold()
-
-
-def _cursor(query: SearchQuery, row: Sequence[Any]) -> str:
-    return render_plain_cursor("search", query.sort_key, row[1], row[0])
-
-
-def _parse_cursor(query: SearchQuery, cursor: str) -> tuple[int, str]:
-    match parse_plain_cursor(cursor):
-        case ["search", sort_key, int(at_ms), str(thread_id)] if (
-            sort_key == query.sort_key and abs(at_ms) < 1 << 62
-        ):
-            return at_ms, thread_id
-    raise InvalidCursor(cursor)

@@ -25,14 +25,14 @@ from app_server.threads.log.state import ThreadState
 from app_server.threads.rows import (
     COLUMN_NAMES,
     COLUMNS,
-    SortKey,
     ThreadPage,
     ThreadQuery,
     ThreadRow,
     Within,
+    page_cursor,
+    parse_page_cursor,
     row_of,
 )
-from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 
 SCHEMA_VERSION = 3
 
@@ -166,8 +166,8 @@ class ThreadIndex(DerivedFile):
             rows = [_intact(values) for values in found[: query.limit]]
         return ThreadPage(
             rows,
-            next_cursor=_cursor(query.sort_key, rows[-1]) if len(found) > query.limit else None,
-            backwards_cursor=_cursor(query.sort_key, rows[0]) if rows else None,
+            next_cursor=page_cursor(query.sort_key, rows[-1]) if len(found) > query.limit else None,
+            backwards_cursor=page_cursor(query.sort_key, rows[0]) if rows else None,
         )
 
     def rows_of(self, ids: Sequence[str]) -> dict[str, ThreadRow]:
@@ -315,7 +315,7 @@ def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
         values.append(query.name)
     if query.cursor is not None:
         where.append(f"({query.sort_key}, id) {'>' if query.ascending else '<'} (?, ?)")
-        values.extend(_parse_cursor(query.sort_key, query.cursor))
+        values.extend(parse_page_cursor(query.sort_key, query.cursor))
     return where, values
 
 
@@ -332,19 +332,6 @@ def _within(column: str, within: Within, values: list[Any]) -> str:
         return f"({column} IS NULL OR {column} NOT IN (SELECT value FROM json_each(?)))"
     values.append(within.id if within.id in within.known else None)
     return f"{column} = ?"
-
-
-def _cursor(sort_key: SortKey, row: ThreadRow) -> str:
-    return render_cursor(sort_key, getattr(row, sort_key), row.id)
-
-
-def _parse_cursor(sort_key: SortKey, cursor: str) -> tuple[int | str, str]:
-    match parse_cursor(cursor):
-        case [str(key), int(at_ms), str(thread_id)] if key == sort_key and abs(at_ms) < 1 << 63:
-            return at_ms, thread_id
-        case ["section_rank", str(rank), str(thread_id)] if sort_key == "section_rank":
-            return rank, thread_id
-    raise InvalidCursor(cursor)
 
 
 def _insert(

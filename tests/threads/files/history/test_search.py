@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app_server.threads.files.history.index import MAX_PAGES, PAGE_CHARS, SLOTS, HistoryIndex
+from app_server.threads.files.history.index import SLOTS, HistoryIndex
 from app_server.threads.files.history.search import ThreadSearch
 from app_server.threads.files.index.index import ThreadIndex
 from app_server.threads.files.writers import FileLog
+from app_server.threads.history.outlining import MAX_PAGES, PAGE_CHARS
 from app_server.threads.history.search import SearchQuery
 from app_server.threads.history.texts import excerpt, matches
 from app_server.threads.log.reading import load_state
