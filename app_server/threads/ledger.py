@@ -7,10 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.signals.delivery import OPEN_STAGES, SignalError, SignalReceipt, SignalStage
 
 LOGGED_STAGES: Sequence[SignalStage] = ("inHistory", "seen", "answered")
 """Stages for which the log of the thread decides."""
+
+
+KEEP_MS = 30 * 24 * 3600 * 1000
+"""Milliseconds that the id of a signal that is over is kept."""
+MAX_OVER = 200_000
+"""Signals that are over which are kept, newest first."""
 
 
 class LedgerFailed(OSError):
@@ -80,10 +87,29 @@ class EntryPage:
     next_cursor: str | None
 
 
+def page_of_entries(found: Sequence[Entry], limit: int) -> EntryPage:
+    """Return a page of at most `limit` entries; one more of `found` says that there are others."""
+    entries = found[:limit]
+    more = len(found) > limit
+    return EntryPage(entries, render_cursor("signals", entries[-1].number) if more else None)
+
+
+def parse_entry_cursor(cursor: str) -> int:
+    """Return the number of the entry at a cursor.
+
+    Raises:
+        InvalidCursor: no page of ours has given it out.
+    """
+    match parse_cursor(cursor):
+        case ["signals", int(number)] if abs(number) < 1 << 63:
+            return number
+    raise InvalidCursor(cursor)
+
+
 class SignalLedger(Protocol):
     """Every signal that was accepted, and how far it has come. Blocks; for any thread.
 
-    Every method raises LedgerFailed where the ledger cannot be read or written.
+    Every method raises OSError where the ledger cannot be read or written.
     """
 
     def put(self, entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -1,6 +1,7 @@
 """Rows of the index, the query of a list of them, and its page. No I/O."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
@@ -8,6 +9,8 @@ from pydantic_core import to_json
 
 from app_server.threads.log.state import ThreadState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
+from protocol.log.metadata import MetadataRecord
+from protocol.log.rollout import ArchivedChanged, NameChanged, Record, SettingsChanged
 from protocol.model import Json, WireModel
 
 _SUB_AGENTS = {"review": "subAgentReview", "compact": "subAgentCompact"}
@@ -82,6 +85,23 @@ class ThreadRow:
             attachments=to_json(attachments).decode(),
             daybreak_enabled=metadata.daybreak_enabled,
         )
+
+
+_OF_ROWS = (NameChanged, ArchivedChanged, SettingsChanged, MetadataRecord)
+"""Records that only bind members of a state anew, and change more of a row than times."""
+
+
+def row_after(before: ThreadState, records: Sequence[Record]) -> ThreadRow | None:
+    """Return the row of a thread after records; None if they change times and preview at most."""
+    changing = [record for record in records if isinstance(record, _OF_ROWS)]
+    if not changing:
+        return None
+    state = copy(before)
+    state.metadata = copy(state.metadata)
+    state.metadata.attachments = list(state.metadata.attachments)
+    for record in changing:
+        state.apply(record)
+    return ThreadRow.of(state)
 
 
 def _json(value: WireModel | None) -> str | None:

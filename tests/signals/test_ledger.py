@@ -17,9 +17,8 @@ from app_server.signals.entries import Effects, Entries, OpenEntries
 from app_server.signals.notifications import SignalNotifier
 from app_server.signals.recipients import NoRecipient, Recipient
 from app_server.signals.service import digest_of, new_entry
-from app_server.threads.files import ledger as ledgers
 from app_server.threads.files.ledger import Ledger
-from app_server.threads.ledger import Entry, LedgerFailed
+from app_server.threads.ledger import MAX_OVER, Entry, LedgerFailed
 from app_server.threads.log.state import ThreadState, begin
 from protocol.cursors import InvalidCursor, render_cursor
 from protocol.log.rollout import (
@@ -352,7 +351,7 @@ def test_what_has_been_over_for_30_days_is_forgotten(ledger: Ledger) -> None:
 
 
 def test_of_those_that_are_over_the_newest_are_kept(tmp_path: Path) -> None:
-    assert ledgers.MAX_OVER == 200_000
+    assert MAX_OVER == 200_000
     ledger = Ledger(tmp_path / "ledger.sqlite3", max_over=2)
     ledger.put([entry("open"), *(entry(name, stage="expired") for name in "abc")])
     assert ledger.forget_old(NOW_MS) == 1

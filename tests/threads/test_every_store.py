@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import pytest
 
+from app_server.config.store_url import StoreUrl
 from app_server.threads.failures import (
     InvalidThreadId,
     ThreadBusy,
@@ -49,14 +50,19 @@ Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Stores]]
 """Opens the same store again with each call, as another server would."""
 
 
-@pytest.fixture(params=["files"])
+@pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    return {"files": partial(files_in, tmp_path, count(1))}[request.param]
+    url = None
+    if request.param == "postgresql":
+        url = StoreUrl.parse(request.getfixturevalue("database_url"))
+    return partial(opened_in, tmp_path, url, count(1))
 
 
 @asynccontextmanager
-async def files_in(home: Path, servers: Iterator[int]) -> AsyncIterator[Stores]:
-    stores = await open_stores(home, f"ws://127.0.0.1:{next(servers)}")
+async def opened_in(
+    home: Path, url: StoreUrl | None, servers: Iterator[int]
+) -> AsyncIterator[Stores]:
+    stores = await open_stores(home, f"ws://127.0.0.1:{next(servers)}", url)
     await stores.threads.open()
     running = asyncio.create_task(stores.threads.run())
     try:

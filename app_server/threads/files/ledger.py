@@ -32,8 +32,16 @@ from app_server.runtime.files.sqlite import (
     version_of,
 )
 from app_server.threads.files.locks import short_lock
-from app_server.threads.ledger import LOGGED_STAGES, Entry, EntryPage, LedgerFailed
-from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
+from app_server.threads.ledger import (
+    KEEP_MS,
+    LOGGED_STAGES,
+    MAX_OVER,
+    Entry,
+    EntryPage,
+    LedgerFailed,
+    page_of_entries,
+    parse_entry_cursor,
+)
 from protocol.signals.delivery import OPEN_STAGES, SignalStage
 
 logger = logging.getLogger(__name__)
@@ -46,10 +54,6 @@ CHECKED_BYTES = 4 * 1024 * 1024
 """A ledger of up to this size is read whole when it is opened."""
 AGAIN_S = 60.0
 """A running server sets a ledger aside at most so often."""
-KEEP_MS = 30 * 24 * 3600 * 1000
-"""Milliseconds that the id of a signal that is over is kept."""
-MAX_OVER = 200_000
-"""Signals that are over which are kept, newest first."""
 
 NO_FILE = (-1, -1)
 """The identity of none."""
@@ -246,16 +250,14 @@ class Ledger:
         if stage is not None:
             conditions["stage = ?"] = stage
         if cursor is not None:
-            conditions["number < ?"] = _parse_cursor(cursor)
+            conditions["number < ?"] = parse_entry_cursor(cursor)
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         with self._open() as database:
             rows = database.execute(
                 f"{_SELECT} {where} ORDER BY number DESC LIMIT ?",
                 (*conditions.values(), limit + 1),
             ).fetchall()
-        entries = [_entry(row) for row in rows[:limit]]
-        more = len(rows) > limit
-        return EntryPage(entries, _cursor(entries[-1].number) if more else None)
+        return page_of_entries([_entry(row) for row in rows], limit)
 
     @_once_more
     def forget_old(self, now_ms: int) -> int:
@@ -371,14 +373,3 @@ def _entry(row: Sequence[Any]) -> Entry:
     values = dict(zip([*_COLUMNS, "number"], row, strict=True))
     values |= {"wakes": bool(values["wakes"]), "steers": bool(values["steers"])}
     return Entry(**values)
-
-
-def _cursor(number: int | None) -> str:
-    return render_cursor("signals", number)
-
-
-def _parse_cursor(cursor: str) -> int:
-    match parse_cursor(cursor):
-        case ["signals", int(number)] if abs(number) < 1 << 63:
-            return number
-    raise InvalidCursor(cursor)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from app_server.threads.failures import ThreadDamaged, ThreadNotFound, ThreadTooNew
 from app_server.threads.log.state import NotARollout
@@ -46,22 +45,22 @@ class LogFaults:
         if len(self.newer_lines) < MAX_NAMED:
             self.newer_lines.append(number)
 
-    def texts(self, path: Path) -> list[str]:
-        """Say each kind of fault in a sentence."""
+    def texts(self, log: object) -> list[str]:
+        """Say each kind of fault in a sentence, which begins with the name of the log."""
         found = []
         if self.torn_bytes:
             found.append(
-                f"{path}: a crash tore the last line ({self.torn_bytes} bytes); it was never "
+                f"{log}: a crash tore the last line ({self.torn_bytes} bytes); it was never "
                 "acknowledged, and it is left out"
             )
         if self.damaged:
             found.append(
-                f"{path}: {_lines(self.damaged, self.damaged_lines)} damaged; skipped, and kept in "
+                f"{log}: {_lines(self.damaged, self.damaged_lines)} damaged; skipped, and kept in "
                 "the file"
             )
         if self.newer:
             found.append(
-                f"{path}: {_lines(self.newer, self.newer_lines)} of a newer version; skipped, and "
+                f"{log}: {_lines(self.newer, self.newer_lines)} of a newer version; skipped, and "
                 "kept in the file"
             )
         return found

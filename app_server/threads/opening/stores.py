@@ -5,15 +5,22 @@ Source: docs/architecture.md, "Threads on disk".
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from app_server.config.store_url import StoreUrl
 from app_server.config.values import ConfigError
+from app_server.runtime.loader import LoadFailed, load
 from app_server.threads.files.signals import FileSignals
 from app_server.threads.files.store import FileStore
 from app_server.threads.ledger import SignalStore
 from app_server.threads.opening.servers import running_servers
 from app_server.threads.servers import RunningServers
 from app_server.threads.store import ThreadStore
+
+if TYPE_CHECKING:
+    from app_server.threads.postgresql.database import Database
+    from app_server.threads.postgresql.ledger import PostgresSignals
+    from app_server.threads.postgresql.store import PostgresStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +40,34 @@ async def open_stores(
     `address` is where clients find this process, for what other processes are told.
 
     Raises:
-        ConfigError: threads cannot be kept in this store.
+        ConfigError: the library of this store is not installed, or cannot read its URL.
+        LoadFailed: its code cannot be imported now.
     """
     if store is not None:
-        raise ConfigError(f"threads cannot be kept in {store} yet: leave out the setting `store`")
+        try:
+            made = await load(_postgresql)
+        except LoadFailed as exc:
+            if isinstance(exc.__cause__, ModuleNotFoundError):
+                raise ConfigError(f"{store} cannot be used: {NO_PSYCOPG}") from exc
+            raise
+        database = made.database(store.url)
+        threads = made.threads(database, address)
+        return Stores(threads, made.signals(database), running_servers(home))
     return Stores(FileStore(home, address), FileSignals(home), running_servers(home))
+
+
+NO_PSYCOPG = "PostgreSQL's client library is missing; run pip install 'app-server[postgresql]'"
+
+
+class _Postgresql(NamedTuple):
+    database: "type[Database]"
+    threads: "type[PostgresStore]"
+    signals: "type[PostgresSignals]"
+
+
+def _postgresql() -> _Postgresql:
+    from app_server.threads.postgresql.database import Database
+    from app_server.threads.postgresql.ledger import PostgresSignals
+    from app_server.threads.postgresql.store import PostgresStore
+
+    return _Postgresql(Database, PostgresStore, PostgresSignals)

@@ -7,8 +7,8 @@ Source: docs/scale.md, "Connections", "Failures".
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeAlias
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -50,6 +50,15 @@ _REASONS = {
 Source: https://www.postgresql.org/docs/15/errcodes-appendix.html.
 """
 _UNAVAILABLE_CLASSES = ("08", "57P")
+
+
+REPLACEMENT = "\ufffd"
+"""Stands for U+0000, which PostgreSQL's text cannot hold."""
+
+
+def storable(value: Any) -> Any:
+    """Return a value as PostgreSQL can hold it."""
+    return value.replace("\0", REPLACEMENT) if isinstance(value, str) else value
 
 
 class Database:
@@ -140,6 +149,25 @@ class Database:
             arguments["options"] += " -c synchronous_commit=off"
         with database_failures():
             return await psycopg.AsyncConnection.connect(autocommit=True, **arguments)
+
+
+class Connections(Protocol):
+    """A source of connections."""
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """Lend a connection."""
+
+
+class OneConnection:
+    """A connection that is at hand, for what asks for one again: the pool could be empty."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Lend the connection."""
+        yield self._connection
 
 
 @contextmanager

@@ -1,0 +1,403 @@
+"""Logs in the table of records: read like files, and appended to in groups.
+
+A row is one append, and its `position` the bytes of the log before it, so places mean the same as
+in a file. What all threads of a server have waiting goes out as one statement. The epoch in it
+stops a writer whose thread another server has taken over, and the primary key one that was too
+late to see that.
+Source: docs/scale.md, "Appending".
+"""
+
+import asyncio
+import io
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, cast
+from uuid import UUID
+
+import anyio
+import anyio.to_thread
+import psycopg
+
+from app_server.threads.failures import StoreUnavailable
+from app_server.threads.log.live import LogEnd
+from app_server.threads.log.reading import load_state
+from app_server.threads.log.state import ThreadState
+from app_server.threads.postgresql.database import (
+    AsyncConnection,
+    Connections,
+    Database,
+    failure_of,
+)
+from app_server.threads.postgresql.ledger import BUMP, MOVED, ON_BUMPED, moves_of
+from app_server.threads.postgresql.lists import CHANGED, as_json
+from app_server.threads.rows import ThreadRow, row_after
+from protocol.log.rollout import Record, render_record
+
+MAX_ROWS = 256
+"""Appends of one statement."""
+MAX_BYTES = 4 << 20
+"""Bytes of the appends of one statement; a larger one goes alone."""
+RESEND_S = 5.0
+"""Seconds for which an append is sent again after its connection was lost."""
+RESEND_PAUSE_S = 0.05
+READ_ROWS = 1024
+READ_BYTES = 2 << 20
+"""Of records that are read at once, but for the last row."""
+
+_READ = """
+SELECT position, body FROM (
+    SELECT position, body, sum(octet_length(body)) OVER (ORDER BY position) AS bytes
+    FROM (
+        SELECT position, body FROM records
+        WHERE thread_id = %(thread)b AND position >= coalesce((
+            SELECT max(position) FROM records WHERE thread_id = %(thread)b AND position <= %(at)b
+        ), 0)
+        ORDER BY position LIMIT %(rows)b
+    ) AS next
+) AS counted
+WHERE bytes - octet_length(body) < %(bytes)b ORDER BY position
+"""
+_END = """
+SELECT position + octet_length(body) FROM records
+WHERE thread_id = %b ORDER BY position DESC LIMIT 1
+"""
+_MENTIONS = """
+SELECT EXISTS (SELECT 1 FROM records WHERE thread_id = %b AND position(%b IN body) > 0)
+"""
+
+
+class DatabaseLog(NamedTuple):
+    """The log of a thread in the table of records."""
+
+    database: Connections
+    thread_id: UUID
+
+    def __str__(self) -> str:
+        """Name it, for people."""
+        return f"the log of thread {self.thread_id}"
+
+    def open(self) -> BinaryIO:
+        """Open it for reading at any offset, from its beginning on; the caller closes it."""
+        return cast(BinaryIO, io.BufferedReader(_Reader(self, self.size()), READ_BYTES))
+
+    def size(self) -> int:
+        """Count its bytes.
+
+        Raises:
+            FileNotFoundError: there is no such log.
+        """
+        with self.database.connection() as connection:
+            row = connection.execute(_END, (self.thread_id,)).fetchone()
+        if row is None:
+            raise FileNotFoundError(str(self))
+        return int(row[0])
+
+    def mentions(self, mark: bytes) -> bool:
+        """Whether a line has these bytes; faster than to read the lines."""
+        with self.database.connection() as connection:
+            row = connection.execute(_MENTIONS, (self.thread_id, mark)).fetchone()
+        return row is not None and bool(row[0])
+
+
+class _Reader(io.RawIOBase):
+    """The bytes of a log as they were when it was opened; rows are fetched as they are read."""
+
+    def __init__(self, log: DatabaseLog, size: int) -> None:
+        self._log = log
+        self._size = size
+        self._at = 0
+        self._rows: list[tuple[int, bytes]] = []
+        """The rows that were fetched last, the next one at the end."""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        if self._at >= self._size or not len(view):
+            return 0
+        position, body = self._row()
+        piece = body[self._at - position : self._at - position + len(view)]
+        view[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def _row(self) -> tuple[int, bytes]:
+        """Return the row that has the next byte."""
+        while self._rows and not _has(self._rows[-1], self._at):
+            self._rows.pop()
+        if not self._rows:
+            values = {
+                "thread": self._log.thread_id,
+                "at": self._at,
+                "rows": READ_ROWS,
+                "bytes": READ_BYTES,
+            }
+            with self._log.database.connection() as connection:
+                self._rows = connection.execute(_READ, values, binary=True).fetchall()[::-1]
+            if not self._rows or not _has(self._rows[-1], self._at):
+                # Somebody has deleted the thread since.
+                raise FileNotFoundError(str(self._log))
+        return self._rows[-1]
+
+
+def _has(row: tuple[int, bytes], at: int) -> bool:
+    return row[0] <= at < row[0] + len(row[1])
+
+
+@dataclass(slots=True, eq=False)
+class _Append:
+    """One append that waits to be written."""
+
+    thread_id: UUID
+    position: int
+    epoch: int
+    body: bytes
+    row: ThreadRow | None
+    """The row that lists show afterwards, where it must not be behind."""
+    signals: Sequence[dict[str, str]]
+    """Marks of the signals that are in the history with it."""
+    is_over: bool = False
+    failure: StoreUnavailable | None = None
+    turn: "asyncio.Future[None]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Done when it is over, or when its caller has to write the next group."""
+
+
+_APPEND = """
+WITH given AS (
+    SELECT * FROM unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::bytea[])
+        AS given (thread_id, position, epoch, body)
+), added AS (
+    INSERT INTO records (tenant, thread_id, position, epoch, body)
+    SELECT (SELECT current_tenant()), given.* FROM given
+    WHERE EXISTS (
+        SELECT 1 FROM threads
+        WHERE threads.tenant = (SELECT current_tenant()) AND threads.id = given.thread_id
+            AND threads.epoch = given.epoch
+    )
+    ON CONFLICT DO NOTHING RETURNING thread_id
+)"""
+_PLAIN = f"{_APPEND} SELECT thread_id FROM added"
+_WITH_MORE = f"""{_APPEND}, shown AS (
+    {CHANGED} AND threads.id IN (SELECT thread_id FROM added)
+), moved AS (
+    {MOVED} AND signals.thread_id IN (SELECT thread_id::text FROM added) RETURNING 1
+), bumped AS (
+    {BUMP} WHERE EXISTS (SELECT 1 FROM moved) {ON_BUMPED} RETURNING 1
+)
+SELECT thread_id FROM added
+"""
+_WRITTEN = """
+SELECT 1 FROM records WHERE thread_id = %b AND position = %b AND epoch = %b AND body = %b
+"""
+
+
+class GroupAppender:
+    """Writes appends of all threads of a server over one connection; for the event loop.
+
+    Whoever comes first writes all that waits, and the first of those that came meanwhile is next.
+    """
+
+    def __init__(self, database: Database, *, synced: bool) -> None:
+        self._database = database
+        self._synced = synced
+        self._connection: AsyncConnection | None = None
+        self._waiting: list[_Append] = []
+        self._is_writing = False
+
+    async def append(self, append: _Append) -> None:
+        """Write an append; the caller shields it from being cancelled.
+
+        Raises:
+            StoreUnavailable: it was not written, or nobody knows whether it was.
+        """
+        self._waiting.append(append)
+        if self._is_writing:
+            await append.turn
+        if not append.is_over:
+            self._is_writing = True
+            await self._write_group()
+        if append.failure is not None:
+            raise append.failure
+
+    async def _write_group(self) -> None:
+        group: list[_Append] = []
+        size = 0
+        for append in self._waiting[:MAX_ROWS]:
+            size += len(append.body)
+            if group and size > MAX_BYTES:
+                break
+            group.append(append)
+        del self._waiting[: len(group)]
+        try:
+            await self._write(group)
+        finally:
+            for append in group:
+                append.is_over = True
+                if not append.turn.done():
+                    append.turn.set_result(None)
+            if self._waiting:
+                self._waiting[0].turn.set_result(None)
+            else:
+                self._is_writing = False
+
+    async def _write(self, group: Sequence[_Append]) -> None:
+        until = time.monotonic() + RESEND_S
+        was_lost = False
+        while True:
+            try:
+                written = await self._send(group)
+                break
+            except StoreUnavailable as failure:
+                if failure.reason != "databaseUnavailable":
+                    await self._fail(group, failure)
+                    return
+                was_lost = True
+                if time.monotonic() > until:
+                    for append in group:
+                        append.failure = failure
+                    return
+                await anyio.sleep(RESEND_PAUSE_S)
+        for append in group:
+            if append.thread_id not in written and not (
+                was_lost and await self._was_written(append)
+            ):
+                append.failure = StoreUnavailable(
+                    "another server has taken the thread over", "ownerLost", retriable=True
+                )
+
+    async def _fail(self, group: Sequence[_Append], failure: StoreUnavailable) -> None:
+        """Have each of a group fail for itself: what is refused may be in one of them."""
+        if len(group) == 1:
+            group[0].failure = failure
+            return
+        for append in group:
+            await self._write([append])
+
+    async def _send(self, group: Sequence[_Append]) -> set[UUID]:
+        """Send one statement; the threads whose append was written by it."""
+        rows = [append.row for append in group if append.row is not None]
+        signals = [mark for append in group for mark in append.signals]
+        values: list[Any] = [
+            [append.thread_id for append in group],
+            [append.position for append in group],
+            [append.epoch for append in group],
+            [append.body for append in group],
+        ]
+        statement = _PLAIN
+        if rows or signals:
+            statement = _WITH_MORE
+            values += [as_json(rows), moves_of(signals)]
+        try:
+            connection = await self._connected()
+            cursor = await connection.execute(statement, values, binary=True)
+            return {row[0] for row in await cursor.fetchall()}
+        except psycopg.Error as exc:
+            raise self._failed(exc) from exc
+
+    async def _was_written(self, append: _Append) -> bool:
+        """Whether an append is there whose answer was lost.
+
+        Raises:
+            StoreUnavailable
+        """
+        values = append.thread_id, append.position, append.epoch, append.body
+        try:
+            connection = await self._connected()
+            return await (await connection.execute(_WRITTEN, values)).fetchone() is not None
+        except psycopg.Error as exc:
+            append.failure = self._failed(exc)
+            return True
+
+    def _failed(self, error: psycopg.Error) -> StoreUnavailable:
+        if self._connection is not None and self._connection.closed:
+            # Whatever it said last, the next try needs another one.
+            self._connection = None
+            return StoreUnavailable(str(failure_of(error)), "databaseUnavailable", retriable=True)
+        return failure_of(error)
+
+    async def _connected(self) -> AsyncConnection:
+        if self._connection is None or self._connection.closed:
+            self._connection = await self._database.connect_async(synced=self._synced)
+        return self._connection
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+class Appenders(NamedTuple):
+    """The connections that appends go over."""
+
+    synced: GroupAppender
+    """Answers when PostgreSQL has written to its disk."""
+    unsynced: GroupAppender
+    """Answers before; what it wrote survives this server."""
+
+
+class DatabaseWriter:
+    """The only writer of a thread's log, until another server takes it over."""
+
+    def __init__(self, log: DatabaseLog, epoch: int, end: int, appenders: Appenders) -> None:
+        self._log = log
+        self._epoch = epoch
+        self._end = end
+        self._appenders = appenders
+
+    @property
+    def end(self) -> LogEnd:
+        """Bytes of the log: whole appends."""
+        return LogEnd(self._end)
+
+    async def append(
+        self, records: Sequence[Record], before: ThreadState, *, sync: bool
+    ) -> Sequence[int]:
+        """Add records; see RecordWriter.append."""
+        lines = list(map(render_record, records))
+        append = _Append(
+            self._log.thread_id,
+            self._end,
+            self._epoch,
+            b"".join(lines),
+            row_after(before, records),
+            [mark for record in records for mark in _marks(record)],
+        )
+        appender = self._appenders.synced if sync else self._appenders.unsynced
+        await appender.append(append)
+        self._end += len(append.body)
+        return list(map(len, lines))
+
+    async def read_before(self, turn_id: str) -> ThreadState:
+        """Read the log again; see RecordWriter.read_before."""
+        read = partial(load_state, self._log, before_turn_id=turn_id)
+        return await anyio.to_thread.run_sync(read)
+
+    async def close(self) -> None:
+        """Do nothing: the store gives the thread back together with its last row."""
+
+
+def _marks(record: Record) -> Sequence[dict[str, str]]:
+    """Return what the ledger needs of the signals in a record."""
+    marks = getattr(record, "signals", None) or []
+    if record.type == "inputQueued" and (mark := getattr(record, "signal", None)) is not None:
+        marks = [mark]
+    elif record.type != "historyAppended":
+        return ()
+    return [{"source": mark.source, "id": mark.id, "item_id": mark.item_id} for mark in marks]

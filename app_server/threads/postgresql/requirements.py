@@ -1,0 +1,121 @@
+"""What a database must be for threads to be kept in it; each fault says what to do. Blocks.
+
+Source: docs/scale.md, "Settings", "Migrations", "Tenants".
+"""
+
+from typing import Any
+
+from app_server.threads.failures import StoreUnavailable
+from app_server.threads.postgresql.database import Connection, Database
+from app_server.threads.postgresql.migrations import migrations, schema_version
+
+OLDEST_SERVER = 150_000
+"""As PostgreSQL counts: 15.0."""
+TABLES = (
+    "nodes",
+    "threads",
+    "records",
+    "outlines",
+    "turns",
+    "texts",
+    "signals",
+    "ledgers",
+    "filing",
+)
+_RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+class StoreUnusable(StoreUnavailable):
+    """The database is none that threads could be kept in; the text says what to do."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "databaseUnusable", retriable=False)
+
+
+def require_usable(database: Database) -> None:
+    """Check the server, the schema, and the rights of the role.
+
+    Raises:
+        StoreUnusable: the first fault that is found.
+        StoreUnavailable: the database cannot be asked.
+    """
+    with database.connection() as connection:
+        require_server(connection)
+        _require_schema(connection)
+        _require_role(connection)
+
+
+def require_server(connection: Connection) -> None:
+    """Check version and encoding, and that it takes writes.
+
+    Raises:
+        StoreUnusable
+    """
+    version = connection.info.server_version
+    if version < OLDEST_SERVER:
+        raise StoreUnusable(
+            f"the database runs PostgreSQL {version // 10_000}; 15 or newer is needed"
+        )
+    (encoding,) = _one(connection, "SHOW server_encoding")
+    if encoding != "UTF8":
+        raise StoreUnusable(
+            f"the encoding of the database is {encoding}; make one with "
+            "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+        )
+    if _one(connection, "SELECT pg_is_in_recovery()")[0]:
+        raise StoreUnusable("the database is a standby; name the primary in the setting `store`")
+
+
+def _require_schema(connection: Connection) -> None:
+    version, known = schema_version(connection), migrations()[-1].version
+    if version == 0:
+        raise StoreUnusable("the database has no tables of threads; run `app-server store migrate`")
+    if version < known:
+        raise StoreUnusable(
+            f"the tables of the database have version {version} of {known}; run "
+            "`app-server store migrate`"
+        )
+    if version > known:
+        raise StoreUnusable(
+            f"the tables of the database have version {version}, and this server knows {known}; "
+            "install the version that migrated them, or a newer one"
+        )
+
+
+def _require_role(connection: Connection) -> None:
+    role, is_super, bypasses, tenant = _one(
+        connection,
+        "SELECT current_user::text, rolsuper, rolbypassrls, current_tenant() "
+        "FROM pg_roles WHERE rolname = current_user",
+    )
+    if is_super or bypasses:
+        mend = "NOSUPERUSER" if is_super else "NOBYPASSRLS"
+        raise StoreUnusable(
+            f"the role {role} sees the rows of every tenant; use another one, or run "
+            f'ALTER ROLE "{role}" {mend}'
+        )
+    if tenant is None:
+        raise StoreUnusable(f"the role {role} is no tenant; run `app-server store migrate` as it")
+    for table in TABLES:
+        enabled, forced = _one(
+            connection,
+            "SELECT relrowsecurity, relforcerowsecurity FROM pg_class WHERE oid = %s::regclass",
+            table,
+        )
+        if not (enabled and forced):
+            raise StoreUnusable(
+                f"rows of {table} are not kept apart by role; run ALTER TABLE {table} "
+                "ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+            )
+        for right in _RIGHTS:
+            if not _one(connection, "SELECT has_table_privilege(%s, %s)", table, right)[0]:
+                raise StoreUnusable(
+                    f"the role {role} may not write; run GRANT {', '.join(_RIGHTS)} ON "
+                    f'{", ".join(TABLES)} TO "{role}"'
+                )
+
+
+def _one(connection: Connection, statement: str, *values: Any) -> tuple[Any, ...]:
+    row = connection.execute(statement.encode(), values).fetchone()
+    assert row is not None
+    return row
