@@ -55,7 +55,7 @@ from app_server.threads.log.live import LogEnd
 from app_server.threads.log.reading import ForkPoint
 from app_server.threads.log.state import ThreadState, digest_of
 from app_server.tools.dynamic_tools import BadSpec, checked_specs
-from protocol.jsonrpc.errors import invalid_member, invalid_params, invalid_request
+from protocol.jsonrpc.errors import RpcError, invalid_member, invalid_params, invalid_request
 from protocol.log.rollout import ThreadCreated
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION, WarningNotification
@@ -365,9 +365,20 @@ async def resume_thread(
 def _check_path(services: Services, params: ThreadResumeParams) -> None:
     """Refuse the path of a file that is not the thread's own."""
     thread_id = params.thread_id
+    if params.path and services.store.shown_path(thread_id) is None:
+        raise _path_not_used(thread_id)
     if params.path and not services.store.is_path_of(thread_id, params.path):
         rule = "is not supported by this server, but for the thread's own file"
         raise invalid_member("path", rule)
+
+
+def _path_not_used(thread_id: str) -> RpcError:
+    return invalid_request(
+        "threads of this server have no files: leave out `path`",
+        "pathNotUsed",
+        threadId=thread_id,
+        field="path",
+    )
 
 
 def _check_running(services: Services, params: ThreadResumeParams) -> None:
@@ -382,6 +393,8 @@ def _check_running(services: Services, params: ThreadResumeParams) -> None:
             threadId=thread_id,
         )
     own = services.store.shown_path(thread_id)
+    if params.path and own is None:
+        raise _path_not_used(thread_id)
     if params.path and not services.store.is_path_of(thread_id, params.path):
         raise invalid_request(
             f"cannot resume running thread {thread_id} with stale path: requested "

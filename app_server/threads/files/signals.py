@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from app_server.threads.files.ledger import Ledger
 
 
+def ledger_path(home: Path) -> Path:
+    """Return where the ledger of a home is or would be."""
+    return home / "signals" / "ledger.sqlite3"
+
+
 class FileSignals:
     """The file of the ledger; its code is loaded when it is opened."""
 
     def __init__(self, home: Path) -> None:
-        self._path = home / "signals" / "ledger.sqlite3"
+        self._path = ledger_path(home)
 
     async def exists(self) -> bool:
         """Whether any server of the home has begun the ledger.

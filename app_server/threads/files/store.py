@@ -199,6 +199,11 @@ class LogFiles:
             return load_state(FileLog(path), with_history=False)
 
 
+def filing_path(home: Path) -> Path:
+    """Return where the projects and sections of a home are or would be."""
+    return home / "filing.jsonl"
+
+
 class FileStore:
     """All threads below one home directory."""
 
@@ -226,7 +231,7 @@ class FileStore:
         copies = CodexCopies(home / "index" / "codex", self._codex)
         self.history = FileHistory(home / "index", self._paths, self.lists, copies)
         """Pages of one thread, and searches over all."""
-        self.organization = FileOrganization(home / "filing.jsonl", self.follower)
+        self.organization = FileOrganization(filing_path(home), self.follower)
         """The projects and sections that threads can be in."""
 
     async def open(self) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -83,7 +82,7 @@ FROM threads LEFT JOIN nodes ON nodes.id = threads.owner
 WHERE threads.id = %(id)s AND owner IS NOT NULL AND {_LIVES}
 """
 _GIVE_BACK = "UPDATE threads SET owner = NULL WHERE id = %s AND owner = %s AND epoch = %s"
-_ANNOUNCE = """
+ANNOUNCE = """
 INSERT INTO nodes (id, host, pid, started_at, address) VALUES (%s, %s, %s, %s, %s) RETURNING lock
 """
 _FORGET_DEAD = f"""
@@ -119,7 +118,7 @@ class _Node:
             session = self._session = await self._database.connect_async()
             await session.execute("DELETE FROM nodes WHERE id = %s", (self.id,))
             entry = self.id, socket.gethostname(), os.getpid(), STARTED_AT, self._address
-            (lock,) = await (await session.execute(_ANNOUNCE, entry)).fetchone() or (None,)
+            (lock,) = await (await session.execute(ANNOUNCE, entry)).fetchone() or (None,)
             await session.execute("SELECT pg_advisory_lock(%s, %s)", (NODE_LOCK, lock))
         except psycopg.Error as exc:
             raise failure_of(exc) from exc
@@ -133,6 +132,41 @@ class _Node:
             except psycopg.Error as exc:
                 logger.warning("this server stays in the list of servers: %s", failure_of(exc))
             await session.close()
+
+
+def take(database: Database, node_id: UUID, thread_id: UUID) -> int:
+    """Make a server the one that writes a thread; the new epoch.
+
+    Raises:
+        ThreadNotFound, ThreadBusy, StoreUnavailable
+    """
+    values = {"me": node_id, "id": thread_id}
+    with database.connection() as connection:
+        row = connection.execute(_TAKE.encode(), values).fetchone()
+        if row is None:
+            found = connection.execute(_HOLDER.encode(), values).fetchone()
+            if found is None:
+                raise ThreadNotFound(str(thread_id))
+            raise ThreadBusy(Holder(*found[:3]))
+    return int(row[0])
+
+
+def give_back(
+    database: Database,
+    node_id: UUID,
+    thread_id: UUID,
+    epoch: int,
+    state: ThreadState | None = None,
+) -> None:
+    """Let others write a thread, with its final row if its state is given.
+
+    Raises:
+        StoreUnavailable
+    """
+    with database.transaction() as connection:
+        given = connection.execute(_GIVE_BACK, (thread_id, node_id, epoch))
+        if given.rowcount and state is not None:
+            connection.execute(CHANGED.encode(), (as_json([ThreadRow.of(state)]),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +207,7 @@ class DatabaseThreads:
         with log_failures(thread_id):
             # A log that is not known is not taken either.
             read_created(log)
-            epoch = self._take(known)
+            epoch = take(self.database, self.node_id, known)
         try:
             with log_failures(thread_id):
                 state = load_state(log, faults)
@@ -181,41 +215,12 @@ class DatabaseThreads:
             with self.database.connection() as connection:
                 connection.execute(CHANGED.encode(), (as_json([ThreadRow.of(state)]),))
         except BaseException:
-            self._give_back(known, epoch)
+            give_back(self.database, self.node_id, known, epoch)
             raise
         warnings = faults.texts(str(log))
         for text in warnings:
             logger.warning("%s", text)
         return self._live(state, epoch, end, warnings)
-
-    def _take(self, thread_id: UUID) -> int:
-        """Make this server the one that writes a thread; the new epoch.
-
-        Raises:
-            ThreadNotFound, ThreadBusy, StoreUnavailable
-        """
-        values = {"me": self.node_id, "id": thread_id}
-        with self.database.connection() as connection:
-            row = connection.execute(_TAKE.encode(), values).fetchone()
-        if row is None:
-            holder = self._holder(thread_id)
-            if holder is None:
-                raise ThreadNotFound(str(thread_id))
-            raise ThreadBusy(holder)
-        return int(row[0])
-
-    def _holder(self, thread_id: UUID) -> Holder | None:
-        """Return which server writes a thread, this one too; None: none does."""
-        values = {"me": self.node_id, "id": thread_id}
-        with self.database.connection() as connection:
-            row = connection.execute(_HOLDER.encode(), values).fetchone()
-        return None if row is None else Holder(row[0], row[1], row[2])
-
-    def _give_back(self, thread_id: UUID, epoch: int, state: ThreadState | None = None) -> None:
-        with self.database.transaction() as connection:
-            given: Any = thread_id, self.node_id, epoch
-            if connection.execute(_GIVE_BACK, given).rowcount and state is not None:
-                connection.execute(CHANGED.encode(), (as_json([ThreadRow.of(state)]),))
 
     def fork(self, source_id: str, point: ForkPoint, created: ThreadCreated) -> LiveThread:
         """Begin a thread with a part of another one; see ThreadStore.fork."""
@@ -246,7 +251,7 @@ class DatabaseThreads:
         except ThreadDamaged:
             # A first line that is damaged is none of a newer version.
             pass
-        self._take(thread_id)
+        take(self.database, self.node_id, thread_id)
         with self.database.transaction() as connection:
             for table in ("texts", "turns", "outlines", "records"):
                 connection.execute(f"DELETE FROM {table} WHERE thread_id = %s", (thread_id,))
@@ -303,12 +308,12 @@ class DatabaseThreads:
         made = []
         for thread_id in left:
             try:
-                epoch = self._take(uuid_of(thread_id))
+                epoch = take(self.database, self.node_id, uuid_of(thread_id))
                 state = self.read(thread_id)
             except (ThreadBusy, ThreadNotFound, ThreadDamaged):
                 # Another server was first, or there is nothing to make a row of.
                 continue
-            self._give_back(uuid_of(thread_id), epoch, state)
+            give_back(self.database, self.node_id, uuid_of(thread_id), epoch, state)
             made.append(thread_id)
         return made
 

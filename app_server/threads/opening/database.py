@@ -1,0 +1,57 @@
+"""Work on the database of threads, for commands. Blocks; psycopg is imported with this module."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from app_server.threads.opening.copies import Copied, Say, export_home, import_home
+from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.migrations import migrate, schema_version
+from app_server.threads.postgresql.requirements import require_server, require_usable
+
+
+def check(url: str) -> int:
+    """Look whether a server could use a database; the version of its tables.
+
+    Raises:
+        StoreUnavailable: it could not; the text says what to do.
+    """
+    database = Database(url)
+    database.open()
+    try:
+        require_usable(database)
+        with database.connection() as connection:
+            return schema_version(connection)
+    finally:
+        database.close()
+
+
+def migrate_database(url: str, on_step: Callable[[str], None]) -> int:
+    """Bring the tables of a database to the version of this program; `on_step` gets their names.
+
+    Raises:
+        StoreUnavailable
+    """
+    database = Database(url)
+    with database.connect() as connection:
+        require_server(connection)
+    return migrate(database, lambda step: on_step(step.name))
+
+
+def import_database(url: str, home: Path, say: Say) -> Copied:
+    """Copy a home into a database; see `import_home`."""
+    return _with(url, lambda database: import_home(home, database, say))
+
+
+def export_database(url: str, home: Path, say: Say) -> Copied:
+    """Copy a database into a home; see `export_home`."""
+    return _with(url, lambda database: export_home(database, home, say))
+
+
+def _with(url: str, copy: Callable[[Database], Copied]) -> Copied:
+    database = Database(url)
+    database.open()
+    try:
+        require_usable(database)
+        return copy(database)
+    finally:
+        database.close()
