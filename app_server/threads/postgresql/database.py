@@ -89,6 +89,8 @@ class Database:
             max_size=MAX_CONNECTIONS,
             max_waiting=MAX_WAITING,
             timeout=POOL_WAIT_S,
+            # One that was lost since it was last used is not lent: a round trip of 40 µs.
+            check=ConnectionPool.check_connection,
             open=False,
         )
 

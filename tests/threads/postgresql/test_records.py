@@ -1,0 +1,212 @@
+"""store in PostgreSQL: appends in groups, lost connections, and threads that others take over."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from app_server.threads.failures import StoreUnavailable
+from app_server.threads.log.live import LiveThread
+from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.ledger import PostgresSignals
+from app_server.threads.postgresql.records import MAX_ROWS
+from app_server.threads.postgresql.store import PostgresStore
+from protocol.log.rollout import HistoryAppended, NameChanged, SignalMark
+from tests.support.postgresql import Cluster
+from tests.support.receiver.stages import entry
+from tests.support.threads.stores import created, raw
+
+pytestmark = pytest.mark.postgresql
+
+OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(Database(url))
+    await store.open()
+    running = asyncio.create_task(store.run())
+    try:
+        yield store
+    finally:
+        await store.aclose()
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def asked(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(statement.encode(), values).fetchall()
+
+
+def named(number: int) -> NameChanged:
+    return NameChanged(at_ms=number, name=f"name {number}")
+
+
+def check_positions(url: str, thread_id: str) -> None:
+    """Look whether the rows of a log follow each other without a gap."""
+    rows = asked(
+        url,
+        "SELECT position, octet_length(body) FROM records WHERE thread_id = %s ORDER BY position",
+        UUID(thread_id),
+    )
+    assert rows[0][0] == 0
+    assert all(one[0] + one[1] == next_one[0] for one, next_one in pairwise(rows))
+
+
+async def test_what_many_threads_append_at_once_is_all_there_in_order(database_url: str) -> None:
+    count, each = MAX_ROWS + 20, 3
+    async with opened(database_url) as store:
+        threads = [await store.create(created()) for _ in range(count)]
+
+        async def write(thread: LiveThread) -> None:
+            for number in range(each):
+                await thread.append(named(number), sync=number % 2 == 0)
+
+        await asyncio.gather(*map(write, threads))
+        for thread in threads:
+            await store.unload(thread)
+        names = {(await store.read(thread.id)).name for thread in threads}
+        assert names == {f"name {each - 1}"}
+        for thread in threads[:5]:
+            check_positions(database_url, thread.id)
+
+
+async def test_an_append_whose_connection_is_lost_is_sent_again_and_there_once(
+    database_url: str, cluster: Cluster
+) -> None:
+    async with opened(database_url) as store:
+        thread = await store.create(created())
+        for number in range(10):
+            cluster.administer(OTHERS, database_url.split("/")[3].split("?")[0])
+            await thread.append(named(number))
+        assert thread.state.name == "name 9"
+        await store.unload(thread)
+        check_positions(database_url, thread.id)
+        lines = await store.exported(thread.id, 1 << 20)
+        assert lines is not None
+        assert lines.count(b'"nameChanged"') == 10
+        again = await store.load(thread.id)
+        assert again.state.name == "name 9"
+        await store.unload(again)
+
+
+async def test_appends_go_on_while_connections_are_ended_at_random(
+    database_url: str, cluster: Cluster
+) -> None:
+    name = database_url.split("/")[3].split("?")[0]
+    async with opened(database_url) as store:
+        threads = [await store.create(created()) for _ in range(8)]
+        over = asyncio.Event()
+
+        async def end_connections() -> None:
+            while not over.is_set():
+                await asyncio.to_thread(cluster.administer, OTHERS, name)
+                await asyncio.sleep(0)
+
+        async def write(thread: LiveThread) -> None:
+            for number in range(20):
+                await thread.append(named(number))
+
+        ending = asyncio.create_task(end_connections())
+        try:
+            await asyncio.gather(*map(write, threads))
+        finally:
+            over.set()
+            await ending
+        for thread in threads:
+            check_positions(database_url, thread.id)
+            lines = b"".join(
+                row[0]
+                for row in asked(
+                    database_url,
+                    "SELECT body FROM records WHERE thread_id = %s ORDER BY position",
+                    UUID(thread.id),
+                )
+            )
+            assert lines.count(b'"nameChanged"') == 20
+
+
+async def test_an_owner_that_was_replaced_writes_nothing_more(database_url: str) -> None:
+    async with opened(database_url) as old, opened(database_url) as new:
+        thread = await old.create(created())
+        other = await old.create(created())
+        await thread.append(named(1))
+        # The lock of a server is lost with its session, also while it lives.
+        asked(database_url, "UPDATE threads SET owner = NULL WHERE id = %s RETURNING 1", thread.id)
+        taken = await new.load(thread.id)
+        refused, written = await asyncio.gather(
+            thread.append(named(2)), other.append(named(3)), return_exceptions=True
+        )
+        assert isinstance(refused, StoreUnavailable)
+        assert (refused.reason, refused.retriable, written) == ("ownerLost", True, None)
+        assert (thread.state.name, other.state.name) == ("name 1", "name 3")
+        await taken.append(named(4))
+        check_positions(database_url, thread.id)
+        await old.unload(thread)
+        assert (await old.lists.find(thread.id)).name == "name 4"
+        await new.unload(taken)
+        await old.unload(other)
+        assert (await new.read(thread.id)).name == "name 4"
+
+
+async def test_a_record_at_a_place_that_is_taken_is_refused(database_url: str) -> None:
+    async with opened(database_url) as store:
+        thread = await store.create(created())
+        asked(
+            database_url,
+            "INSERT INTO records (thread_id, position, epoch, body) "
+            "SELECT thread_id, position + octet_length(body), 0, 'late' FROM records "
+            "WHERE thread_id = %s RETURNING 1",
+            UUID(thread.id),
+        )
+        with pytest.raises(StoreUnavailable) as caught:
+            await thread.append(named(1))
+        assert caught.value.reason == "ownerLost"
+        assert thread.state.name is None
+        await store.unload(thread)
+
+
+async def test_threads_of_a_dead_server_are_taken_with_their_rows(database_url: str) -> None:
+    async with opened(database_url) as old:
+        thread = await old.create(created())
+        # In memory alone, as when a server dies before rows are written.
+        await thread.append(HistoryAppended(at_ms=5, items=[raw("hello")]))
+        await old.lists.flush()
+        asked(
+            database_url,
+            "UPDATE threads SET owner = %s, has_content = false WHERE id = %s RETURNING 1",
+            UUID(int=7),
+            thread.id,
+        )
+        async with opened(database_url) as new:
+            assert (await new.lists.find(thread.id)).has_content
+            taken = await new.load(thread.id)
+            assert taken.state.history == [raw("hello")]
+            await new.unload(taken)
+
+
+async def test_an_append_moves_its_signals_in_the_ledger(database_url: str) -> None:
+    database = Database(database_url)
+    store = PostgresStore(database)
+    await store.open()
+    try:
+        thread = await store.create(created())
+        ledger = await PostgresSignals(database).open()
+        accepted = entry("a", stage="accepted", thread_id=thread.id)
+        ledger.put([accepted])
+        version = ledger.version()
+        mark = SignalMark(source=accepted.source, id=accepted.id, item_id="item-a", woke=False)
+        await thread.append(HistoryAppended(at_ms=5, items=[raw("red")], signals=[mark]))
+        moved = ledger.find(*accepted.key)
+        assert moved is not None
+        assert (moved.stage, moved.item, moved.item_id) == ("inHistory", "", "item-a")
+        assert ledger.version() != version
+        await store.unload(thread)
+    finally:
+        await store.aclose()
