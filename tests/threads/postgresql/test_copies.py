@@ -1,0 +1,200 @@
+"""store in PostgreSQL: a home that is copied into a database and back has the same bytes."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.signals import ledger_path
+from app_server.threads.files.store import filing_path
+from app_server.threads.files.writers import LogPaths, LogWriters
+from app_server.threads.opening.copies import Copied, export_home, import_home
+from app_server.threads.organization import PINNED
+from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.store import PostgresStore
+from app_server.threads.rows import ThreadQuery
+from protocol.log.filing import SectionPut
+from protocol.log.rollout import (
+    ArchivedChanged,
+    NameChanged,
+    Record,
+    TurnsReverted,
+    render_record,
+)
+from protocol.threads.thread import ThreadSection
+from tests.support.receiver.stages import entry
+from tests.support.threads.histories import turn
+from tests.support.threads.stores import CLOCK, created
+
+pytestmark = pytest.mark.postgresql
+
+SECTION = SectionPut(at_ms=1, section=ThreadSection(id="s", name="Later"))
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    opened = Database(database_url)
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def log_in(home: Path, *lines: bytes | Record, thread_id: str | None = None) -> str:
+    """Write a log of a new thread; returns its id."""
+    first = created(thread_id=thread_id)
+    path = LogPaths(home / "threads").path_of(first.thread_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = [render_record(first)]
+    content += [line if isinstance(line, bytes) else render_record(line) for line in lines]
+    path.write_bytes(b"".join(content))
+    return first.thread_id
+
+
+def home_of_all_kinds(home: Path) -> None:
+    """Write a home with whatever a home can have."""
+    many = [record for number in range(2500) for record in turn(number, f"text {number}")]
+    log_in(home, *many)
+    log_in(home, *turn(0, "a"), *turn(1, "b"), TurnsReverted(at_ms=9, before_turn_id="t1"))
+    log_in(home, *turn(0, "old"), ArchivedChanged(at_ms=8, archived=True))
+    log_in(home, b"no json at all\n", *turn(0, "after"), b"\0\0\0\0\n")
+    log_in(home, b'{"v":99,"atMs":5,"type":"later","x":1}\n', *turn(0, "newer"))
+    log_in(home, NameChanged(at_ms=3, name="with \0 in it"), *turn(0, "nul \0"))
+    log_in(home, *turn(0, "x" * 3_000_000))
+    filing_path(home).write_bytes(render_record(SECTION))
+    path = ledger_path(home)
+    path.parent.mkdir(parents=True)
+    ledger = Ledger(path)
+    ledger.put([entry("a", stage="accepted"), entry("b", stage="seen")])
+    ledger.close()
+
+
+def logs_of(home: Path) -> dict[str, bytes]:
+    folder = home / "threads"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.jsonl")}
+
+
+def silent(text: str) -> None:
+    pass
+
+
+def test_a_home_comes_back_with_the_same_bytes(tmp_path: Path, database: Database) -> None:
+    home, back = tmp_path / "home", tmp_path / "back"
+    home_of_all_kinds(home)
+    count = len(logs_of(home))
+    assert import_home(home, database, silent) == Copied(threads=count, signals=2)
+    assert import_home(home, database, silent) == Copied(there=count, signals=2)
+    assert export_home(database, back, silent) == Copied(threads=count, signals=2)
+    assert export_home(database, back, silent) == Copied(there=count, signals=2)
+    assert logs_of(back) == logs_of(home)
+    assert filing_path(back).read_bytes() == filing_path(home).read_bytes()
+    ledger = Ledger(ledger_path(back))
+    assert [one.id for one in ledger.page(None, None, None, 9).entries] == ["b", "a"]
+    ledger.close()
+
+
+async def test_what_was_imported_is_listed_read_and_written(
+    tmp_path: Path, database_url: str
+) -> None:
+    home = tmp_path / "home"
+    home_of_all_kinds(home)
+    database = Database(database_url)
+    store = PostgresStore(database)
+    await store.open()
+    try:
+        import_home(home, database, silent)
+        page = await store.lists.page(ThreadQuery(limit=100))
+        assert len(page.rows) == len(logs_of(home)) - 1
+        assert (await store.organization.refresh()).sections.keys() == {PINNED.id, "s"}
+        names = [row.name for row in page.rows if row.name]
+        assert names == ["with \ufffd in it"]
+        thread = await store.load(page.rows[0].id)
+        await thread.append(NameChanged(at_ms=99, name="again"))
+        await store.unload(thread)
+        assert (await store.lists.find(thread.id)).name == "again"
+    finally:
+        await store.aclose()
+
+
+def test_a_torn_line_is_left_out_and_a_log_without_a_first_line_is_named(
+    tmp_path: Path, database: Database
+) -> None:
+    torn = log_in(tmp_path, *turn(0, "a"), b'{"v":1,"atMs":5,"ty')
+    path = LogPaths(tmp_path / "threads").path_of(CLOCK.new_id())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"no first line\n")
+    (tmp_path / "threads" / "notes.jsonl").write_bytes(b"{}\n")
+    done = import_home(tmp_path, database, silent)
+    assert (done.threads, sorted(done.left)) == (
+        1,
+        sorted(
+            [
+                f"{path.stem} has a damaged first line, so nothing is known of it",
+                f"{tmp_path}/threads/notes.jsonl: its name is no id of a thread",
+            ]
+        ),
+    )
+    export_home(database, tmp_path / "back", silent)
+    (content,) = logs_of(tmp_path / "back").values()
+    whole = LogPaths(tmp_path / "threads").path_of(torn).read_bytes()
+    assert content == whole[: whole.rfind(b"\n") + 1]
+
+
+def test_what_differs_or_is_written_is_named_and_left_alone(
+    tmp_path: Path, database: Database
+) -> None:
+    mine, held = log_in(tmp_path, *turn(0, "a")), log_in(tmp_path, *turn(0, "b"))
+    writers = LogWriters(tmp_path / "locks", LogPaths(tmp_path / "threads"), "ws://127.0.0.1:7")
+    writers.locks.mkdir()
+    with writers.locked(held):
+        done = import_home(tmp_path, database, silent)
+    assert done.threads == 1
+    (left,) = done.left
+    assert left.startswith(f"{held} is written by process ")
+    log_in(tmp_path, *turn(0, "other"), thread_id=mine)
+    again = import_home(tmp_path, database, silent)
+    assert (again.threads, again.left) == (
+        1,
+        [f"{mine} is in the database with other lines; delete it there, or leave it"],
+    )
+
+
+class Killed(BaseException):
+    """What ends a copy in the middle."""
+
+
+def killed(text: str) -> None:
+    raise Killed
+
+
+def test_an_import_that_was_killed_is_repeated(tmp_path: Path, database: Database) -> None:
+    for number in range(101):
+        log_in(tmp_path, *turn(0, f"text {number}"))
+    with pytest.raises(Killed):
+        import_home(tmp_path, database, killed)
+    done = import_home(tmp_path, database, silent)
+    assert (done.threads + done.there, done.left) == (101, [])
+    assert done.there >= 99
+
+
+def test_two_imports_at_once_copy_each_thread_once(tmp_path: Path, database: Database) -> None:
+    home_of_all_kinds(tmp_path)
+    count = len(logs_of(tmp_path))
+    with ThreadPoolExecutor(2) as workers:
+        copy = partial(import_home, tmp_path, database, silent)
+        done = [work.result() for work in [workers.submit(copy) for _ in range(2)]]
+    assert sorted((one.threads, one.there) for one in done) == [(0, count), (count, 0)]
+
+
+def test_projects_of_another_home_are_named(tmp_path: Path, database: Database) -> None:
+    for name in ("one", "other"):
+        home = tmp_path / name
+        log_in(home, *turn(0, name))
+        section = ThreadSection(id=name, name=name)
+        filing_path(home).write_bytes(render_record(SectionPut(at_ms=1, section=section)))
+    assert import_home(tmp_path / "one", database, silent).left == []
+    assert import_home(tmp_path / "other", database, silent).left == [
+        "the projects and sections of the database are others; they stay"
+    ]
