@@ -56,7 +56,9 @@ def require_server(connection: Connection) -> None:
         raise StoreUnusable(
             f"the database runs PostgreSQL {version // 10_000}; 15 or newer is needed"
         )
-    (encoding,) = _one(connection, "SHOW server_encoding")
+    # Of a database without an encoding texts come as bytes.
+    (encoding,) = _one(connection, "SELECT current_setting('server_encoding')::name")
+    encoding = encoding.decode() if isinstance(encoding, bytes) else encoding
     if encoding != "UTF8":
         raise StoreUnusable(
             f"the encoding of the database is {encoding}; make one with "

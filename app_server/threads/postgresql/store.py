@@ -240,7 +240,12 @@ class DatabaseThreads:
                 size += len(line.content)
         known = uuid_of(created.thread_id)
         end = self.insert(known, begin(created), [b"".join(lines) for lines in bodies])
-        state = load_state(self._log(known))
+        try:
+            state = load_state(self._log(known))
+        except BaseException:
+            # Nobody was told of it, so it does not exist.
+            self.delete(known)
+            raise
         return self._live(state, 1, end)
 
     def delete(self, thread_id: UUID) -> None:

@@ -1,0 +1,164 @@
+"""store in PostgreSQL: what a start says of a database that is none for threads."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app_server.threads.failures import StoreUnavailable
+from app_server.threads.opening import database as work
+from app_server.threads.postgresql import requirements
+from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.migrations import migrate, migrations
+from app_server.threads.postgresql.requirements import StoreUnusable
+from tests.support.postgresql import ROLE, Cluster
+from tests.support.processes import run_cli
+
+pytestmark = pytest.mark.postgresql
+
+
+def name_of(url: str) -> str:
+    return url.split("/")[3].split("?")[0]
+
+
+def refused(url: str) -> str:
+    with pytest.raises(StoreUnusable) as caught:
+        work.check(url)
+    assert (caught.value.reason, caught.value.retriable) == ("databaseUnusable", False)
+    return str(caught.value)
+
+
+def test_a_database_that_can_be_used_is_said_to_be_so(database_url: str) -> None:
+    assert work.check(database_url) == 1
+
+
+def test_tables_that_are_missing_older_or_newer_are_named(
+    empty_database_url: str, cluster: Cluster
+) -> None:
+    url = empty_database_url
+    assert refused(url) == "the database has no tables of threads; run `app-server store migrate`"
+    # What a migration that was killed before its first step leaves.
+    cluster.administer("CREATE TABLE schema_versions (version integer)", name_of(url))
+    cluster.administer(f"ALTER TABLE schema_versions OWNER TO {ROLE}", name_of(url))
+    assert refused(url) == "the database has no tables of threads; run `app-server store migrate`"
+    cluster.administer("DROP TABLE schema_versions", name_of(url))
+    migrate(Database(url))
+    cluster.administer("INSERT INTO schema_versions VALUES (7, 'later')", name_of(url))
+    assert refused(url) == (
+        "the tables of the database have version 7, and this server knows 1; install the version "
+        "that migrated them, or a newer one"
+    )
+
+
+def test_an_older_schema_is_named_with_the_command(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = migrations()[-1]
+    later = type(newest)(newest.version + 1, "later", "")
+    monkeypatch.setattr(requirements, "migrations", lambda: [newest, later])
+    assert refused(database_url) == (
+        "the tables of the database have version 1 of 2; run `app-server store migrate`"
+    )
+
+
+def test_a_role_that_sees_every_tenant_is_refused(database_url: str, cluster: Cluster) -> None:
+    url = cluster.url(name_of(database_url), "postgres")
+    assert refused(url) == (
+        "the role postgres sees the rows of every tenant; use another one, or run "
+        'ALTER ROLE "postgres" NOSUPERUSER'
+    )
+
+
+@pytest.fixture
+def guest(cluster: Cluster) -> Iterator[str]:
+    cluster.administer("CREATE ROLE guest LOGIN")
+    yield "guest"
+    cluster.administer("DROP ROLE guest")
+
+
+def test_a_role_that_is_no_tenant_or_may_not_write_is_refused(
+    database_url: str, cluster: Cluster, guest: str
+) -> None:
+    name = name_of(database_url)
+    url = cluster.url(name, guest)
+    cluster.administer(f"GRANT SELECT ON schema_versions, tenants TO {guest}", name)
+    assert refused(url) == ("the role guest is no tenant; run `app-server store migrate` as it")
+    cluster.administer(f"INSERT INTO tenants (role) VALUES ('{guest}')", name)
+    text = refused(url)
+    assert text.startswith("the role guest may not write; run GRANT SELECT, INSERT, UPDATE, DELETE")
+    cluster.administer(text.split("; run ")[1], name)
+    assert work.check(url) == 1
+    cluster.administer(f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {guest}", name)
+
+
+def test_tables_that_do_not_keep_roles_apart_are_refused(
+    database_url: str, cluster: Cluster
+) -> None:
+    name = name_of(database_url)
+    for statement in ("NO FORCE ROW LEVEL SECURITY", "DISABLE ROW LEVEL SECURITY"):
+        cluster.administer(f"ALTER TABLE records {statement}", name)
+        text = refused(database_url)
+        assert text == (
+            "rows of records are not kept apart by role; run ALTER TABLE records "
+            "ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+        )
+        cluster.administer(text.split("; run ")[1], name)
+        assert work.check(database_url) == 1
+
+
+def test_another_encoding_is_refused(cluster: Cluster) -> None:
+    cluster.administer(
+        f"CREATE DATABASE latin OWNER {ROLE} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+    )
+    try:
+        url = cluster.url("latin")
+        with pytest.raises(StoreUnusable, match="the encoding of the database is SQL_ASCII"):
+            work.migrate_database(url, print)
+        assert refused(url).startswith("the encoding of the database is SQL_ASCII; make one with")
+    finally:
+        cluster.administer("DROP DATABASE latin WITH (FORCE)")
+
+
+def test_what_cannot_be_reached_is_said_in_one_line(database_url: str, cluster: Cluster) -> None:
+    for url in (
+        f"postgresql://tests@/nowhere?host={cluster.folder}",
+        f"postgresql://nobody-at-all@/{name_of(database_url)}?host={cluster.folder}",
+        "postgresql://127.0.0.1:1/threads",
+    ):
+        with pytest.raises(StoreUnavailable) as caught:
+            work.check(url)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.process
+def test_a_server_does_not_start_and_shows_no_password(
+    empty_database_url: str, tmp_path: str
+) -> None:
+    secret = "pass-w0rd"
+    url = empty_database_url.replace("tests@", f"tests:{secret}@")
+    for store, text in (
+        (url, "run `app-server store migrate`"),
+        (f"postgresql://u:{secret}@127.0.0.1:1/threads", "Connection refused"),
+    ):
+        ended = run_cli(
+            *("--home", str(tmp_path), "--listen", "ws://127.0.0.1:0"), APP_SERVER_STORE=store
+        )
+        assert ended.returncode == 1
+        (line,) = [line for line in ended.stderr.splitlines() if line.startswith("app-server:")]
+        assert text in line
+        assert secret not in ended.stdout + ended.stderr
+
+
+@pytest.mark.process
+def test_the_command_makes_checks_and_copies_tables(empty_database_url: str, tmp_path: str) -> None:
+    words = ["--store", empty_database_url, "--home", str(tmp_path)]
+    ended = [run_cli("store", command, *words) for command in ("check", "migrate", "check")]
+    assert [one.returncode for one in ended] == [1, 0, 0]
+    assert ended[0].stderr == (
+        "app-server store: the database has no tables of threads; run `app-server store migrate`\n"
+    )
+    for command in ("import", "export"):
+        copied = run_cli("store", command, *words)
+        assert (copied.returncode, copied.stdout) == (
+            0,
+            "0 threads copied, 0 there already, 0 left out; 0 signals.\n",
+        )
