@@ -246,6 +246,15 @@ class GroupAppender:
         del self._waiting[: len(group)]
         try:
             await self._write(group)
+        except BaseException:
+            # The others wait for the same statement: none of them may take it for written.
+            for append in group:
+                append.failure = append.failure or StoreUnavailable(
+                    "the append was cut off; nobody knows whether it was written",
+                    "databaseUnavailable",
+                    retriable=True,
+                )
+            raise
         finally:
             for append in group:
                 append.is_over = True

@@ -7,14 +7,22 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+import anyio.lowlevel
 import psycopg
 import pytest
 
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.log.live import LiveThread
-from app_server.threads.postgresql.database import Database
+from app_server.threads.log.state import begin
+from app_server.threads.postgresql.database import AsyncConnection, Database
 from app_server.threads.postgresql.ledger import PostgresSignals
-from app_server.threads.postgresql.records import MAX_ROWS
+from app_server.threads.postgresql.records import (
+    MAX_ROWS,
+    Appenders,
+    DatabaseLog,
+    DatabaseWriter,
+    GroupAppender,
+)
 from app_server.threads.postgresql.store import PostgresStore
 from protocol.log.rollout import HistoryAppended, NameChanged, SignalMark
 from tests.support.postgresql import Cluster
@@ -130,6 +138,32 @@ async def test_appends_go_on_while_connections_are_ended_at_random(
                 )
             )
             assert lines.count(b'"nameChanged"') == 20
+
+
+class _Faulty(Database):
+    """A database whose connections fail as nothing that is known of does."""
+
+    async def connect_async(self, *, synced: bool = True) -> AsyncConnection:
+        await anyio.lowlevel.checkpoint()
+        raise RuntimeError("a fault")
+
+
+async def test_an_append_beside_one_that_met_a_fault_is_not_acknowledged(
+    database_url: str,
+) -> None:
+    database = _Faulty(database_url)
+    appenders = Appenders(
+        GroupAppender(database, synced=True), GroupAppender(database, synced=False)
+    )
+
+    async def write(number: int) -> None:
+        log = DatabaseLog(database, UUID(int=number))
+        writer = DatabaseWriter(log, 1, 0, appenders)
+        await writer.append([named(number)], begin(created()), sync=True)
+
+    # While the first is sent the others come together into the next statement.
+    ends = await asyncio.gather(*map(write, range(3)), return_exceptions=True)
+    assert [type(end) for end in ends] == [RuntimeError, RuntimeError, StoreUnavailable]
 
 
 async def test_an_owner_that_was_replaced_writes_nothing_more(database_url: str) -> None:
