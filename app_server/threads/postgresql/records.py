@@ -203,8 +203,18 @@ _WITH_MORE = f"""{_APPEND}, shown AS (
 SELECT thread_id FROM added
 """
 _WRITTEN = """
-SELECT 1 FROM records WHERE thread_id = %b AND position = %b AND epoch = %b AND body = %b
+SELECT thread_id FROM records JOIN unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::bytea[])
+    AS given (thread_id, position, epoch, body) USING (thread_id, position, epoch, body)
 """
+
+
+def _arrays(group: Sequence[_Append]) -> list[Any]:
+    return [
+        [append.thread_id for append in group],
+        [append.position for append in group],
+        [append.epoch for append in group],
+        [append.body for append in group],
+    ]
 
 
 class GroupAppender:
@@ -266,72 +276,60 @@ class GroupAppender:
                 self._is_writing = False
 
     async def _write(self, group: Sequence[_Append]) -> None:
-        until = time.monotonic() + RESEND_S
+        await self._write_until(group, time.monotonic() + RESEND_S)
+
+    async def _write_until(self, group: Sequence[_Append], until: float) -> None:
+        """Send a group, and again as long as its connection is lost."""
         was_lost = False
         while True:
             try:
                 written = await self._send(group)
+                if len(written) < len(group):
+                    # It may have been written before an answer that was lost: nobody else writes
+                    # these bytes at this place with this epoch.
+                    written |= await self._find(group)
                 break
             except StoreUnavailable as failure:
-                if failure.reason != "databaseUnavailable":
-                    await self._fail(group, failure)
+                if failure.reason != "databaseUnavailable" and len(group) > 1:
+                    # Each fails for itself: what is refused may be in one of them.
+                    for append in group:
+                        await self._write_until([append], until)
                     return
-                was_lost = True
-                if time.monotonic() > until:
+                if failure.reason != "databaseUnavailable" or time.monotonic() > until:
                     for append in group:
                         append.failure = failure
                     return
+            if was_lost:
                 await anyio.sleep(RESEND_PAUSE_S)
+            was_lost = True
         for append in group:
-            if append.thread_id not in written and not (
-                was_lost and await self._was_written(append)
-            ):
+            if append.thread_id not in written:
                 append.failure = StoreUnavailable(
                     "another server has taken the thread over", "ownerLost", retriable=True
                 )
-
-    async def _fail(self, group: Sequence[_Append], failure: StoreUnavailable) -> None:
-        """Have each of a group fail for itself: what is refused may be in one of them."""
-        if len(group) == 1:
-            group[0].failure = failure
-            return
-        for append in group:
-            await self._write([append])
 
     async def _send(self, group: Sequence[_Append]) -> set[UUID]:
         """Send one statement; the threads whose append was written by it."""
         rows = [append.row for append in group if append.row is not None]
         signals = [mark for append in group for mark in append.signals]
-        values: list[Any] = [
-            [append.thread_id for append in group],
-            [append.position for append in group],
-            [append.epoch for append in group],
-            [append.body for append in group],
-        ]
+        values = _arrays(group)
         statement = _PLAIN
         if rows or signals:
             statement = _WITH_MORE
             values += [as_json(rows), moves_of(signals)]
+        return await self._threads_of(statement, values)
+
+    async def _find(self, group: Sequence[_Append]) -> set[UUID]:
+        """Return the threads whose append is there."""
+        return await self._threads_of(_WRITTEN, _arrays(group))
+
+    async def _threads_of(self, statement: str, values: Sequence[Any]) -> set[UUID]:
         try:
             connection = await self._connected()
             cursor = await connection.execute(statement, values, binary=True)
             return {row[0] for row in await cursor.fetchall()}
         except psycopg.Error as exc:
             raise self._failed(exc) from exc
-
-    async def _was_written(self, append: _Append) -> bool:
-        """Whether an append is there whose answer was lost.
-
-        Raises:
-            StoreUnavailable
-        """
-        values = append.thread_id, append.position, append.epoch, append.body
-        try:
-            connection = await self._connected()
-            return await (await connection.execute(_WRITTEN, values)).fetchone() is not None
-        except psycopg.Error as exc:
-            append.failure = self._failed(exc)
-            return True
 
     def _failed(self, error: psycopg.Error) -> StoreUnavailable:
         if self._connection is not None and self._connection.closed:

@@ -24,7 +24,7 @@ from app_server.threads.postgresql.records import (
     GroupAppender,
 )
 from app_server.threads.postgresql.store import PostgresStore
-from protocol.log.rollout import HistoryAppended, NameChanged, SignalMark
+from protocol.log.rollout import HistoryAppended, NameChanged, SignalMark, render_record
 from tests.support.postgresql import Cluster
 from tests.support.receiver.stages import entry
 from tests.support.threads.stores import created, raw
@@ -104,28 +104,40 @@ async def test_an_append_whose_connection_is_lost_is_sent_again_and_there_once(
         await store.unload(again)
 
 
-async def test_appends_go_on_while_connections_are_ended_at_random(
+async def test_appends_go_on_while_connections_are_ended_under_them(
     database_url: str, cluster: Cluster
 ) -> None:
     name = database_url.split("/")[3].split("?")[0]
+    written, each = 0, 20
     async with opened(database_url) as store:
         threads = [await store.create(created()) for _ in range(8)]
+        progress = asyncio.Event()
         over = asyncio.Event()
 
         async def end_connections() -> None:
+            # Once for each three appends that were acknowledged: however slow the machine is, a
+            # connection lasts until something was written over it.
+            ended = 0
             while not over.is_set():
-                await asyncio.to_thread(cluster.administer, OTHERS, name)
-                await asyncio.sleep(0)
+                await progress.wait()
+                progress.clear()
+                if written // 3 > ended:
+                    ended = written // 3
+                    await asyncio.to_thread(cluster.administer, OTHERS, name)
 
         async def write(thread: LiveThread) -> None:
-            for number in range(20):
+            nonlocal written
+            for number in range(each):
                 await thread.append(named(number))
+                written += 1
+                progress.set()
 
         ending = asyncio.create_task(end_connections())
         try:
             await asyncio.gather(*map(write, threads))
         finally:
             over.set()
+            progress.set()
             await ending
         for thread in threads:
             check_positions(database_url, thread.id)
@@ -137,7 +149,7 @@ async def test_appends_go_on_while_connections_are_ended_at_random(
                     UUID(thread.id),
                 )
             )
-            assert lines.count(b'"nameChanged"') == 20
+            assert lines.count(b'"nameChanged"') == each
 
 
 class _Faulty(Database):
@@ -204,6 +216,25 @@ async def test_a_record_at_a_place_that_is_taken_is_refused(database_url: str) -
         assert caught.value.reason == "ownerLost"
         assert thread.state.name is None
         await store.unload(thread)
+
+
+async def test_an_append_that_is_there_already_was_written(database_url: str) -> None:
+    async with opened(database_url) as store:
+        thread = await store.create(created())
+        # As by a statement whose answer was lost, and which was refused when it was sent again.
+        asked(
+            database_url,
+            "INSERT INTO records (thread_id, position, epoch, body) "
+            "SELECT thread_id, position + octet_length(body), epoch, %s FROM records "
+            "WHERE thread_id = %s RETURNING 1",
+            render_record(named(1)),
+            UUID(thread.id),
+        )
+        await thread.append(named(1))
+        await thread.append(named(2))
+        assert thread.state.name == "name 2"
+        await store.unload(thread)
+        check_positions(database_url, thread.id)
 
 
 async def test_threads_of_a_dead_server_are_taken_with_their_rows(database_url: str) -> None:
