@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from websockets.exceptions import ConcurrencyError, ConnectionClosed
 
 # Imported here so that no test waits for them, or has its event loop slowed by them.
 from app_server.config.editing.file import ConfigFile
+from app_server.config.unchanged import QUIET_S, is_settled, stamp_of
 from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.handlers.integrations.apps_port import AppsPort
 from app_server.handlers.services import Services
@@ -180,6 +182,17 @@ class WireClient:
         thread_id: str = result["thread"]["id"]
         await self.wait_for("thread/started", lambda p: p["thread"]["id"] == thread_id)
         return thread_id
+
+
+async def let_stand(client: WireClient, file: Path) -> None:
+    """Make requests until the server has seen a file that nobody has written for QUIET_S.
+
+    Only such a version of config.toml stands in for one that an edit breaks: tests are quicker.
+    """
+    is_seen = False
+    while not is_seen:
+        is_seen = is_settled(stamp_of(file), time.time_ns(), QUIET_S)
+        await client.call("config/read", {})
 
 
 def methods_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -22,7 +22,7 @@ from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.handlers.integrations import app_servers as app_views
 from app_server.mcp.tools.naming import RawName
 from tests.support.apps.fake_apps import FakeApps, as_port
-from tests.support.harness import Served, WireClient, claim, serve
+from tests.support.harness import Served, WireClient, claim, let_stand, serve
 from tests.support.mcp_peers.shelf import Generation, Shelf
 from tests.support.mcp_peers.web_peer import WebPeer
 
@@ -386,6 +386,7 @@ async def test_a_configured_server_is_itself_whatever_its_name(tmp_path: Path) -
         assert outline(answer["data"]) == {RESOURCES: itself, GMAIL: itself}
         wrong = '[apps_service]\nstatus_view = "x"\n'
         file = tmp_path / "config.toml"
+        await let_stand(client, file)
         file.write_text(file.read_text() + wrong)
         # What was in force before stands in for a file that an edit has broken.
         answer = await client.call("mcpServerStatus/list", {})

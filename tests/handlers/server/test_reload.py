@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.harness import WireClient, claim, serve
+from tests.support.harness import WireClient, claim, let_stand, serve
 from tests.support.model import ScriptedModel, says
 
 SERVER = '[mcp_servers.edited]\ncommand = "/no/such/program"\n'
@@ -105,7 +105,7 @@ async def test_all_clients_are_warned_of_what_an_edit_has_broken(tmp_path: Path)
         # What was there when they came.
         assert await warnings() == ["1 setting of Codex without effect in this server"] * 2
         file.write_text(right + "[features]\nbogus = true\n")
-        await one.call("config/read", {})
+        await let_stand(one, file)
         assert await warnings() == ["Ignoring 1 unrecognized configuration setting"] * 2
         file.write_text("model =\n" + right)
         await one.refusal("config/read", {})

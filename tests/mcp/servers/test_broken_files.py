@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import WireClient, claim, serve, stdio_server
+from tests.support.harness import WireClient, claim, let_stand, serve, stdio_server
 from tests.support.mcp_peers.calls import steps_until_settled
 from tests.support.mcp_peers.reloads import Thread, thread_with
 
@@ -47,6 +47,7 @@ async def test_new_threads_start_with_the_last_good_file_and_each_client_is_warn
     config = PATIENT + stdio_server("raw")
     async with thread_with(tmp_path, config, "raw") as thread, thread.served.client() as second:
         file = tmp_path / "config.toml"
+        await let_stand(second, file)
         text = file.read_text()
         if broken == "no_provider":
             file.write_text(text.replace("[model_providers.", "[model_providers.other-"))
