@@ -20,8 +20,8 @@ from app_server.host.git_fetch import GitFetch
 from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.observability.telemetry.metrics import ServerMetrics
-from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules import RuleBook
+from app_server.permissions.sandbox.roots import MachinePaths
 from app_server.rpc.connection import Conversations
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock
@@ -62,8 +62,8 @@ class Services:
     commands: LocalCommands
     """On this machine, within what confines each."""
     git: GitFetch
-    places: Places
-    """Paths of this machine that confinements need."""
+    machine_paths: MachinePaths
+    """Paths of this machine that sandbox policies need."""
     file_work: FileWork
     accounts: Accounts
     model_lists: ModelLists

@@ -13,8 +13,8 @@ import anyio
 
 from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
 from app_server.host.commands.output import KeptOutput, Stream
-from app_server.permissions.confinement.confinement import Confinement, git_folders
 from app_server.permissions.environment import CREDENTIALS
+from app_server.permissions.sandbox.policy import EffectivePolicy, git_folders
 from app_server.runtime.files.repository import repository_of
 
 TIMEOUT_S = 30.0
@@ -67,7 +67,7 @@ def shown_folders(cwd: str) -> list[str]:
 
 
 async def diff_to_remote(
-    commands: LocalCommands, confinement: Confinement, cwd: str
+    commands: LocalCommands, sandbox_policy: EffectivePolicy, cwd: str
 ) -> tuple[str, str]:
     """Return the commit and the difference of the working tree to it, untracked files included.
 
@@ -88,7 +88,7 @@ async def diff_to_remote(
         cwd=cwd,
         merges_stderr=False,
     )
-    command = await commands.start(launch, confinement, take)
+    command = await commands.start(launch, sandbox_policy, take)
     try:
         with anyio.move_on_after(TIMEOUT_S):
             await command.finished.wait()

@@ -14,8 +14,8 @@ import anyio.to_thread
 
 from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
 from app_server.host.commands.output import KeptOutput, Stream
-from app_server.permissions.confinement.confinement import UNCONFINED
 from app_server.permissions.environment import CREDENTIALS
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 
 FETCH_S = 120.0
 """For all commands of Git that one fetch takes."""
@@ -157,7 +157,7 @@ class GitFetch:
             cwd=str(folder),
             merges_stderr=False,
         )
-        command = await self._commands.start(launch, UNCONFINED, keep)
+        command = await self._commands.start(launch, UNRESTRICTED, keep)
         try:
             with waiting:
                 await command.finished.wait()

@@ -23,7 +23,7 @@ from app_server.host.commands.local_commands import (
     TerminalSize,
 )
 from app_server.host.commands.output import Stream
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 
 MERGE_S = 0.01
 """Output within this time is sent together; the first piece after a pause at once."""
@@ -201,7 +201,7 @@ class Program:
         self._is_input_closed = False
         self._is_terminated = False
 
-    async def start(self, commands: LocalCommands, confinement: Confinement) -> None:
+    async def start(self, commands: LocalCommands, sandbox_policy: EffectivePolicy) -> None:
         """Start it, within what confines it.
 
         Raises:
@@ -210,7 +210,7 @@ class Program:
         """
         # Until it is known here, nothing could make it wait for whoever gets its output.
         launch = replace(self._order.launch, starts_paused=True)
-        command = await commands.start(launch, confinement, self.output.take)
+        command = await commands.start(launch, sandbox_policy, self.output.take)
         self._command = command
         if self._is_terminated:
             command.terminate()

@@ -25,8 +25,8 @@ from app_server.patch.parse import (
     Patch,
     UpdateFile,
 )
-from app_server.permissions.confinement.confinement import Confinement, Ruling, resolved
-from app_server.permissions.confinement.places import PlaceChanged
+from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling, resolved
+from app_server.permissions.sandbox.roots import RootChanged
 from app_server.runtime.files.reaching import NotReached, Reached, reached
 
 _TYPOGRAPHIC = str.maketrans(
@@ -361,15 +361,15 @@ class Plan:
 
     changes: tuple[PlannedChange, ...]
     outside: dict[str, str]
-    """Places that the confinement does not let be written, each with the path that leads there."""
+    """Files outside of the sandbox policy, each with the path that leads there."""
     locked: tuple[str, ...] = ()
     """Paths of files without write permission; empty where nothing is confined."""
 
 
-def plan_patch(patch: Patch, folder: str, confinement: Confinement) -> Plan:
+def plan_patch(patch: Patch, folder: str, sandbox_policy: EffectivePolicy) -> Plan:
     """Find out what a patch does to files whose paths begin at `folder`, an absolute path; blocks.
 
-    `confinement` is as settings have it: links are followed here.
+    `sandbox_policy` is as settings have it: links are followed here.
 
     Raises:
         BadPatch: two of its changes are about one file.
@@ -377,12 +377,12 @@ def plan_patch(patch: Patch, folder: str, confinement: Confinement) -> Plan:
             folder of the sandbox is another one than it was; the text names it.
     """
     try:
-        planner = _Planner(folder, Ruling(resolved(confinement)))
-    except PlaceChanged as exc:
+        planner = _Planner(folder, Ruling(resolved(sandbox_policy)))
+    except RootChanged as exc:
         raise NotApplicable(str(exc)) from None
     changes = tuple(planner.plan(change) for change in patch.changes)
     locked = [change.path for change in changes if _is_locked(change)]
-    return Plan(changes, planner.outside, tuple(locked) if confinement.is_confined else ())
+    return Plan(changes, planner.outside, tuple(locked) if sandbox_policy.is_restricted else ())
 
 
 class _Planner:

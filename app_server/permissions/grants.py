@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from app_server.permissions.confinement.confinement import PROTECTED_NAMES, Confinement
-from app_server.permissions.confinement.paths import is_in
+from app_server.permissions.sandbox.paths import is_in
+from app_server.permissions.sandbox.policy import PROTECTED_NAMES, EffectivePolicy
 from protocol.turns.policy import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,
@@ -51,22 +51,22 @@ class Grant:
             network=self.network or other.network,
         )
 
-    def widened(self, confinement: Confinement) -> Confinement:
-        """Return a confinement with what is granted; what it denies it denies still.
+    def widened(self, sandbox_policy: EffectivePolicy) -> EffectivePolicy:
+        """Return a sandbox policy with what is granted; what it denies it denies still.
 
         In a folder to write in, what other programs run stays protected.
         """
-        if not confinement.is_confined or self.is_empty:
-            return confinement
-        readable, writable = confinement.readable, confinement.writable
+        if not sandbox_policy.is_restricted or self.is_empty:
+            return sandbox_policy
+        readable, writable = sandbox_policy.readable, sandbox_policy.writable
         protected = (str(PurePosixPath(r, n)) for r in self.write for n in PROTECTED_NAMES)
         return replace(
-            confinement,
+            sandbox_policy,
             readable=None if readable is None else (*readable, *self.read, *self.write),
             writable=None if writable is None else (*writable, *self.write),
-            protected=(*confinement.protected, *protected),
+            protected=(*sandbox_policy.protected, *protected),
             # Whoever has the proxy has a network: what it keeps away was kept away on purpose.
-            network=confinement.network or (self.network and confinement.proxy is None),
+            network=sandbox_policy.network or (self.network and sandbox_policy.proxy is None),
         )
 
 

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import cast
 
 from app_server.config.values import Config, ConfigError, ConfigView
-from app_server.permissions.confinement.paths import is_pattern
 from app_server.permissions.network import NetworkTable, read_network_table, stored
+from app_server.permissions.sandbox.paths import is_pattern
 from protocol.log.rollout import StoredProfile
 from protocol.turns.policy import (
     FileSystemAccessMode,

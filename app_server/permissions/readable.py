@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from app_server.permissions.confinement.paths import folded
+from app_server.permissions.sandbox.paths import folded
 from protocol.model import Json, JsonObject
 
 MAX_ENTRIES = 1024

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from app_server.config.trust import read_trust, trust_of
 from app_server.config.values import Config
-from app_server.permissions.confinement.confinement import GIT, first_line, git_folders
 from app_server.permissions.placeholder import is_there
+from app_server.permissions.sandbox.policy import GIT, first_line, git_folders
 
 MAX_PARENTS = 64
 """Folders above a working directory that may have its repository."""

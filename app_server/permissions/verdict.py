@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 from app_server.permissions.commands.dangerous import danger_of, danger_of_words
 from app_server.permissions.commands.safe import not_reading, program_name
 from app_server.permissions.commands.wrappers import layers
-from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.rules import PrefixRule, Rules, proposed, strictest
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.permissions.shell.script import Command, Script
 from protocol.turns.policy import AskForApproval, GranularAskForApproval
 
@@ -47,7 +47,7 @@ class Run:
     """It runs, without a question."""
 
     sandboxed: bool = True
-    """Whether within the confinement in force, which may be none."""
+    """Whether within the sandbox policy in force, which may be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class NeedsApproval:
     """Somebody is asked; if they accept, it runs."""
 
     sandboxed: bool = True
-    """Whether it then runs within the confinement in force, which may be none."""
+    """Whether it then runs within the sandbox policy in force, which may be none."""
     reason: str | None = None
     """For the user."""
     amendment: tuple[str, ...] | None = None
@@ -73,7 +73,10 @@ Verdict: TypeAlias = Run | NeedsApproval | Refuse
 
 
 def verdict_on(
-    facts: CommandFacts, policy: AskForApproval, confinement: Confinement, rules: Rules
+    facts: CommandFacts,
+    policy: AskForApproval,
+    sandbox_policy: EffectivePolicy,
+    rules: Rules,
 ) -> Verdict:
     """Decide about a command."""
     script = facts.script
@@ -82,7 +85,7 @@ def verdict_on(
         forbidden = f"policy forbids commands starting with `{strict.shown()}`"
         return Refuse(strict.justification or forbidden)
     # Whoever is not confined has nothing to leave.
-    escalated = facts.sandbox_permissions == "require_escalated" and confinement.is_confined
+    escalated = facts.sandbox_permissions == "require_escalated" and sandbox_policy.is_restricted
     if strict is not None and strict.decision == "prompt":
         if not _may_ask_for_rules(policy):
             return Refuse(CANNOT_ASK)
@@ -98,7 +101,7 @@ def verdict_on(
         return NeedsApproval(False, facts.justification, unsandboxed_amendment(facts, rules))
     danger = danger_of(script)
     if danger is not None:
-        return _decide_about_danger(danger, policy, confinement)
+        return _decide_about_danger(danger, policy, sandbox_policy)
     others = not_reading(script, is_trusted=facts.is_trusted and not facts.is_elsewhere)
     asking = [command for command in others if not _is_allowed_by_rule(command, facts, rules)]
     if policy != "untrusted" or (script.is_understood and not asking):
@@ -125,10 +128,12 @@ def _may_ask_for_rules(policy: AskForApproval) -> bool:
     return policy != "never"
 
 
-def _decide_about_danger(danger: str, policy: AskForApproval, confinement: Confinement) -> Verdict:
+def _decide_about_danger(
+    danger: str, policy: AskForApproval, sandbox_policy: EffectivePolicy
+) -> Verdict:
     if policy != "never":
         return NeedsApproval(True, f"this is known to be dangerous: {danger}")
-    if confinement.is_confined:
+    if sandbox_policy.is_restricted:
         return Run()
     return Refuse(f"this is known to be dangerous, and nobody may be asked: {danger}")
 

@@ -38,9 +38,9 @@ from app_server.models.catalogue.models import ModelLists
 from app_server.models.lazy import LazyModel
 from app_server.observability.settings import counts_use
 from app_server.observability.telemetry.metrics import ServerMetrics
-from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from app_server.permissions.rules import BrokenRules, RuleBook
+from app_server.permissions.sandbox.roots import read_machine_paths
 from app_server.rpc.connection import Conversations
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
@@ -184,7 +184,9 @@ async def build_services(
     mcp_pool = ServerPool(environments, home)
     rules = RuleBook(home, partial(_warn_of_rules, hub))
     commands = LocalCommands(rules, home)
-    places = places_of_machine(str(home), [str(file) for file in settings.guards.hidden_files])
+    machine_paths = read_machine_paths(
+        str(home), [str(file) for file in settings.guards.hidden_files]
+    )
     extensions = join_extensions(settings, substitutes, environments, config_file)
     plugins, registry = extensions.plugins, extensions.registry
     skills = join_skills(settings, plugins, hub, background)
@@ -208,7 +210,7 @@ async def build_services(
             commands=commands,
             environments=environments,
             hook_runner=HookRunner(commands, _hook_environment),
-            places=places,
+            machine_paths=machine_paths,
             credentials=frozenset({DEBUG_TOKEN_VARIABLE}),
             skills=skills,
             rules=rules,
@@ -254,7 +256,7 @@ async def build_services(
         mcp_pool=mcp_pool,
         commands=commands,
         git=GitFetch(commands),
-        places=places,
+        machine_paths=machine_paths,
         file_work=FileWork(),
         accounts=accounts,
         model_lists=model_lists,

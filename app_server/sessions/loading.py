@@ -20,7 +20,7 @@ from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.models.prompt.request import INTERRUPTED, message, outputs_for_open_calls
-from app_server.permissions.confinement.confinement import confinement_of
+from app_server.permissions.sandbox.policy import effective_policy_of
 from app_server.runtime.loader import Lazy, load
 from app_server.sessions.agents_files import read_agents_settings
 from app_server.threads.failures import ThreadArchived, ThreadBusy, ThreadExists
@@ -252,7 +252,7 @@ class ThreadLoading:
     ) -> "ThreadSession":
         """Create a thread from what another one's turns have written, and load it under a name.
 
-        With `anew` its client has named places of it; see PinnedPlaces.pin.
+        With `anew` its client has named roots of it; see PinnedRoots.pin.
         A turn that is copied while it runs is closed as interrupted. Where it cannot be loaded,
         nothing is left of it.
 
@@ -343,7 +343,7 @@ class ThreadLoading:
         # Nothing is created, or loaded, where one of these does not fit.
         read_agents_settings(config)
         mcp = read_mcp_settings(config)
-        return mcp, await read_session_settings(config, self._server.places)
+        return mcp, await read_session_settings(config, self._server.machine_paths)
 
     async def _settled_patches(self, state: ThreadState) -> list[Record]:
         """Return the items of patches that a process died with."""
@@ -388,8 +388,8 @@ class ThreadLoading:
         assert make is not None, "prepare() comes first"
         try:
             # Who loads a stored thread names none of its places: they stay as they are pinned.
-            confinement = confinement_of(thread.state.settings, settings.places)
-            await self._server.commands.pin_places(confinement, anew=anew)
+            sandbox_policy = effective_policy_of(thread.state.settings, settings.machine_paths)
+            await self._server.commands.pin_roots(sandbox_policy, anew=anew)
             session = make(thread, config, mcp, settings, self._server, self._tasks)
         except BaseException:
             await self._server.store.unload(thread)

@@ -14,9 +14,9 @@ from app_server.models.catalogue.providers import (
     default_model,
     read_providers,
 )
-from app_server.permissions.confinement.confinement import has_network
-from app_server.permissions.confinement.confinement import read_only as without_writing
 from app_server.permissions.profiles import read_profile
+from app_server.permissions.sandbox.policy import has_network
+from app_server.permissions.sandbox.policy import read_only as without_writing
 from app_server.runtime.user_paths import expand_user
 from app_server.sessions.code_review import INSTRUCTIONS as REVIEW_INSTRUCTIONS
 from protocol.log.rollout import LOCAL, Settings, StoredEnvironment, StoredProfile

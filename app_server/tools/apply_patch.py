@@ -32,7 +32,7 @@ from app_server.patch.plan import Plan, PlannedChange, plan_patch
 from app_server.patch.shown import shown_changes, summary, touched
 from app_server.patch.unified import Touched, TurnDiff
 from app_server.patch.write import changing_files, new_token, write_plan
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.permissions.verdict import NeedsApproval, Refuse
 from app_server.runtime.files.repository import repository_of
 from app_server.runtime.machine import machine_name
@@ -202,8 +202,8 @@ class ApplyPatch(TurnTool):
                 folder = None
             cwd = found.folder.cwd if folder is None else folder
             if found.is_here:
-                confinement = self._environments.confinement(found.folder)
-                planned = await planned_here(patch, cwd, confinement)
+                sandbox_policy = self._environments.sandbox_policy(found.folder)
+                planned = await planned_here(patch, cwd, sandbox_policy)
                 return await self._carry_out(item_id, planned, text, found, cwd)
             policy = work_policy(self._environments, found)
             started = self._environments.machines.start_patch(found.id, cwd, policy)
@@ -238,7 +238,7 @@ class ApplyPatch(TurnTool):
     def _request(
         self, item: FileChangeThreadItem, plan: Plan, text: str, found: FoundEnvironment, cwd: str
     ) -> FileRequest:
-        writable = self._environments.confinement(found.folder).writable
+        writable = self._environments.sandbox_policy(found.folder).writable
         return FileRequest(
             turn_id=self._turn.id,
             item_id=item.id,
@@ -336,13 +336,13 @@ class PlannedPatch:
         await recorder.log.append(record, sync=False)
 
 
-async def planned_here(patch: Patch, cwd: str, confinement: Confinement) -> PlannedPatch:
+async def planned_here(patch: Patch, cwd: str, sandbox_policy: EffectivePolicy) -> PlannedPatch:
     """Plan a patch of this machine's files.
 
     Raises:
         PatchFailed: see `plan_patch`.
     """
-    plan = await anyio.to_thread.run_sync(plan_patch, patch, cwd, confinement)
+    plan = await anyio.to_thread.run_sync(plan_patch, patch, cwd, sandbox_policy)
     return PlannedPatch(plan=plan, token=new_token())
 
 

@@ -9,13 +9,13 @@ import anyio
 
 from app_server.host.environments import Environments, UnknownEnvironment
 from app_server.host.exec.client.process import read_beginning
-from app_server.permissions.confinement.confinement import (
-    Confinement,
-    confinement_of,
+from app_server.permissions.grants import Grant
+from app_server.permissions.sandbox.policy import (
+    EffectivePolicy,
+    effective_policy_of,
     through_proxy,
 )
-from app_server.permissions.confinement.places import Places
-from app_server.permissions.grants import Grant
+from app_server.permissions.sandbox.roots import MachinePaths
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
 from protocol.exec.processes import ExecGrant, WorkPolicy
@@ -70,9 +70,9 @@ class TurnEnvironments:
         return self.context.server.environments
 
     @property
-    def places(self) -> Places:
-        """Paths of this machine that a confinement needs."""
-        return self.context.settings.places
+    def machine_paths(self) -> MachinePaths:
+        """Paths of this machine that a sandbox policy needs."""
+        return self.context.settings.machine_paths
 
     @property
     def names(self) -> list[str]:
@@ -112,7 +112,7 @@ class TurnEnvironments:
         folder = settings.working_folder(environment_id)
         return FoundEnvironment(folder or WorkingFolder(environment_id, cwd, [cwd]), shell.path)
 
-    def confinement(self, folder: WorkingFolder | None = None) -> Confinement:
+    def sandbox_policy(self, folder: WorkingFolder | None = None) -> EffectivePolicy:
         """Return what confines the turn on the machine of a folder now, as far as is known here.
 
         None is a folder of this machine. Links are not followed.
@@ -127,7 +127,9 @@ class TurnEnvironments:
                 "environments": None,
             }
             settings = settings.model_copy(update=there)
-        confined = self.granted(environment_id).widened(confinement_of(settings, self.places))
+        confined = self.granted(environment_id).widened(
+            effective_policy_of(settings, self.machine_paths)
+        )
         return through_proxy(confined, self.context.settings.network_proxy)
 
     def granted(self, environment_id: str) -> Grant:
@@ -160,14 +162,14 @@ def work_policy(environments: TurnEnvironments, found: FoundEnvironment) -> Work
 
     The proxy is of this machine: what has its network through it has none there.
     """
-    confinement = environments.confinement(found.folder)
+    sandbox_policy = environments.sandbox_policy(found.folder)
     grant = environments.granted(found.id)
-    settings, network = environments.turn.settings, confinement.network
+    settings, network = environments.turn.settings, sandbox_policy.network
     profile = settings.profile_in_force
     if profile is not None:
         profile = profile.model_copy(update={"proxied": None, "network": network})
     return WorkPolicy(
-        sandbox_policy=_policy_there(settings.sandbox_policy, confinement),
+        sandbox_policy=_policy_there(settings.sandbox_policy, sandbox_policy),
         permission_profile=profile,
         roots=found.folder.roots,
         folder=found.folder.cwd,
@@ -196,10 +198,10 @@ async def read_elsewhere(
     return content
 
 
-def _policy_there(policy: SandboxPolicy, confinement: Confinement) -> SandboxPolicy:
+def _policy_there(policy: SandboxPolicy, sandbox_policy: EffectivePolicy) -> SandboxPolicy:
     match policy:
         case ReadOnlySandboxPolicy() | WorkspaceWriteSandboxPolicy():
-            return policy.model_copy(update={"network_access": confinement.network})
+            return policy.model_copy(update={"network_access": sandbox_policy.network})
         case _:
             # Somebody else's sandbox is around this machine alone; there nothing confines.
             return DangerFullAccessSandboxPolicy()

@@ -20,7 +20,7 @@ from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.patch.in_command import may_be_patch
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
 from app_server.permissions.shell.actions import command_actions
 from app_server.permissions.verdict import CommandFacts, NeedsApproval, Refuse, Run, Verdict
 from app_server.tools.apply_patch import ApplyPatch
@@ -138,8 +138,8 @@ class ExecCommand(TurnTool):
                 verdict = await self._check_again(planned, verdict)
             else:
                 recorder.started(item)
-            confinement = planned.request.confinement if verdict.sandboxed else UNCONFINED
-            return await self._run(command, planned, confinement)
+            sandbox_policy = planned.request.sandbox_policy if verdict.sandboxed else UNRESTRICTED
+            return await self._run(command, planned, sandbox_policy)
         finally:
             if not command.is_background:
                 # Interrupted, or refused by the disk: nothing of it goes on.
@@ -179,7 +179,7 @@ class ExecCommand(TurnTool):
             command=shown_line(shell, arguments.cmd, login=login),
             cwd=cwd,
             actions=command_actions(script, cwd),
-            confinement=self._environments.confinement(found.folder),
+            sandbox_policy=self._environments.sandbox_policy(found.folder),
             environment_id=found.id,
         )
         line = ShellLine(
@@ -200,11 +200,11 @@ class ExecCommand(TurnTool):
             return arguments.shell or found.shell
         return await anyio.to_thread.run_sync(find_shell, arguments.shell)
 
-    def _connections(self, command: ThreadCommand, confinement: Confinement) -> Gate | None:
+    def _connections(self, command: ThreadCommand, sandbox_policy: EffectivePolicy) -> Gate | None:
         """Return what decides about the command's connections; None where nothing has to."""
-        if confinement.proxy is None:
+        if sandbox_policy.proxy is None:
             return None
-        return self._approvals.network.of_command(confinement.proxy, self._turn.id, command)
+        return self._approvals.network.of_command(sandbox_policy.proxy, self._turn.id, command)
 
     async def _ask(
         self, command: ThreadCommand, planned: _Planned, needed: NeedsApproval
@@ -237,21 +237,21 @@ class ExecCommand(TurnTool):
         self,
         command: ThreadCommand,
         planned: _Planned,
-        confinement: Confinement,
+        sandbox_policy: EffectivePolicy,
     ) -> str:
         began_s = time.perf_counter()
         try:
-            gate = self._connections(command, confinement)
-            await self._commands.start(command, planned.line, confinement, gate)
+            gate = self._connections(command, sandbox_policy)
+            await self._commands.start(command, planned.line, sandbox_policy, gate)
         except SandboxUnavailable as exc:
             await command.decline()
             return _failed(str(exc), *command.read_notes())
         except OSError as exc:
             return await self._not_started(command, exc)
         has_ended = await self._wait(command, planned.arguments.yield_s)
-        if has_ended and await self._may_run_unsandboxed(command, planned, confinement):
+        if has_ended and await self._may_run_unsandboxed(command, planned, sandbox_policy):
             command.again()
-            return await self._run(command, planned, UNCONFINED)
+            return await self._run(command, planned, UNRESTRICTED)
         if has_ended:
             assert command.exit_code is not None
             await command.complete(command.exit_code)
@@ -275,11 +275,11 @@ class ExecCommand(TurnTool):
         return command.exit_code is not None or not await self._commands.leave(command)
 
     async def _may_run_unsandboxed(
-        self, command: ThreadCommand, planned: _Planned, confinement: Confinement
+        self, command: ThreadCommand, planned: _Planned, sandbox_policy: EffectivePolicy
     ) -> bool:
         """Ask whether what the sandbox seems to have denied may run again without it."""
         assert command.exit_code is not None
-        if self._may_not_leave or not confinement.is_confined:
+        if self._may_not_leave or not sandbox_policy.is_restricted:
             return False
         if not looks_denied(command.exit_code, command.unread):
             return False

@@ -110,7 +110,7 @@ class RequestPermissions(TurnTool):
         read, write = _absolute(files.read, cwd), _absolute(files.write, cwd)
         if found.is_here:
             # The user is asked about where links lead, and what is there now is what is granted.
-            held = self._environments.places.pinned
+            held = self._environments.machine_paths.pinned
             read = _once(await anyio.to_thread.run_sync(held.look_at, read))
             write = _once(await anyio.to_thread.run_sync(held.look_at, write))
         profile = _profile(read, write, request.permissions.network)
@@ -126,12 +126,12 @@ class RequestPermissions(TurnTool):
                 profile=profile,
             )
         )
-        places = {
+        machine_paths = {
             name: list(paths) for name in ("read", "write") if (paths := getattr(given, name))
         }
         permissions = {
             "network": {"enabled": True} if given.network else None,
-            "file_system": places or None,
+            "file_system": machine_paths or None,
         }
         return to_json({"permissions": permissions, "scope": scope}).decode()
 

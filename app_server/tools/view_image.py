@@ -10,8 +10,8 @@ import anyio.to_thread
 
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
-from app_server.permissions.confinement.confinement import Confinement, Ruling, resolved
-from app_server.permissions.confinement.places import PlaceChanged
+from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling, resolved
+from app_server.permissions.sandbox.roots import RootChanged
 from app_server.runtime.files.reaching import NotReached, open_file
 from app_server.tools.command_arguments import environment_member
 from app_server.tools.environments import (
@@ -101,20 +101,20 @@ class ViewImage(TurnTool):
             NotReached: it cannot be read.
         """
         if found.is_here:
-            confinement = self._environments.confinement(found.folder)
-            return await anyio.to_thread.run_sync(_read, path, confinement)
+            sandbox_policy = self._environments.sandbox_policy(found.folder)
+            return await anyio.to_thread.run_sync(_read, path, sandbox_policy)
         try:
             return await read_elsewhere(self._environments, found, path, MAX_IMAGE_BYTES + 1)
         except OSError as exc:
             raise NotReached(exc.strerror or str(exc)) from exc
 
 
-def _read(path: str, confinement: Confinement) -> bytes:
+def _read(path: str, sandbox_policy: EffectivePolicy) -> bytes:
     try:
-        ruling = Ruling(resolved(confinement))
+        ruling = Ruling(resolved(sandbox_policy))
         with open_file(path, lambda real: ruling.access(real) != "none") as file:
             return file.read(MAX_IMAGE_BYTES + 1)
-    except PlaceChanged as exc:
+    except RootChanged as exc:
         raise NotReached(str(exc)) from None
     except OSError as exc:
         raise NotReached(exc.strerror or "it cannot be read") from None

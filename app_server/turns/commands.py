@@ -28,8 +28,8 @@ from app_server.host.exec.client.process import RemoteCommand
 from app_server.host.exec.client.starts import CommandOrder
 from app_server.host.proxy.gate import Gate
 from app_server.observability.log_context import THREAD, start_apart
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
+from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
 from app_server.permissions.shell.parse import ScriptReader
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.servers import ThreadServers
@@ -442,7 +442,7 @@ class ThreadCommands:
         self,
         command: ThreadCommand,
         line: ShellLine,
-        confinement: Confinement = UNCONFINED,
+        sandbox_policy: EffectivePolicy = UNRESTRICTED,
         gate: Gate | None = None,
     ) -> None:
         """Start the process of a command; `gate` as LocalCommands.start has it.
@@ -465,12 +465,12 @@ class ThreadCommands:
                 line.cwd,
                 TerminalSize() if line.tty else None,
             )
-            command.process = await machine.local.start(launch, confinement, command.take, gate)
+            command.process = await machine.local.start(launch, sandbox_policy, command.take, gate)
             await self._stop_if_closed(command)
             return
         order = CommandOrder(
             line=command.line,
-            policy=line.policy if confinement.is_confined else UNCONFINED_WORK,
+            policy=line.policy if sandbox_policy.is_restricted else UNCONFINED_WORK,
             shell=line.named_shell,
             login=line.login,
             cwd=line.cwd,

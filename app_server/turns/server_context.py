@@ -17,8 +17,8 @@ from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.models.interface import Model
 from app_server.observability.telemetry.metrics import ServerMetrics
-from app_server.permissions.confinement.places import Places
 from app_server.permissions.rules import RuleBook
+from app_server.permissions.sandbox.roots import MachinePaths
 from app_server.permissions.shell.parse import ShellGrammar
 from app_server.runtime.clock import Clock
 from app_server.threads.store import ThreadStore
@@ -58,7 +58,7 @@ class ServerContext:
     environments: Environments
     """Other machines that commands can run on."""
     hook_runner: HookRunner
-    places: Places
+    machine_paths: MachinePaths
     credentials: frozenset[str]
     """Names of variables with what the server signs in with, besides those of models."""
     skills: SkillCatalog

@@ -12,9 +12,9 @@ from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.mcp.tools.call_contents import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.models.catalogue.models import ModelSettings, read_model_settings
 from app_server.models.web_search_settings import WebSearchSettings, read_web_search
-from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import CommandSettings, read_command_settings
 from app_server.permissions.network import NetworkTable, read_network_feature
+from app_server.permissions.sandbox.roots import MachinePaths, with_hidden_paths
 from app_server.runtime.user_paths import expand_user
 
 
@@ -38,8 +38,8 @@ class SessionSettings:
     shows_patches_early: bool
     """Whether clients see a patch while the model writes it."""
     commands: CommandSettings
-    places: Places
-    """Paths of this machine that a confinement needs."""
+    machine_paths: MachinePaths
+    """Paths of this machine that a sandbox policy needs."""
     reads_server_skills: bool
     """Whether the model may read skills that MCP servers have."""
     installs_skill_servers: bool
@@ -61,8 +61,8 @@ MAX_PROMPT_BYTES = 64 * 1024
 FILE_KEY = "experimental_compact_prompt_file"
 
 
-async def read_session_settings(config: Config, places: Places) -> SessionSettings:
-    """Read the settings; `places` are those of the whole server.
+async def read_session_settings(config: Config, machine_paths: MachinePaths) -> SessionSettings:
+    """Read the settings; `machine_paths` are those of the whole server.
 
     Raises:
         ConfigError: a value does not fit.
@@ -87,7 +87,7 @@ async def read_session_settings(config: Config, places: Places) -> SessionSettin
             DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)
         ),
         commands=read_command_settings(config),
-        places=configured_places(config, places),
+        machine_paths=with_hidden_paths(config, machine_paths),
         network_proxy=read_network_feature(config),
     )
 

@@ -16,23 +16,27 @@ from dataclasses import replace
 from pathlib import Path
 
 from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement, confinement_for
-from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.network import NetworkPolicy
+from app_server.permissions.sandbox.policy import (
+    UNRESTRICTED,
+    EffectivePolicy,
+    effective_policy_for,
+)
+from app_server.permissions.sandbox.roots import read_machine_paths
 from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 
 
 async def main(rounds: int) -> None:
     """Measure every case, in turns, so that all of them meet the same machine."""
     with tempfile.TemporaryDirectory() as folder:
-        places = places_of_machine(str(Path(folder, "home")))
-        workspace = confinement_for(WorkspaceWriteSandboxPolicy(), [folder], places)
+        places = read_machine_paths(str(Path(folder, "home")))
+        workspace = effective_policy_for(WorkspaceWriteSandboxPolicy(), [folder], places)
         cases = {
-            "bare": UNCONFINED,
-            "read-only": confinement_for(ReadOnlySandboxPolicy(), [folder], places),
+            "bare": UNRESTRICTED,
+            "read-only": effective_policy_for(ReadOnlySandboxPolicy(), [folder], places),
             "workspace": workspace,
             "workspace, proxy": replace(workspace, proxy=NetworkPolicy()),
-            "workspace, network": confinement_for(
+            "workspace, network": effective_policy_for(
                 WorkspaceWriteSandboxPolicy(network_access=True), [folder], places
             ),
         }
@@ -40,8 +44,8 @@ async def main(rounds: int) -> None:
         machine = LocalCommands()
         try:
             for number in range(rounds + 2):
-                for name, confinement in cases.items():
-                    one = await measured(machine, folder, confinement)
+                for name, sandbox_policy in cases.items():
+                    one = await measured(machine, folder, sandbox_policy)
                     if number >= 2:
                         took[name].append(one)
         finally:
@@ -56,11 +60,11 @@ async def main(rounds: int) -> None:
         )
 
 
-async def measured(machine: LocalCommands, folder: str, confinement: Confinement) -> float:
+async def measured(machine: LocalCommands, folder: str, sandbox_policy: EffectivePolicy) -> float:
     """Run `true` once."""
     launch = CommandLaunch(argv=("true",), env={"PATH": os.defpath}, cwd=folder)
     began = time.perf_counter()
-    running = await machine.start(launch, confinement, lambda stream, data: None)
+    running = await machine.start(launch, sandbox_policy, lambda stream, data: None)
     await running.finished.wait()
     took = 1000 * (time.perf_counter() - began)
     assert running.returncode == 0

@@ -7,7 +7,7 @@ import anyio.lowlevel
 
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.programs import Ended, Program, ProgramOrder, ProgramOutput
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from tests.support.files.fifos import read_fifo
 from tests.support.host.commands import sh
 
@@ -26,7 +26,7 @@ async def test_nothing_is_read_of_a_program_before_it_runs(tmp_path: Path) -> No
     )
     commands = LocalCommands()
     try:
-        await program.start(commands, UNCONFINED)
+        await program.start(commands, UNRESTRICTED)
         await read_fifo(printed)
         for _ in range(10):
             await anyio.lowlevel.checkpoint()

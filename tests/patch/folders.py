@@ -5,15 +5,15 @@ from pathlib import Path
 from app_server.patch.parse import parse_patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
 
 
 def patch_of(*lines: str) -> str:
     return "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
 
 
-def plan(folder: Path, text: str, confinement: Confinement = UNCONFINED) -> Plan:
-    return plan_patch(parse_patch(text), str(folder), confinement)
+def plan(folder: Path, text: str, sandbox_policy: EffectivePolicy = UNRESTRICTED) -> Plan:
+    return plan_patch(parse_patch(text), str(folder), sandbox_policy)
 
 
 def apply(folder: Path, text: str) -> None:

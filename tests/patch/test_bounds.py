@@ -17,7 +17,7 @@ from app_server.patch.plan import apply_hunks
 from app_server.patch.shown import StreamedPatch, bounded_changes
 from app_server.patch.unified import FileSnapshot, Touched, TurnDiff
 from app_server.patch.write import new_token, temporary_name, write_plan
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.permissions.shell.parse import ShellGrammar
 from protocol.turns.items import AddPatchChangeKind
 from tests.patch.folders import apply, content, patch_of, plan
@@ -262,7 +262,7 @@ def test_files_that_nobody_may_write_are_named_where_something_is_confined(folde
         (folder / name).chmod(mode)
     lines = [f"*** Delete File: {name}" for name in ("owner", "group", "others", "none")]
     assert plan(folder, patch_of(*lines)).locked == ()
-    confined = plan(folder, patch_of(*lines), Confinement(writable=(str(folder),)))
+    confined = plan(folder, patch_of(*lines), EffectivePolicy(writable=(str(folder),)))
     assert confined.locked == (str(folder / "none"),)
 
 

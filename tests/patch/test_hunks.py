@@ -22,7 +22,7 @@ from app_server.patch.unified import (
     hunks,
     line_edits,
 )
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from tests.patch.folders import patch_of
 
 HEAD = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n")
@@ -170,7 +170,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     monkeypatch.setattr("app_server.patch.plan._attributes", grow)
     patch = parse_patch(patch_of("*** Update File: a", "-x"))
     with pytest.raises(NotApplicable, match=r"/a: it changes while it is read$"):
-        plan_patch(patch, str(tmp_path), UNCONFINED)
+        plan_patch(patch, str(tmp_path), UNRESTRICTED)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_what_the_disk_says_is_said_of_the_file(
     monkeypatch.setattr("app_server.patch.plan._attributes", fail)
     patch = parse_patch(patch_of("*** Update File: a", "-x"))
     with pytest.raises(NotApplicable, match=f"^Failed to read file to update .*/a: {reason}$"):
-        plan_patch(patch, str(tmp_path), UNCONFINED)
+        plan_patch(patch, str(tmp_path), UNRESTRICTED)
 
 
 @pytest.mark.parametrize("context", [0, 1, 3])

@@ -9,7 +9,7 @@ import pytest
 from app_server.patch.parse import BadPatch, NotApplicable, NotWritten
 from app_server.patch.plan import MAX_FILE_BYTES
 from app_server.patch.write import TEMPORARY_SUFFIX, new_token, write_plan
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from tests.patch.folders import apply, content, patch_of, plan
 
 
@@ -192,7 +192,7 @@ def test_places_outside_are_named_by_where_they_lead(folder: Path) -> None:
     outside.mkdir()
     (folder / "ln").symlink_to("../outside")
     (folder / ".git").mkdir()
-    confinement = Confinement(writable=(str(folder),), protected=(str(folder / ".git"),))
+    sandbox_policy = EffectivePolicy(writable=(str(folder),), protected=(str(folder / ".git"),))
     made = plan(
         folder,
         patch_of(
@@ -205,7 +205,7 @@ def test_places_outside_are_named_by_where_they_lead(folder: Path) -> None:
             "*** Update File: a.txt",
             "*** Move to: /var/b.txt",
         ),
-        confinement,
+        sandbox_policy,
     )
     assert made.outside == {
         str(outside / "new.txt"): str(folder / "ln" / "new.txt"),
@@ -221,10 +221,10 @@ def test_nobody_learns_what_is_where_nothing_may_be_read(folder: Path, there: bo
     secret.mkdir()
     if there:
         (secret / "key").write_bytes(b"line\n")
-    confinement = Confinement(denied=(str(secret),))
+    sandbox_policy = EffectivePolicy(denied=(str(secret),))
     for change in (["*** Update File: secret/key", "-line"], ["*** Delete File: secret/key"]):
         with pytest.raises(NotApplicable, match="not allowed by the sandbox"):
-            plan(folder, patch_of(*change), confinement)
+            plan(folder, patch_of(*change), sandbox_policy)
 
 
 def test_a_link_that_is_put_in_the_way_later_is_not_followed(folder: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from app_server.config.values import Config, ConfigError
 from app_server.permissions.commands.wrappers import inline_script
-from app_server.permissions.confinement.confinement import Confinement, Ruling
 from app_server.permissions.profiles import read_profile
 from app_server.permissions.rules import BrokenRules, parse_rules, read_rules
+from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling
 from app_server.permissions.shell import parse
 from app_server.permissions.shell.actions import command_actions
 from app_server.permissions.shell.parse import ScriptReader, ShellGrammar, read_word
@@ -94,7 +94,7 @@ def test_names_that_differ_in_case_are_one_for_what_is_forbidden(
         "protected": (),
         place: ("/work", "/Place"),
     }
-    assert Ruling(Confinement(**given)).access(path) == access  # type: ignore[arg-type]
+    assert Ruling(EffectivePolicy(**given)).access(path) == access  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

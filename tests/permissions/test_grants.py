@@ -2,9 +2,9 @@
 
 import pytest
 
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.grants import MAX_GRANTED_PATHS, Grant, granted
 from app_server.permissions.network import NetworkPolicy
+from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
 from protocol.turns.policy import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,
@@ -35,8 +35,8 @@ def test_no_network_is_granted_to_who_did_not_ask() -> None:
 
 
 def test_a_grant_widens_a_confinement() -> None:
-    confinement = Confinement(readable=("/usr",), writable=("/work",), denied=("/out/key",))
-    wider = ASKED.widened(confinement)
+    sandbox_policy = EffectivePolicy(readable=("/usr",), writable=("/work",), denied=("/out/key",))
+    wider = ASKED.widened(sandbox_policy)
     assert wider.network
     assert [wider.access(path) for path in ("/etc/x", "/out/x", "/work/x", "/opt")] == [
         "read",
@@ -46,16 +46,18 @@ def test_a_grant_widens_a_confinement() -> None:
     ]
     assert wider.access("/out/key") == "none"
     assert wider.access("/out/.git/config") == "read"
-    assert Grant(write=("/out",)).widened(Confinement(writable=(), network=False)).network is False
+    assert (
+        Grant(write=("/out",)).widened(EffectivePolicy(writable=(), network=False)).network is False
+    )
 
 
 def test_whoever_has_the_proxy_keeps_it_when_a_network_is_granted() -> None:
-    proxied = Confinement(writable=(), network=False, proxy=NetworkPolicy(allowed=("a.org",)))
+    proxied = EffectivePolicy(writable=(), network=False, proxy=NetworkPolicy(allowed=("a.org",)))
     assert Grant(network=True).widened(proxied) == proxied
 
 
 def test_whoever_is_not_confined_stays_so() -> None:
-    assert ASKED.widened(UNCONFINED) is UNCONFINED
+    assert ASKED.widened(UNRESTRICTED) is UNRESTRICTED
 
 
 def test_both_forms_of_the_wire_are_read() -> None:

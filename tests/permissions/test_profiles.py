@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.confinement import paths as path_texts
-from app_server.permissions.confinement.confinement import (
+from app_server.permissions.network import NetworkPolicy, policy_of, stored
+from app_server.permissions.profiles import profile_names, read_profile
+from app_server.permissions.sandbox import paths as path_texts
+from app_server.permissions.sandbox.paths import TooMuchToMatch, matches, real_pattern
+from app_server.permissions.sandbox.policy import (
     MINIMAL,
-    Confinement,
+    EffectivePolicy,
     Ruling,
-    confinement_of,
-    confinement_of_profile,
+    effective_policy_of,
+    effective_policy_of_profile,
     read_only,
     resolved,
 )
-from app_server.permissions.confinement.paths import TooMuchToMatch, matches, real_pattern
-from app_server.permissions.confinement.places import Places
-from app_server.permissions.network import NetworkPolicy, policy_of, stored
-from app_server.permissions.profiles import profile_names, read_profile
+from app_server.permissions.sandbox.roots import MachinePaths
 from protocol.log.rollout import Settings, StoredNetwork, StoredProfile
 from protocol.turns.policy import (
     ReadOnlySandboxPolicy,
@@ -30,7 +30,7 @@ from protocol.turns.policy import (
 from tests.support.harness import claim
 from tests.support.host.sandboxes import make_victim, run_confined
 
-PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh", "/home/u/.netrc"))
+PLACES = MachinePaths("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh", "/home/u/.netrc"))
 ALL = """
 [permissions.base]
 extends = ":workspace"
@@ -105,13 +105,13 @@ def test_what_a_profile_lets_be_reached() -> None:
     protected = tuple(
         f"{root}/{name}" for root in ("/work", "/opt") for name in (".git", ".codex", ".agents")
     )
-    child = confinement_of_profile(profile("child"), ["/work"], PLACES)
+    child = effective_policy_of_profile(profile("child"), ["/work"], PLACES)
     assert (child.readable, child.network) == (None, True)
     assert child.writable == ("/work", "/opt", "/tmp")
     assert child.protected == ("/home/u/.server", *protected)
     # What a profile names may be read, though it is hidden from others.
     assert {*child.denied} == {"/home/u/.netrc", "/home/u/secret", "/var/t"}
-    closed = confinement_of_profile(profile("closed"), ["/a", "/b"], PLACES)
+    closed = effective_policy_of_profile(profile("closed"), ["/a", "/b"], PLACES)
     assert closed.readable == (*MINIMAL, "/data", "/a/docs", "/b/docs")
     assert closed.writable == ("/a", "/b")
     assert closed.denied_patterns == ("/data/*.key", "/a/**/*.env", "/b/**/*.env")
@@ -119,7 +119,7 @@ def test_what_a_profile_lets_be_reached() -> None:
     assert closed.access("/a/x") == "write"
     assert closed.access("/home/u/x") == "none"
     assert closed.access("/a/deep/down/.env") == "none"
-    nothing = confinement_of_profile(profile("none"), ["/work"], PLACES)
+    nothing = effective_policy_of_profile(profile("none"), ["/work"], PLACES)
     assert (nothing.readable, nothing.writable) == ((), ())
     assert nothing.access("/etc/passwd") == "none"
 
@@ -135,14 +135,16 @@ def test_a_profile_holds_until_another_policy_is_chosen() -> None:
         sandbox_policy=chosen.sandbox_policy,
         profile=chosen,
     )
-    assert confinement_of(settings, PLACES) == confinement_of_profile(chosen, ["/work"], PLACES)
+    assert effective_policy_of(settings, PLACES) == effective_policy_of_profile(
+        chosen, ["/work"], PLACES
+    )
     stored = Settings.model_validate_json(settings.model_dump_json(by_alias=True))
     assert stored == settings
     other = settings.model_copy(update={"sandbox_policy": ReadOnlySandboxPolicy()})
     assert other.profile_in_force is None
-    assert confinement_of(other, PLACES).readable is None
+    assert effective_policy_of(other, PLACES).readable is None
     # Where nothing may be written, what is hidden stays hidden.
-    closed = confinement_of_profile(read_only(chosen, network=True), ["/work"], PLACES)
+    closed = effective_policy_of_profile(read_only(chosen, network=True), ["/work"], PLACES)
     assert (closed.writable, closed.network) == ((), False)
     assert closed.access("/work/a/.env") == "none"
     assert closed.access("/work/a") == "read"
@@ -238,8 +240,8 @@ def test_a_profile_that_restricts_its_network_has_it_through_the_proxy_alone() -
     assert child.proxied == StoredNetwork(allowed=["a.org"], denied=["b.org"], limited=True)
     assert child.sandbox_policy == WorkspaceWriteSandboxPolicy(network_access=True)
     policy = NetworkPolicy(allowed=("a.org",), denied=("b.org",), is_limited=True)
-    confinement = confinement_of_profile(child, ["/work"], PLACES)
-    assert (confinement.network, confinement.proxy) == (False, policy)
+    sandbox_policy = effective_policy_of_profile(child, ["/work"], PLACES)
+    assert (sandbox_policy.network, sandbox_policy.proxy) == (False, policy)
     off = profile("off", NETWORKS)
     assert (off.network, off.proxied) == (False, None)
     assert off.sandbox_policy == WorkspaceWriteSandboxPolicy()
@@ -290,8 +292,8 @@ def test_what_patterns_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert sorted(found) == [f"{root}/{name}" for name in names]
     assert len(matches(f"{root}/**")) == 10
     assert matches(f"{root}/**/*.env", depth=1) == [f"{root}/a.env"]
-    confinement = Confinement(writable=(str(root),), denied_patterns=(f"{root}/link/*.env",))
-    ruling = Ruling(resolved(confinement))
+    sandbox_policy = EffectivePolicy(writable=(str(root),), denied_patterns=(f"{root}/link/*.env",))
+    ruling = Ruling(resolved(sandbox_policy))
     assert ruling.access(f"{root}/sub/B.env") == "none"
     assert ruling.access(f"{root}/a.env") == "write"
     monkeypatch.setattr(path_texts, "MAX_MATCHES", 2)
@@ -313,10 +315,10 @@ extends = ":workspace"
 
 @claim("permissions:own")
 def test_what_is_only_read_in_a_folder_to_write_in_stays_so_where_everything_is_read() -> None:
-    confinement = confinement_of_profile(profile("below", BELOW), ["/work"], PLACES)
-    assert confinement.readable is None
+    sandbox_policy = effective_policy_of_profile(profile("below", BELOW), ["/work"], PLACES)
+    assert sandbox_policy.readable is None
     paths = ("/work/a", "/work/docs", "/work/docs/a", "/work/docs/made/a", "/docs")
-    access = [confinement.access(path) for path in paths]
+    access = [sandbox_policy.access(path) for path in paths]
     assert access == ["write", "read", "read", "write", "read"]
 
 
@@ -327,15 +329,18 @@ async def test_a_profile_holds_for_commands(tmp_path: Path) -> None:
     (victim.work / "docs").mkdir()
     (victim.work / "sub").mkdir()
     (victim.work / "sub" / "x.env").write_text("secret")
-    confinement = resolved(
-        confinement_of_profile(profile("closed"), [str(victim.work)], victim.places)
+    sandbox_policy = resolved(
+        effective_policy_of_profile(profile("closed"), [str(victim.work)], victim.machine_paths)
     )
     script = (
         "cat sub/x.env; echo x >docs/new; cat ../outside/file.txt; ls /home /root; cat ~/.netrc;"
         " echo works >made && cat made && ls .git && ls /"
     )
     ended = await run_confined(
-        ("/bin/sh", "-c", script), victim.work, confinement, env={"HOME": str(victim.root / "user")}
+        ("/bin/sh", "-c", script),
+        victim.work,
+        sandbox_policy,
+        env={"HOME": str(victim.root / "user")},
     )
     assert ended.code == 0, ended.err
     *said, top = ended.out.split("hooks\n")

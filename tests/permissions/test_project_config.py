@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from app_server.config.values import Config
-from app_server.permissions.confinement.places import HIDDEN_KEY, Places, configured_places
 from app_server.permissions.project_config import read_project_layers, with_projects
+from app_server.permissions.sandbox.roots import HIDDEN_KEY, MachinePaths, with_hidden_paths
 from tests.support.harness import claim
 
 
@@ -18,4 +18,4 @@ def test_a_project_cannot_show_what_its_user_hides(tmp_path: Path) -> None:
     assert [(layer.ignored, layer.document) for layer in layers] == [([HIDDEN_KEY], {"model": "m"})]
     with_project = with_projects(config, layers)
     assert with_project.document["model"] == "m"
-    assert "/srv/hidden" in configured_places(with_project, Places("/home", "/u")).secrets
+    assert "/srv/hidden" in with_hidden_paths(with_project, MachinePaths("/home", "/u")).secrets

@@ -1,4 +1,4 @@
-"""The whole table of what becomes of a command: policies, kinds of commands, confinement, rules."""
+"""Verdict over a command, as one table: approval policies, kinds of commands, sandbox, rules."""
 
 import itertools
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app_server.permissions.commands.wrappers import read_command, run_by
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
 from app_server.permissions.rules import PrefixRule, Rules
+from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
 from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
 from app_server.permissions.verdict import (
     CANNOT_ASK,
@@ -25,7 +25,7 @@ from protocol.turns.policy import AskForApproval, GranularApprovals, GranularAsk
 from tests.support.harness import claim
 
 READER = ScriptReader(ShellGrammar())
-CONFINED = Confinement(writable=("/work",), network=False)
+CONFINED = EffectivePolicy(writable=("/work",), network=False)
 
 
 def granular(*, rules: bool, sandbox: bool) -> AskForApproval:
@@ -143,11 +143,11 @@ WITHOUT_SANDBOX: dict[str, dict[str, Verdict]] = {
 
 
 async def decision(
-    command: str, policy: str, confinement: Confinement = CONFINED, **facts: Any
+    command: str, policy: str, sandbox_policy: EffectivePolicy = CONFINED, **facts: Any
 ) -> Verdict:
     """Decide about a command, under the rules of these tests."""
     given = CommandFacts(script=await read_command(READER, command), **facts)
-    return verdict_on(given, POLICIES[policy], confinement, RULES)
+    return verdict_on(given, POLICIES[policy], sandbox_policy, RULES)
 
 
 @claim("commands:decision")
@@ -171,13 +171,13 @@ async def test_what_wants_to_leave_the_sandbox(command: str, policy: str) -> Non
 async def test_without_a_sandbox_there_is_nothing_to_leave(
     command: str, policy: str, permissions: str
 ) -> None:
-    decided = await decision(command, policy, UNCONFINED, sandbox_permissions=permissions)
+    decided = await decision(command, policy, UNRESTRICTED, sandbox_permissions=permissions)
     assert decided == WITHOUT_SANDBOX[command][policy]
 
 
 async def test_the_question_has_the_justification_where_there_is_no_sandbox_too() -> None:
     facts = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
-    decided = await decision("make", "untrusted", UNCONFINED, **facts)
+    decided = await decision("make", "untrusted", UNRESTRICTED, **facts)
     assert decided == NeedsApproval(True, "May I?", ("make",))
 
 

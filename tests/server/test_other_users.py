@@ -23,8 +23,8 @@ from app_server.clients.inspector.run import serve_inspector
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.sandbox.proxied import PORT
 from app_server.peer.address import ServerAddress
-from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network import NetworkPolicy
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.runtime.http.peer_user import HOW_TO_LET_IN
 from app_server.transport.address import TcpAddress, UnixAddress
 from tests.support.accounts.account import callback_of
@@ -59,8 +59,8 @@ async def command_with_a_network() -> AsyncIterator[None]:
     machine, printed = LocalCommands(), Printed()
     policy = NetworkPolicy(allowed=("127.0.0.1",))
     try:
-        confinement = Confinement(writable=(), network=False, proxy=policy)
-        await machine.start(sh("echo runs; exec sleep 600"), confinement, printed.take)
+        sandbox_policy = EffectivePolicy(writable=(), network=False, proxy=policy)
+        await machine.start(sh("echo runs; exec sleep 600"), sandbox_policy, printed.take)
         await printed.until(b"runs")
         yield
     finally:

@@ -216,11 +216,11 @@ async def test_a_fork_whose_places_cannot_be_held_is_not_loaded(
         thread_id = await client.start_thread()
         await client.turn(thread_id, "hello")
 
-        async def refuse(confinement: Any, *, anew: bool = True) -> None:
+        async def refuse(sandbox_policy: Any, *, anew: bool = True) -> None:
             if anew:
                 raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(served.services.commands, "pin_places", refuse)
+        monkeypatch.setattr(served.services.commands, "pin_roots", refuse)
         await client.refusal("thread/fork", {"threadId": thread_id, "cwd": str(tmp_path)})
         loaded = await client.call("thread/loaded/list", {})
     assert loaded["data"] == [thread_id]

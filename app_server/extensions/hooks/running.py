@@ -22,7 +22,7 @@ from app_server.host.commands.local_commands import (
     LocalCommands,
 )
 from app_server.host.commands.output import Stream
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from protocol.integrations.skills import HookOutputEntry
 
 Status: TypeAlias = Literal["completed", "failed", "blocked", "stopped"]
@@ -218,7 +218,7 @@ class HookRunner:
             has_stdin=True,
             merges_stderr=False,
         )
-        command = await self._commands.start(launch, UNCONFINED, keep)
+        command = await self._commands.start(launch, UNRESTRICTED, keep)
         if too_much.is_set():
             command.terminate()
         try:

@@ -15,14 +15,14 @@ from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.configured import config_for
-from app_server.permissions.confinement.confinement import (
-    UNCONFINED,
-    Confinement,
-    confinement_of,
+from app_server.permissions.network import read_network_feature
+from app_server.permissions.sandbox.policy import (
+    UNRESTRICTED,
+    EffectivePolicy,
+    effective_policy_of,
     through_proxy,
 )
-from app_server.permissions.confinement.places import configured_places
-from app_server.permissions.network import read_network_feature
+from app_server.permissions.sandbox.roots import with_hidden_paths
 from app_server.permissions.trust import project_trust, says_something
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of
@@ -68,7 +68,7 @@ async def execute_command(
     entered = context.services.part(_programs).entered(client, params.process_id, program)
     with context.services.part(_programs).failures(), entered:
         await program.start(
-            context.services.commands, await _confinement(context.services, params, cwd)
+            context.services.commands, await _effective_policy(context.services, params, cwd)
         )
         ended = await program.run()
     return CommandExecResponse(
@@ -105,7 +105,9 @@ async def terminate_command(
     return CommandExecTerminateResponse()
 
 
-async def _confinement(services: Services, params: CommandExecParams, cwd: str) -> Confinement:
+async def _effective_policy(
+    services: Services, params: CommandExecParams, cwd: str
+) -> EffectivePolicy:
     """Say what confines a program: what the client chose, else what the settings say."""
     with config_failures(), setting_failures():
         mode = None
@@ -123,15 +125,17 @@ async def _confinement(services: Services, params: CommandExecParams, cwd: str) 
                 trust = await anyio.to_thread.run_sync(project_trust, config, cwd)
         requirements = requirements_of(config)
         if isinstance(params.sandbox_policy, _OURS_NOT) and requirements.sandbox_modes is None:
-            return UNCONFINED
+            return UNRESTRICTED
         settings = initial_settings(config, cwd, overrides, trust)
         refuse_overrides(overrides, settings, requirements)
         settings, _ = with_required(settings, requirements)
         if isinstance(settings.sandbox_policy, _OURS_NOT):
-            return UNCONFINED
-        confinement = confinement_of(settings, configured_places(config, services.places))
-        await services.commands.pin_places(confinement)
-        return through_proxy(confinement, read_network_feature(config))
+            return UNRESTRICTED
+        sandbox_policy = effective_policy_of(
+            settings, with_hidden_paths(config, services.machine_paths)
+        )
+        await services.commands.pin_roots(sandbox_policy)
+        return through_proxy(sandbox_policy, read_network_feature(config))
 
 
 def _check(params: CommandExecParams) -> None:

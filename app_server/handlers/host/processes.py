@@ -14,7 +14,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.host.programs import Ended, Program, ProgramOutput
 from app_server.observability.log_context import start_apart
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from app_server.rpc.context import ConnectionId
 from protocol.host.processes import (
     ProcessExitedNotification,
@@ -57,7 +57,7 @@ async def spawn_process(
     )
     with ExitStack() as entered, context.services.part(_programs).failures():
         entered.enter_context(context.services.part(_programs).entered(client, handle, program))
-        await program.start(context.services.commands, UNCONFINED)
+        await program.start(context.services.commands, UNRESTRICTED)
         running = entered.pop_all()
     context.after_answer(_start, context.services, client, handle, program, running)
     return ProcessSpawnResponse()

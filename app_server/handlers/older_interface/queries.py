@@ -17,8 +17,8 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.shown import shown_thread
 from app_server.host.git_diff import NoDifference, diff_to_remote, shown_folders
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import confinement_for
-from app_server.permissions.confinement.places import configured_places
+from app_server.permissions.sandbox.policy import effective_policy_for
+from app_server.permissions.sandbox.roots import with_hidden_paths
 from app_server.threads.log.state import ThreadState
 from protocol.jsonrpc.errors import RpcError, internal_error, invalid_request
 from protocol.older_interface.queries import (
@@ -104,13 +104,13 @@ async def diff_git_to_remote(
     """Compare a checkout with the nearest commit that a remote has."""
     cwd = context.services.configuration.resolve(params.cwd)
     with config_failures():
-        places = configured_places(
-            await context.services.configuration.read(), context.services.places
+        machine_paths = with_hidden_paths(
+            await context.services.configuration.read(), context.services.machine_paths
         )
     folders = await anyio.to_thread.run_sync(shown_folders, cwd)
-    confinement = confinement_for(ReadOnlySandboxPolicy(), folders, places)
+    sandbox_policy = effective_policy_for(ReadOnlySandboxPolicy(), folders, machine_paths)
     try:
-        sha, difference = await diff_to_remote(context.services.commands, confinement, cwd)
+        sha, difference = await diff_to_remote(context.services.commands, sandbox_policy, cwd)
     except (NoDifference, OSError) as exc:
         raise invalid_request(
             f"failed to compute git diff to remote for cwd: {json.dumps(params.cwd)}",

@@ -24,10 +24,10 @@ from app_server.models.catalogue.models import read_model_settings
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.models.web_search_settings import read_web_search
 from app_server.observability.settings import counts_use, read_telemetry_settings
-from app_server.permissions.confinement.places import Places, configured_places
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network import read_network_feature
 from app_server.permissions.profiles import profile_names, read_profile
+from app_server.permissions.sandbox.roots import MachinePaths, with_hidden_paths
 from app_server.sessions.agents_files import read_agents_settings
 from app_server.sessions.memory_budget import read_memory_settings
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
@@ -153,7 +153,7 @@ def _check_threads(config: Config, found: _WrongValues) -> None:
     with found.reading():
         for name in profile_names(config):
             read_profile(config, name, "/")
-    found.read(configured_places, config, Places("/", "/"))
+    found.read(with_hidden_paths, config, MachinePaths("/", "/"))
     found.read(read_model_settings, config)
     found.read(read_web_search, view)
     with found.reading():

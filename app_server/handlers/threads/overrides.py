@@ -12,7 +12,7 @@ from typing import Any
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.services import Services
-from app_server.permissions.confinement.confinement import confinement_of
+from app_server.permissions.sandbox.policy import effective_policy_of
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
@@ -173,10 +173,10 @@ async def turn_overrides(
     )
 
 
-async def pin_places(services: Services, overrides: Overrides, settings: Settings) -> None:
-    """Set the places of a thread anew where its client has named some; see PinnedPlaces.pin."""
+async def pin_roots(services: Services, overrides: Overrides, settings: Settings) -> None:
+    """Pin the roots that a client has named for a thread; see PinnedRoots.pin."""
     if overrides.names_places:
-        await services.commands.pin_places(confinement_of(settings, services.places))
+        await services.commands.pin_roots(effective_policy_of(settings, services.machine_paths))
 
 
 def model_name(model: str | None) -> str | None:

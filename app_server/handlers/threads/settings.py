@@ -13,7 +13,7 @@ from app_server.handlers.errors import (
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.overrides import (
     allowed_settings,
-    pin_places,
+    pin_roots,
     turn_overrides,
 )
 from app_server.handlers.threads.shown import announce_settings
@@ -45,7 +45,7 @@ async def update_thread_settings(
             return [SettingsChanged(at_ms=context.services.clock.now_ms(), settings=settings)]
 
         added = await session.log.change(decide)
-        await pin_places(context.services, overrides, session.log.state.settings)
+        await pin_roots(context.services, overrides, session.log.state.settings)
     if added:
         announce_settings(context.services.hub, context, session, warnings)
     return ThreadSettingsUpdateResponse()

@@ -24,7 +24,7 @@ from app_server.handlers.errors import (
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.configured import config_for, settings_over, with_profile
-from app_server.handlers.threads.overrides import ignored_text, pin_places, thread_overrides
+from app_server.handlers.threads.overrides import ignored_text, pin_roots, thread_overrides
 from app_server.handlers.threads.shown import (
     logged_turns,
     notify_of_usage,
@@ -332,7 +332,7 @@ async def resume_thread(
                     context.services, thread_id, found.state, params, overrides, profile
                 )
                 session = await loading.load(found, config, settings)
-                await pin_places(context.services, overrides, session.log.state.settings)
+                await pin_roots(context.services, overrides, session.log.state.settings)
             elif ignored := ignored_text(params, overrides, session):
                 warning = WarningNotification(thread_id=thread_id, message=ignored)
                 context.after_answer(context.services.hub.notify, context.connection_id, warning)

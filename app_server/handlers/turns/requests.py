@@ -20,7 +20,7 @@ from app_server.handlers.threads.overrides import (
     allowed_settings,
     chosen_environments,
     model_name,
-    pin_places,
+    pin_roots,
     turn_overrides,
 )
 from app_server.handlers.threads.settings import clears_tier
@@ -78,7 +78,7 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
         session = await context.services.sessions.writable(params.thread_id)
         before = session.log.state.settings
         settings, replaced = allowed_settings(before, overrides, requirements, without_tier=False)
-        await pin_places(context.services, overrides, settings)
+        await pin_roots(context.services, overrides, settings)
         accepted = await session.input.start(
             await _turn_input(session, params, _digest(params)),
             settings,

@@ -29,9 +29,9 @@ from app_server.host.proxy.gate import Gate, UnaskedGate
 from app_server.host.sandbox.linux.placeholders import PlaceholderRecords
 from app_server.host.sandbox.linux.process_limits import ServerGroup
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
-from app_server.permissions.confinement.confinement import Confinement, pin_places, resolved
-from app_server.permissions.confinement.places import PlaceChanged
 from app_server.permissions.rules import RuleBook
+from app_server.permissions.sandbox.policy import EffectivePolicy, pin_roots, resolved
+from app_server.permissions.sandbox.roots import RootChanged
 from app_server.runtime.loader import Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
@@ -327,28 +327,28 @@ class LocalCommands:
         if self._records is not None:
             await anyio.to_thread.run_sync(self._records.remove_left)
 
-    async def pin_places(self, confinement: Confinement, *, anew: bool = True) -> None:
-        """Set the places of a policy, as its user has named them; see PinnedPlaces.pin.
+    async def pin_roots(self, sandbox_policy: EffectivePolicy, *, anew: bool = True) -> None:
+        """Pin the roots of a policy, as its user has named them; see PinnedRoots.pin.
 
         Removes what killed servers left behind in them.
         """
-        await anyio.to_thread.run_sync(self._pin_places, confinement, anew)
+        await anyio.to_thread.run_sync(self._pin_roots, sandbox_policy, anew)
 
-    def _pin_places(self, confinement: Confinement, anew: bool) -> None:
-        pin_places(confinement, anew=anew)
+    def _pin_roots(self, sandbox_policy: EffectivePolicy, anew: bool) -> None:
+        pin_roots(sandbox_policy, anew=anew)
         if self._records is not None:
             self._records.remove_left()
 
     async def start(
         self,
         launch: CommandLaunch,
-        confinement: Confinement,
+        sandbox_policy: EffectivePolicy,
         on_output: OnOutput,
         gate: Gate | None = None,
     ) -> LocalCommand:
         """Start a command; it runs until it ends or is stopped, not only while it is awaited.
 
-        `confinement` is as settings have it: links are followed here. `on_output` never waits.
+        `sandbox_policy` is as settings have it: links are followed here. `on_output` never waits.
         `gate` decides about its connections where its network is the proxy; without one the
         settings and rules alone do.
 
@@ -356,16 +356,16 @@ class LocalCommands:
             SandboxUnavailable: it cannot be confined on this machine, and was not started.
             OSError: it cannot be started; `filename` names the folder or program.
         """
-        if not confinement.is_confined:
+        if not sandbox_policy.is_restricted:
             return await self._start(launch, on_output)
         proxy: type[ProxyServer] | None = None
-        if confinement.proxy is not None:
+        if sandbox_policy.proxy is not None:
             proxy = await _loaded(self._proxy, "the proxy of the command")
-            gate = gate or UnaskedGate(confinement.proxy, self._rules)
+            gate = gate or UnaskedGate(sandbox_policy.proxy, self._rules)
         sandbox = await _loaded(self._sandbox, "the sandbox")
         # What a sandbox puts into a workspace is removed by it if this process is killed.
         await self.spawner.prepare()
-        wrapped = await anyio.to_thread.run_sync(self._wrap, sandbox, launch, confinement)
+        wrapped = await anyio.to_thread.run_sync(self._wrap, sandbox, launch, sandbox_policy)
         command: LocalCommand | None = None
         try:
             confined = replace(
@@ -402,13 +402,16 @@ class LocalCommands:
         return made(records=self._records)
 
     def _wrap(
-        self, sandbox: "MachineSandbox", launch: CommandLaunch, confinement: Confinement
+        self,
+        sandbox: "MachineSandbox",
+        launch: CommandLaunch,
+        sandbox_policy: EffectivePolicy,
     ) -> WrappedCommand:
         if self._records is not None:
             self._records.remove_left()
         try:
-            real = resolved(confinement)
-        except PlaceChanged as exc:
+            real = resolved(sandbox_policy)
+        except RootChanged as exc:
             raise SandboxUnavailable(str(exc)) from None
         cwd = os.path.realpath(launch.cwd)
         return sandbox.wrap(launch.argv, cwd, real, tty=launch.terminal is not None)

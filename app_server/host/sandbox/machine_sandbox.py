@@ -13,13 +13,13 @@ from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import PROGRAM, SandboxExec
 from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
 from app_server.host.sandbox.wrapped_command import WrappedCommand
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.places import SLASH_TMP
+from app_server.permissions.sandbox.policy import EffectivePolicy
+from app_server.permissions.sandbox.roots import SLASH_TMP
 
 Sandbox: TypeAlias = Bubblewrap | SandboxExec
 
-PROBE = Confinement(writable=(SLASH_TMP,), network=False)
-"""The confinement that a sandbox program has to enforce to be chosen."""
+PROBE = EffectivePolicy(writable=(SLASH_TMP,), network=False)
+"""The sandbox policy that a sandbox program has to enforce to be chosen."""
 
 
 class MachineSandbox:
@@ -38,11 +38,16 @@ class MachineSandbox:
         self._choosing = threading.Lock()
 
     def wrap(
-        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
+        self,
+        command: Sequence[str],
+        cwd: str,
+        sandbox_policy: EffectivePolicy,
+        *,
+        tty: bool = False,
     ) -> WrappedCommand:
         """Return what to start in the place of a command, which something confines.
 
-        `cwd` is absolute and real, `confinement` resolved. With `tty` its stdin is a terminal,
+        `cwd` is absolute and real, `sandbox_policy` resolved. With `tty` its stdin is a terminal,
         which becomes its controlling one. The sandbox ends with the thread that started it. Call
         `started` and `close` of the result.
         Blocks: call it in a worker thread.
@@ -50,7 +55,7 @@ class MachineSandbox:
         Raises:
             SandboxUnavailable: it cannot be confined here; nothing was started.
         """
-        return self.sandbox().wrap(command, cwd, confinement, tty=tty)
+        return self.sandbox().wrap(command, cwd, sandbox_policy, tty=tty)
 
     def sandbox(self) -> Sandbox:
         """Return what works here; blocks.

@@ -1,4 +1,4 @@
-"""Commands under sandbox-exec of macOS, with a profile made for each confinement.
+"""Commands under sandbox-exec of macOS, with a profile made for each sandbox policy.
 
 Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 /System/Library/Sandbox/Profiles.
@@ -7,8 +7,8 @@ Source: docs/tools.md, "Sandbox"; sandbox-exec(1), sandbox(7); the profiles in
 from collections.abc import Iterator, Mapping, Sequence
 
 from app_server.host.sandbox.wrapped_command import NO_NETWORK, SandboxUnavailable, WrappedCommand
-from app_server.permissions.confinement.confinement import Access, Confinement
-from app_server.permissions.confinement.paths import depth_of, expression_text, ways_to
+from app_server.permissions.sandbox.paths import depth_of, expression_text, ways_to
+from app_server.permissions.sandbox.policy import Access, EffectivePolicy
 
 PROGRAM = "/usr/bin/sandbox-exec"
 
@@ -57,7 +57,7 @@ class SandboxExec:
         self.program = program
 
     def wrap(
-        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
+        self, command: Sequence[str], cwd: str, sandbox_policy: EffectivePolicy, *, tty: bool
     ) -> WrappedCommand:
         """Say what to start; see MachineSandbox.wrap.
 
@@ -66,39 +66,39 @@ class SandboxExec:
         Raises:
             SandboxUnavailable: its network is to be the server's proxy.
         """
-        if confinement.proxy is not None:
+        if sandbox_policy.proxy is not None:
             raise SandboxUnavailable(
                 "commands have a network through the proxy on Linux alone: give the thread no "
                 "network, or switch `features.network_proxy` off"
             )
-        prefix = () if confinement.network else ("/usr/bin/env", f"{NO_NETWORK}=1")
-        line = (self.program, "-p", profile(confinement), *prefix, *command)
+        prefix = () if sandbox_policy.network else ("/usr/bin/env", f"{NO_NETWORK}=1")
+        line = (self.program, "-p", profile(sandbox_policy), *prefix, *command)
         return WrappedCommand(line)
 
 
-def profile(confinement: Confinement) -> str:
-    """Return the profile of a resolved confinement; of its rules the last that fits decides.
+def profile(sandbox_policy: EffectivePolicy) -> str:
+    """Return the profile of a resolved sandbox policy; of its rules the last that fits decides.
 
     Folders that Linux gives a process to itself are as their surroundings here.
     """
-    rules = [BASE, *_places(confinement), DEVICES]
-    if confinement.network:
+    rules = [BASE, *_places(sandbox_policy), DEVICES]
+    if sandbox_policy.network:
         rules.append(NETWORK)
     return "\n".join(rules) + "\n"
 
 
-def _places(confinement: Confinement) -> Iterator[str]:
+def _places(sandbox_policy: EffectivePolicy) -> Iterator[str]:
     root: Access = "none"
-    if confinement.writable is None:
+    if sandbox_policy.writable is None:
         root = "write"
-    elif confinement.readable is None:
+    elif sandbox_policy.readable is None:
         root = "read"
     chosen: dict[str, Access] = {"/": root}
     ranks: Sequence[tuple[Sequence[str], Access]] = (
-        (confinement.readable or (), "read"),
-        (confinement.writable or (), "write"),
-        (confinement.protected, "read"),
-        (confinement.denied, "none"),
+        (sandbox_policy.readable or (), "read"),
+        (sandbox_policy.writable or (), "write"),
+        (sandbox_policy.protected, "read"),
+        (sandbox_policy.denied, "none"),
     )
     for places, access in ranks:
         chosen |= dict.fromkeys(places, access)
@@ -115,7 +115,7 @@ def _places(confinement: Confinement) -> Iterator[str]:
     # What is renamed takes all that is in it to where other rules hold.
     for place in _kept(chosen):
         yield f"(deny file-write-unlink (literal {_quoted(place)}))"
-    for pattern in confinement.denied_patterns:
+    for pattern in sandbox_policy.denied_patterns:
         text = expression_text(pattern).replace('"', '\\"')
         yield f'(deny file-read* file-write* (regex #"^{text}(/.*)?$"))'
 

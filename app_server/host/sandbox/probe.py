@@ -18,8 +18,8 @@ from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import Confinement, resolved
 from app_server.permissions.network import NetworkPolicy
+from app_server.permissions.sandbox.policy import EffectivePolicy, resolved
 
 ATTEMPTS_S = 30.0
 """For all attempts of one command; they take a fraction of a second."""
@@ -96,9 +96,9 @@ def probe(wrapper: MachineSandbox, *, proxied: bool = False) -> SandboxProbe:
             stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
             stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)),
         ]
-        confinement = _victim(root)
+        sandbox_policy = _victim(root)
         if proxied:
-            confinement = replace(confinement, proxy=NetworkPolicy())
+            sandbox_policy = replace(sandbox_policy, proxy=NetworkPolicy())
         listeners[1].bind(("127.0.0.1", 0))
         with suppress(OSError):
             # The folder for temporary files may have a path that is too long for a socket.
@@ -111,7 +111,7 @@ def probe(wrapper: MachineSandbox, *, proxied: bool = False) -> SandboxProbe:
             str(PORT) if proxied else "-",
         )
         # Who serves the proxy does not matter: its listener is there, or the command fails.
-        wrapped = wrapper.wrap(command, str(work), confinement)
+        wrapped = wrapper.wrap(command, str(work), sandbox_policy)
         stack.callback(wrapped.close)
         try:
             done = subprocess.run(
@@ -136,14 +136,14 @@ def probe(wrapper: MachineSandbox, *, proxied: bool = False) -> SandboxProbe:
     )
 
 
-def _victim(root: Path) -> Confinement:
+def _victim(root: Path) -> EffectivePolicy:
     hooks = root / "work" / ".git" / "hooks"
     hooks.mkdir(parents=True)
     (root / "work" / "link").symlink_to(root)
     for name in ("file", "hidden"):
         (root / name).write_text("content")
     return resolved(
-        Confinement(
+        EffectivePolicy(
             writable=(str(root / "work"),),
             protected=(str(root / "work" / ".git"),),
             denied=(str(root / "hidden"),),

@@ -11,7 +11,7 @@ from itertools import islice
 
 from app_server.models.prompt.request import message, only_text
 from app_server.models.proposed_plan import PLAN_CLOSING, PLAN_OPENING
-from app_server.permissions.confinement.confinement import has_network
+from app_server.permissions.sandbox.policy import has_network
 from protocol.log.rollout import LOCAL, Settings, WorkingFolder
 from protocol.model import JsonObject
 from protocol.turns.policy import (
@@ -185,8 +185,8 @@ def _sandbox(policy: SandboxPolicy, roots: Sequence[str]) -> str:
 
 
 def _network(policy: SandboxPolicy, *, has_proxy: bool) -> str:
-    is_confined = not isinstance(policy, DangerFullAccessSandboxPolicy | ExternalSandboxPolicy)
-    if has_proxy and is_confined and has_network(policy):
+    is_restricted = not isinstance(policy, DangerFullAccessSandboxPolicy | ExternalSandboxPolicy)
+    if has_proxy and is_restricted and has_network(policy):
         return PROXIED
     return f"Network: {'on' if has_network(policy) else 'off'}."
 

@@ -33,8 +33,8 @@ from app_server.mcp.tools.naming import VisibleName
 from app_server.mcp.tools.table import Tool, declare
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.models import ModelFeatures
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.places import SLASH_TMP
+from app_server.permissions.sandbox.policy import EffectivePolicy
+from app_server.permissions.sandbox.roots import SLASH_TMP
 from app_server.permissions.verdict import NeedsApproval, Refuse
 from app_server.tools.environments import TurnEnvironments
 from app_server.turns.approval.tools import ToolRequest
@@ -115,14 +115,14 @@ class SandboxMachine:
 
 
 def sandbox_state(
-    settings: Settings, confinement: Confinement, place: SandboxMachine | None = None
+    settings: Settings, sandbox_policy: EffectivePolicy, place: SandboxMachine | None = None
 ) -> JsonObject:
     """Describe the sandbox in force: the permission profile and the folder it is for.
 
     Without a `place` it is that of the thread, which is not named.
     """
     state: JsonObject = {
-        "permissionProfile": _profile(settings, confinement),
+        "permissionProfile": _profile(settings, sandbox_policy),
         "codexLinuxSandboxExe": None,
         "sandboxCwd": Path(settings.cwd).as_uri(),
         "useLegacyLandlock": False,
@@ -137,34 +137,34 @@ def sandbox_state(
     return state
 
 
-def _profile(settings: Settings, confinement: Confinement) -> JsonObject:
-    if not confinement.is_confined:
+def _profile(settings: Settings, sandbox_policy: EffectivePolicy) -> JsonObject:
+    if not sandbox_policy.is_restricted:
         if isinstance(settings.sandbox_policy, ExternalSandboxPolicy):
             return {"type": "external", "network": settings.sandbox_policy.network_access}
         return {"type": "disabled"}
-    entries = _entries(confinement, settings.cwd)
+    entries = _entries(sandbox_policy, settings.cwd)
     return {
         "type": "managed",
         "file_system": {
             "type": "restricted",
             "entries": [entry.model_dump(mode="json") for entry in entries],
         },
-        "network": "enabled" if confinement.network else "restricted",
+        "network": "enabled" if sandbox_policy.network else "restricted",
     }
 
 
-def _entries(confinement: Confinement, cwd: str) -> Iterator[FileSystemSandboxEntry]:
+def _entries(sandbox_policy: EffectivePolicy, cwd: str) -> Iterator[FileSystemSandboxEntry]:
     everywhere = ("/",)
     ranks: tuple[tuple[tuple[str, ...], FileSystemAccessMode], ...] = (
-        (everywhere if confinement.readable is None else confinement.readable, "read"),
-        (everywhere if confinement.writable is None else confinement.writable, "write"),
-        (confinement.protected, "read"),
-        (confinement.denied, "deny"),
+        (everywhere if sandbox_policy.readable is None else sandbox_policy.readable, "read"),
+        (everywhere if sandbox_policy.writable is None else sandbox_policy.writable, "write"),
+        (sandbox_policy.protected, "read"),
+        (sandbox_policy.denied, "deny"),
     )
     for places, access in ranks:
         for place in places:
             yield FileSystemSandboxEntry(path=_named(place, cwd), access=access)
-    for pattern in confinement.denied_patterns:
+    for pattern in sandbox_policy.denied_patterns:
         path = GlobPatternFileSystemPath(pattern=pattern)
         yield FileSystemSandboxEntry(path=path, access="deny")
 
@@ -347,7 +347,7 @@ class McpCalls(TurnTool):
         if config.environment_id != LOCAL:
             instance_id = self._servers.environment_instance(config.environment_id)
             place = SandboxMachine(config.environment_id, instance_id, config.folder)
-        return sandbox_state(settings, self._environments.confinement(), place)
+        return sandbox_state(settings, self._environments.sandbox_policy(), place)
 
     def _state_of_first(self, settings: Settings) -> JsonObject | None:
         """Describe the environment that tools work in when nothing names one, if there is one."""
@@ -356,11 +356,11 @@ class McpCalls(TurnTool):
             return None
         if folder.environment_id == LOCAL:
             place = SandboxMachine(LOCAL, self._servers.environment_instance(LOCAL), settings.cwd)
-            return sandbox_state(settings, self._environments.confinement(), place)
+            return sandbox_state(settings, self._environments.sandbox_policy(), place)
         instance_id = self._servers.environment_instance(folder.environment_id)
         place = SandboxMachine(folder.environment_id, instance_id, folder.cwd)
         there = settings.model_copy(update={"cwd": folder.cwd})
-        return sandbox_state(there, self._environments.confinement(folder), place)
+        return sandbox_state(there, self._environments.sandbox_policy(folder), place)
 
     def _limit_bytes(self, tool: Tool) -> int:
         tokens = tool.config.tool_output_tokens.get(tool.raw.tool)

@@ -12,8 +12,8 @@ import anyio.to_thread
 from app_server.config.values import Config, ConfigError
 from app_server.permissions.commands.safe import program_name
 from app_server.permissions.commands.wrappers import read_command, run_by
-from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.rules import NotLearned, PrefixRule, RuleBook, Rules
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
 from app_server.permissions.shell.script import Script
 from app_server.permissions.trust import project_trust, says_something
@@ -64,7 +64,7 @@ MAX_SESSION_RULES = 256
 """Rules that could not be written down, and hold for the session; the oldest are forgotten."""
 
 _Key: TypeAlias = tuple[str, str, str, bool]
-"""The environment, the command line, the folder, and whether it runs within the confinement."""
+"""The environment, the command line, the folder, and whether it runs within the sandbox policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ class CommandRequest:
     """The whole line, with the shell that runs it, as clients are shown it."""
     cwd: str
     actions: Sequence[CommandAction]
-    confinement: Confinement
-    """The confinement of the command, if it runs in the sandbox."""
+    sandbox_policy: EffectivePolicy
+    """The sandbox policy of the command, if it runs in the sandbox."""
     environment_id: str = LOCAL
     """Id of the environment that it runs in."""
 
@@ -155,7 +155,7 @@ class CommandApprovals:
             is_elsewhere=request.cwd not in known,
             is_trusted=policy == "untrusted" and await self._is_trusted(request),
         )
-        given = facts, policy, request.confinement, await self._rules()
+        given = facts, policy, request.sandbox_policy, await self._rules()
         if len(facts.script.text) <= MAX_INLINE_BYTES:
             verdict = verdict_on(*given)
         else:
@@ -211,7 +211,7 @@ class CommandApprovals:
                 **machine_of(request.environment_id),
                 "command": bounded(request.command, MAX_ARGUMENTS_BYTES),
                 "cwd": request.cwd,
-                "runs_in_sandbox": needed.sandboxed and request.confinement.is_confined,
+                "runs_in_sandbox": needed.sandboxed and request.sandbox_policy.is_restricted,
                 "why_asked": needed.reason,
                 "justification_of_the_agent": bounded(
                     request.facts.justification, MAX_DESCRIPTION_BYTES

@@ -10,9 +10,9 @@ import pytest
 
 from app_server.apps.files.environments import CONFINED, look_at, open_file
 from app_server.apps.files.files import FileRefused
-from app_server.permissions.confinement.confinement import confinement_of
-from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.readable import MAX_ENTRIES, readable
+from app_server.permissions.sandbox.policy import effective_policy_of
+from app_server.permissions.sandbox.roots import read_machine_paths
 from app_server.runtime.files import reaching
 from app_server.runtime.files.reaching import MAX_FOLDERS
 from app_server.tools.mcp.model_calls import sandbox_state
@@ -281,7 +281,7 @@ async def test_what_commands_cannot_read_is_not_uploaded_either(project: Path) -
     (user / ".ssh").mkdir(parents=True)
     (user / ".ssh" / "id").write_text("key")
     (project / "link").symlink_to(user / ".ssh")
-    places = places_of_machine(str(project.parent / "home"), (), {"HOME": str(user)})
+    places = read_machine_paths(str(project.parent / "home"), (), {"HOME": str(user)})
     for policy in (ReadOnlySandboxPolicy(), WorkspaceWriteSandboxPolicy()):
         settings = Settings(
             model="m",
@@ -290,7 +290,7 @@ async def test_what_commands_cannot_read_is_not_uploaded_either(project: Path) -
             approval_policy="never",
             sandbox_policy=policy,
         )
-        told = sandbox_state(settings, confinement_of(settings, places))
+        told = sandbox_state(settings, effective_policy_of(settings, places))
         rules = {name: told[name] for name in ("permissionProfile", "sandboxCwd")}
         assert await found(user / ".ssh" / "id", **rules) == REFUSED
         assert await found(project / "link" / "id", **rules) == REFUSED

@@ -13,7 +13,7 @@ from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from tests.support.harness import claim
 from tests.support.host.sandboxes import working_sandbox
 
@@ -24,7 +24,12 @@ class Leaky(MachineSandbox):
     """A sandbox that keeps nothing away."""
 
     def wrap(
-        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
+        self,
+        command: Sequence[str],
+        cwd: str,
+        sandbox_policy: EffectivePolicy,
+        *,
+        tty: bool = False,
     ) -> WrappedCommand:
         return WrappedCommand(command)
 
@@ -74,11 +79,16 @@ class WithoutProxy(MachineSandbox):
     """A sandbox in which nothing can be made that a proxy needs."""
 
     def wrap(
-        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool = False
+        self,
+        command: Sequence[str],
+        cwd: str,
+        sandbox_policy: EffectivePolicy,
+        *,
+        tty: bool = False,
     ) -> WrappedCommand:
-        if confinement.proxy is not None:
+        if sandbox_policy.proxy is not None:
             raise SandboxUnavailable("no listener")
-        return super().wrap(command, cwd, confinement, tty=tty)
+        return super().wrap(command, cwd, sandbox_policy, tty=tty)
 
 
 @pytest.mark.process

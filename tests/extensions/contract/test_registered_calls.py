@@ -12,7 +12,7 @@ from app_server.extensions.contract.registration import (
     Telemetry,
     ToolMetadata,
 )
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from app_server.tools.mcp.model_calls import SandboxMachine, sandbox_state
 from protocol.log.rollout import Settings
 from protocol.turns.policy import ReadOnlySandboxPolicy
@@ -133,7 +133,7 @@ def test_the_sandbox_state_of_an_environment_names_its_folder(
         approval_policy="on-request",
         sandbox_policy=ReadOnlySandboxPolicy(),
     )
-    state = sandbox_state(settings, UNCONFINED, SandboxMachine("there", "instance", cwd))
+    state = sandbox_state(settings, UNRESTRICTED, SandboxMachine("there", "instance", cwd))
     assert {
         key: state[key] for key in ("environmentId", "environmentInstanceId", "sandboxCwd")
     } == {

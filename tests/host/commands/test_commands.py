@@ -13,7 +13,7 @@ import pytest
 from app_server.host.commands import local_commands, spawning
 from app_server.host.commands.local_commands import CommandLaunch, InputClosed, TerminalSize
 from app_server.host.commands.spawning import SpawnerGone
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import WAIT_S
 from tests.support.host.commands import HOLD, Printed, commands, finished, sh
@@ -28,7 +28,7 @@ async def test_a_command_has_pipes_a_folder_its_environment_and_a_session(tmp_pa
     async with commands() as local:
         printed = Printed()
         launch = sh(line, {"GIVEN": "g"}, str(tmp_path), merges_stderr=False, has_stdin=False)
-        command = await local.start(launch, UNCONFINED, printed.take)
+        command = await local.start(launch, UNRESTRICTED, printed.take)
         assert await finished(command) == 3
         # PATH, GIVEN, and what the shell adds: PWD; `_` is not there in every shell.
         first, session, _ = printed.of("stdout").decode().splitlines()
@@ -40,7 +40,7 @@ async def test_stderr_comes_with_stdout_in_the_order_of_both() -> None:
     async with commands() as local:
         printed = Printed()
         line = "for i in 1 2 3; do echo out$i; echo err$i >&2; done"
-        assert await finished(await local.start(sh(line), UNCONFINED, printed.take)) == 0
+        assert await finished(await local.start(sh(line), UNRESTRICTED, printed.take)) == 0
         assert printed.of("stdout").split() == [
             b"out1",
             b"err1",
@@ -55,7 +55,7 @@ async def test_stderr_comes_with_stdout_in_the_order_of_both() -> None:
 async def test_input_is_written_and_ended() -> None:
     async with commands() as local:
         printed = Printed()
-        command = await local.start(sh("cat; echo end", has_stdin=True), UNCONFINED, printed.take)
+        command = await local.start(sh("cat; echo end", has_stdin=True), UNRESTRICTED, printed.take)
         await command.write(b"one\n")
         await printed.until(b"one\n")
         command.close_input()
@@ -68,7 +68,7 @@ async def test_input_is_written_and_ended() -> None:
 async def test_writing_waits_for_a_command_that_does_not_read_and_ends_with_it() -> None:
     async with commands() as local:
         command = await local.start(
-            sh("exec sleep 1000", has_stdin=True), UNCONFINED, Printed().take
+            sh("exec sleep 1000", has_stdin=True), UNRESTRICTED, Printed().take
         )
         failed = []
 
@@ -90,7 +90,7 @@ async def test_writing_waits_for_a_command_that_does_not_read_and_ends_with_it()
 
 async def test_a_command_without_input_reads_nothing() -> None:
     async with commands() as local:
-        command = await local.start(sh("cat"), UNCONFINED, Printed().take)
+        command = await local.start(sh("cat"), UNRESTRICTED, Printed().take)
         assert not command.takes_input
         with pytest.raises(InputClosed):
             await command.write(b"x")
@@ -103,7 +103,7 @@ async def test_a_terminal_is_a_real_one_of_a_size_that_changes() -> None:
     )
     async with commands() as local:
         printed = Printed()
-        command = await local.start(sh(line, terminal=TerminalSize()), UNCONFINED, printed.take)
+        command = await local.start(sh(line, terminal=TerminalSize()), UNRESTRICTED, printed.take)
         await printed.until(b"ready\r\n")
         command.resize(TerminalSize(rows=50, cols=132))
         assert await finished(command) == 5
@@ -116,7 +116,7 @@ async def test_characters_at_a_terminal_are_signals_and_the_end_of_input() -> No
     async with commands() as local:
         printed = Printed()
         command = await local.start(
-            sh("cat; exec cat", terminal=TerminalSize()), UNCONFINED, printed.take
+            sh("cat; exec cat", terminal=TerminalSize()), UNRESTRICTED, printed.take
         )
         await command.write(b"one\n")
         await printed.until(b"one\r\none\r\n")
@@ -133,7 +133,7 @@ async def test_a_shell_at_a_terminal_ends_at_once_although_it_ignores_sigterm() 
         launch = CommandLaunch(
             ["/bin/sh", "-i"], {"PATH": os.environ["PATH"], "PS1": "ready> "}, "/", TerminalSize()
         )
-        command = await local.start(launch, UNCONFINED, printed.take)
+        command = await local.start(launch, UNRESTRICTED, printed.take)
         await printed.until(b"ready> ")
         await command.stop()
         assert command.returncode == -signal.SIGHUP
@@ -157,7 +157,7 @@ async def test_what_a_command_leaves_behind_is_ended(
     async with commands() as local, Holders(tmp_path).watch() as holders:
         line = HOLD + leave + ("\nexit 0" if end == "by itself" else "\nwait; sleep 1000")
         command = await local.start(
-            sh(line, {"HELD": str(holders.path)}), UNCONFINED, Printed().take
+            sh(line, {"HELD": str(holders.path)}), UNRESTRICTED, Printed().take
         )
         await holders.held(1)
         if end == "stopped":
@@ -172,7 +172,7 @@ async def test_what_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     async with commands() as local, Holders(tmp_path).watch() as holders:
         line = "trap '' TERM; " + HOLD + "while :; do sleep 1; done"
         command = await local.start(
-            sh(line, {"HELD": str(holders.path)}), UNCONFINED, Printed().take
+            sh(line, {"HELD": str(holders.path)}), UNRESTRICTED, Printed().take
         )
         await holders.held(1)
         await command.stop()
@@ -185,7 +185,7 @@ async def test_a_process_that_forks_without_end_is_ended(tmp_path: Path) -> None
         # Each generation begins the next and ends; nobody ever finds the newest by its parent's id.
         line = HOLD + "f() { trap '' TERM; (f) & exit; }; f"
         command = await local.start(
-            sh(line, {"HELD": str(holders.path)}), UNCONFINED, Printed().take
+            sh(line, {"HELD": str(holders.path)}), UNRESTRICTED, Printed().take
         )
         await holders.held(1)
         await command.stop()
@@ -197,7 +197,7 @@ async def test_a_command_that_takes_all_memory_is_ended_before_the_server() -> N
     async with commands() as local:
         printed = Printed()
         command = await local.start(
-            sh("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"), UNCONFINED, printed.take
+            sh("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"), UNRESTRICTED, printed.take
         )
         await finished(command)
         assert printed.of("stdout").split() == [b"500", b"500"]
@@ -214,14 +214,14 @@ async def test_a_supervisor_that_is_killed_before_it_has_started_anything_is_no_
 
         monkeypatch.setattr(local.spawner, "order", order)
         with pytest.raises(OSError, match="supervisor is gone"), anyio.fail_after(WAIT_S):
-            await local.start(sh("true"), UNCONFINED, Printed().take)
+            await local.start(sh("true"), UNRESTRICTED, Printed().take)
 
 
 async def test_the_supervisor_may_be_killed_and_the_command_ends(tmp_path: Path) -> None:
     async with commands() as local, Holders(tmp_path).watch() as holders:
         line = HOLD + "read go; kill -9 $PPID; sleep 1000"
         launch = sh(line, {"HELD": str(holders.path)}, has_stdin=True)
-        command = await local.start(launch, UNCONFINED, Printed().take)
+        command = await local.start(launch, UNRESTRICTED, Printed().take)
         await command.write(b"go\n")
         assert await finished(command) == -signal.SIGKILL
         await holders.held(1)
@@ -232,13 +232,13 @@ VICTIM = """
 import asyncio, os, sys
 from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.commands.local_commands import CommandLaunch
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 
 async def main():
     env = {"PATH": os.environ["PATH"], "HELD": sys.argv[1]}
     for line in sys.argv[2:]:
         launch = CommandLaunch(["/bin/sh", "-c", line], env, "/")
-        await LocalCommands().start(launch, UNCONFINED, print)
+        await LocalCommands().start(launch, UNRESTRICTED, print)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -272,7 +272,7 @@ async def test_output_after_the_end_of_its_writers_parent_is_waited_for(
     async with commands() as local:
         printed = Printed()
         line = "(read go < $GATE; echo late) & echo early"
-        command = await local.start(sh(line, {"GATE": str(gate)}), UNCONFINED, printed.take)
+        command = await local.start(sh(line, {"GATE": str(gate)}), UNRESTRICTED, printed.take)
         with anyio.fail_after(WAIT_S):
             while command.returncode is None:
                 await anyio.sleep(0.01)
@@ -291,7 +291,7 @@ async def test_descriptors_are_inherited_under_their_numbers() -> None:
         # In a pipeline, the shell itself would hold ends of the pipe for a moment.
         line = f"cat /proc/self/fd/{second} /proc/self/fd/{first}; ls /proc/$$/fd; true"
         launch = sh(line, inherited_fds=(first, second))
-        command = await local.start(launch, UNCONFINED, printed.take)
+        command = await local.start(launch, UNRESTRICTED, printed.take)
         assert await finished(command) == 0
         # And no others: its stdin, stdout and stderr, and these two.
         assert printed.of("stdout").decode() == "21" + "".join(
@@ -316,21 +316,21 @@ async def test_what_cannot_be_started_says_why(
     async with commands() as local:
         with pytest.raises(OSError, match=r"/|program") as caught:
             env = {"PATH": os.environ["PATH"]}
-            await local.start(CommandLaunch(argv, env, cwd), UNCONFINED, Printed().take)
+            await local.start(CommandLaunch(argv, env, cwd), UNRESTRICTED, Printed().take)
         assert (caught.value.errno, caught.value.filename) == (number, named)
 
 
 async def test_a_spawner_that_died_is_replaced_and_its_commands_go_on() -> None:
     async with commands() as local:
         printed = Printed()
-        first = await local.start(sh("cat", has_stdin=True), UNCONFINED, printed.take)
+        first = await local.start(sh("cat", has_stdin=True), UNRESTRICTED, printed.take)
         before = local.spawner.pid
         assert before is not None
         os.kill(before, signal.SIGKILL)
         with anyio.fail_after(WAIT_S):
             while local.spawner.pid is not None:
                 await anyio.lowlevel.checkpoint()
-        second = await local.start(sh("exit 4"), UNCONFINED, Printed().take)
+        second = await local.start(sh("exit 4"), UNRESTRICTED, Printed().take)
         assert await finished(second) == 4
         assert local.spawner.pid not in (None, before)
         await first.write(b"still here\n")
@@ -341,7 +341,7 @@ async def test_nothing_is_started_after_the_end() -> None:
     async with commands() as local:
         await local.aclose()
         with pytest.raises(SpawnerGone):
-            await local.start(sh("true"), UNCONFINED, Printed().take)
+            await local.start(sh("true"), UNRESTRICTED, Printed().take)
 
 
 async def test_many_commands_at_once() -> None:
@@ -351,7 +351,7 @@ async def test_many_commands_at_once() -> None:
         async def run(number: int) -> None:
             printed = Printed()
             command = await local.start(
-                sh(f"echo {number}; exit {number}"), UNCONFINED, printed.take
+                sh(f"echo {number}; exit {number}"), UNRESTRICTED, printed.take
             )
             statuses.append((await finished(command), printed.of("stdout")))
 

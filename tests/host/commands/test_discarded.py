@@ -7,7 +7,7 @@ import pytest
 from app_server.host.commands.local_commands import TerminalSize
 from app_server.host.commands.output import READ_BYTES, Stream
 from app_server.host.programs import ProgramOutput
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from tests.support.host.commands import Printed, commands, finished, sh
 
 LINE = "echo begin; read _; head -c 3000000 /dev/zero; echo err >&2; echo end"
@@ -40,7 +40,7 @@ async def test_a_discarded_stream_is_read_to_its_end(terminal: TerminalSize | No
     async with commands() as local:
         printed = Printed()
         launch = sh(LINE, merges_stderr=False, has_stdin=True, terminal=terminal)
-        command = await local.start(launch, UNCONFINED, printed.take)
+        command = await local.start(launch, UNRESTRICTED, printed.take)
         await printed.until(b"begin")
         before = list(printed.pieces)
         for _ in range(2):
@@ -61,7 +61,7 @@ async def test_nothing_is_handed_over_above_the_cap_of_an_output() -> None:
             printed.take(stream, data)
             output.take(stream, data)
 
-        command = await local.start(sh(LINE, has_stdin=True), UNCONFINED, take)
+        command = await local.start(sh(LINE, has_stdin=True), UNRESTRICTED, take)
         output.open(command)
         await command.write(b"\n")
         assert await finished(command) == 0

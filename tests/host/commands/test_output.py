@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app_server.host.commands import output
 from app_server.host.commands.local_commands import CommandLaunch
 from app_server.host.commands.output import MAX_KEPT_BYTES, KeptOutput
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from tests.support.harness import WAIT_S
 from tests.support.host.commands import Printed, commands, finished, sh
 
@@ -80,10 +80,10 @@ async def test_a_gigabyte_costs_little_memory_and_processor(
     async with commands() as local:
         kept = KeptOutput()
         # Once before, so that what every command costs is there already.
-        await finished(await local.start(sh("echo"), UNCONFINED, Printed().take))
+        await finished(await local.start(sh("echo"), UNRESTRICTED, Printed().take))
         before = resource.getrusage(resource.RUSAGE_SELF)
         launch = CommandLaunch(argv, {"PATH": os.environ["PATH"]}, "/")
-        command = await local.start(launch, UNCONFINED, lambda stream, data: kept.add(data))
+        command = await local.start(launch, UNRESTRICTED, lambda stream, data: kept.add(data))
         with anyio.fail_after(WAIT_S):
             await command.finished.wait()
         after = resource.getrusage(resource.RUSAGE_SELF)
@@ -130,7 +130,7 @@ async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.Monk
     async with commands() as local:
         printed = Printed()
         command = await local.start(
-            sh("head -c 1000000 /dev/zero; echo end"), UNCONFINED, printed.take
+            sh("head -c 1000000 /dev/zero; echo end"), UNRESTRICTED, printed.take
         )
         assert await finished(command) == 0
         assert printed.of("stdout") == bytes(1_000_000) + b"end\n"
@@ -175,7 +175,7 @@ async def test_output_that_cannot_be_read_has_ended(
         with monkeypatch.context() as patched:
             patched.setattr("app_server.host.commands.output.os.readv", refuse)
             printed = Printed()
-            command = await local.start(sh("echo lost; exit 3"), UNCONFINED, printed.take)
+            command = await local.start(sh("echo lost; exit 3"), UNRESTRICTED, printed.take)
             assert await finished(command) == 3
         assert printed.of("stdout") == b""
         assert caplog.text.count("cannot be read") == 1

@@ -7,7 +7,7 @@ import pytest
 
 from app_server.host.commands.local_commands import CommandLaunch, TerminalSize
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command, shown_line
-from app_server.permissions.confinement.confinement import UNCONFINED
+from app_server.permissions.sandbox.policy import UNRESTRICTED
 from tests.support.host.commands import Printed, commands, finished
 
 BASH = shutil.which("bash") or "bash"
@@ -28,7 +28,7 @@ async def run(home: Path, argv: list[str], terminal: TerminalSize | None = None)
     async with commands() as local:
         printed = Printed()
         launch = CommandLaunch(argv, env, str(home), terminal)
-        status = await finished(await local.start(launch, UNCONFINED, printed.take))
+        status = await finished(await local.start(launch, UNRESTRICTED, printed.take))
     assert status is not None
     return status, printed.of("stdout").decode().replace("\r\n", "\n")
 

@@ -16,8 +16,8 @@ from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.macos import SandboxExec
 from app_server.host.sandbox.proxied import PORT, proxy_variables
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network import NetworkPolicy
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.runtime.loader import Lazy
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
@@ -38,8 +38,8 @@ async def machine() -> AsyncIterator[LocalCommands]:
     await commands.aclose()
 
 
-def confined(policy: NetworkPolicy) -> Confinement:
-    return Confinement(writable=(), network=False, proxy=policy)
+def confined(policy: NetworkPolicy) -> EffectivePolicy:
+    return EffectivePolicy(writable=(), network=False, proxy=policy)
 
 
 async def printed(
@@ -116,7 +116,7 @@ async def test_a_command_has_what_others_have_too(machine: LocalCommands) -> Non
     # What the program before it is given, and what Python changes for itself, does not show.
     line = "env | grep -ciE '^(LC_|PYTHON)'; grep Sig /proc/self/status"
     direct = Printed()
-    command = await machine.start(sh(line), Confinement(writable=()), direct.take)
+    command = await machine.start(sh(line), EffectivePolicy(writable=()), direct.take)
     with anyio.fail_after(WAIT_S):
         await command.gone.wait()
     assert await printed(machine, sh(line)) == direct.of("stdout").decode()

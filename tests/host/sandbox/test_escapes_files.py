@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.confinement.confinement import UNCONFINED, confinement_for, resolved
+from app_server.permissions.sandbox.policy import UNRESTRICTED, effective_policy_for, resolved
 from protocol.turns.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import claim
 from tests.support.host.sandboxes import PYTHON, Victim, make_victim, run_confined
@@ -87,8 +87,8 @@ async def tried(victim: Victim, code: str, *, confined: bool, read_only: bool = 
         PRELUDE + code,
         *map(str, (victim.work, victim.outside, victim.root, os.getpid())),
     )
-    confinement = victim.confinement(policy) if confined else UNCONFINED
-    ended = await run_confined(command, victim.work, confinement)
+    sandbox_policy = victim.sandbox_policy(policy) if confined else UNRESTRICTED
+    ended = await run_confined(command, victim.work, sandbox_policy)
     return "escaped" if "ESCAPED" in ended.out else f"refused {ended.code}"
 
 
@@ -143,7 +143,7 @@ async def test_what_a_git_file_points_to_is_protected(victim: Victim) -> None:
     (worktree / "commondir").write_text("../..\n")
     (tree / ".git").write_text(f"gitdir: {worktree}\n")
     # The project, where the pointer leads into, can be written but for that.
-    confinement = victim.confinement(roots=[victim.work, tree])
+    sandbox_policy = victim.sandbox_policy(roots=[victim.work, tree])
     for code in (
         f"write({str(worktree / 'config')!r})",
         f"write({str(main / '.git' / 'config')!r})",
@@ -152,9 +152,9 @@ async def test_what_a_git_file_points_to_is_protected(victim: Victim) -> None:
         "os.rename(work + '/tree/.git', work + '/tree/x'); print('ESCAPED')",
     ):
         command = (*PYTHON, PRELUDE + code, str(victim.work), "", "", "")
-        ended = await run_confined(command, tree, confinement)
+        ended = await run_confined(command, tree, sandbox_policy)
         assert (ended.code, ended.out) == (1, "")
-    ended = await run_confined(("/bin/sh", "-c", "echo x >../main/file"), tree, confinement)
+    ended = await run_confined(("/bin/sh", "-c", "echo x >../main/file"), tree, sandbox_policy)
     assert ended.code == 0
 
 
@@ -164,10 +164,10 @@ async def test_roots_that_are_links_and_protected_names_that_are(victim: Victim)
     real, linked = victim.root / "real", victim.root / "linked"
     real.mkdir()
     linked.symlink_to(real)
-    confinement = victim.confinement(roots=[linked])
-    assert confinement.writable == (str(real),)
+    sandbox_policy = victim.sandbox_policy(roots=[linked])
+    assert sandbox_policy.writable == (str(real),)
     script = "echo x >file && mkdir .git 2>/dev/null; ls -a"
-    ended = await run_confined(("/bin/sh", "-c", script), real, confinement)
+    ended = await run_confined(("/bin/sh", "-c", script), real, sandbox_policy)
     assert (ended.code, sorted(ended.out.split())) == (
         0,
         [".", "..", ".agents", ".codex", ".git", "file"],
@@ -176,10 +176,10 @@ async def test_roots_that_are_links_and_protected_names_that_are(victim: Victim)
     # A link cannot be kept from being replaced, so the folder that it is in is not written.
     shutil.rmtree(victim.work / ".agents")
     (victim.work / ".agents").symlink_to(victim.outside)
-    confinement = victim.confinement()
-    assert confinement.writable == ()
+    sandbox_policy = victim.sandbox_policy()
+    assert sandbox_policy.writable == ()
     ended = await run_confined(
-        ("/bin/sh", "-c", "rm .agents || rm inside.txt"), victim.work, confinement
+        ("/bin/sh", "-c", "rm .agents || rm inside.txt"), victim.work, sandbox_policy
     )
     assert ended.code == 1
 
@@ -187,9 +187,9 @@ async def test_roots_that_are_links_and_protected_names_that_are(victim: Victim)
 @pytest.mark.process
 @claim("sandbox:tmp")
 async def test_tmp_is_private_where_it_is_not_writable(victim: Victim) -> None:
-    confinement = replace(victim.confinement(), scratch=("/tmp",))
+    sandbox_policy = replace(victim.sandbox_policy(), scratch=("/tmp",))
     script = "echo x >/tmp/of-the-sandbox && ls /tmp && ls .git && cat /tmp/of-the-sandbox"
-    ended = await run_confined(("/bin/sh", "-c", script), victim.work, confinement)
+    ended = await run_confined(("/bin/sh", "-c", script), victim.work, sandbox_policy)
     top = victim.root.relative_to("/tmp").parts[0] if victim.root.is_relative_to("/tmp") else None
     shown = [name for name in ("of-the-sandbox", top) if name is not None]
     assert (ended.code, sorted(ended.out.split())) == (0, sorted([*shown, "config", "hooks", "x"]))
@@ -201,7 +201,7 @@ async def test_descriptors_of_the_server_are_not_inherited(victim: Victim) -> No
     kept = os.open(victim.outside / "file.txt", os.O_RDONLY)
     try:
         code = "import os; print(sorted(os.listdir('/proc/self/fd')))"
-        ended = await run_confined((*PYTHON, code), victim.work, victim.confinement())
+        ended = await run_confined((*PYTHON, code), victim.work, victim.sandbox_policy())
     finally:
         os.close(kept)
     # 3 is the folder that is listed.
@@ -218,19 +218,19 @@ async def test_what_is_around_a_protected_place_is_not_replaced(victim: Victim) 
     tree.mkdir()
     (tree / ".git").write_text(f"gitdir: {worktree}\n")
     (state / "server").mkdir(parents=True)
-    places = replace(victim.places, home=str(state / "server"))
+    machine_paths = replace(victim.machine_paths, home=str(state / "server"))
     policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
-    wanted = confinement_for(policy, [str(victim.work), str(tree)], places)
-    confinement = replace(resolved(wanted), scratch=())
+    wanted = effective_policy_for(policy, [str(victim.work), str(tree)], machine_paths)
+    sandbox_policy = replace(resolved(wanted), scratch=())
     for folder in ("sub", "sub/main", "local", "local/state", "local/state/server", "tree"):
         code = f"os.rename(work + '/{folder}', work + '/away'); print('ESCAPED')"
         command = (*PYTHON, PRELUDE + code, str(victim.work), "", "", "")
-        ended = await run_confined(command, victim.work, confinement)
+        ended = await run_confined(command, victim.work, sandbox_policy)
         assert (ended.code, ended.out) == (1, ""), folder
         assert not (victim.work / "away").exists()
     # What is beside them can be written and moved.
     script = (
         "mkdir local/a sub/b && echo x >local/state/x && mv local/a local/c && mv sub/b sub/main/"
     )
-    ended = await run_confined(("/bin/sh", "-c", script), victim.work, confinement)
+    ended = await run_confined(("/bin/sh", "-c", script), victim.work, sandbox_policy)
     assert ended.code == 0, ended.err

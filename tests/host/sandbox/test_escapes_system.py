@@ -39,7 +39,7 @@ async def printed(victim: Victim, code: str, *arguments: object, network: bool =
         exclude_slash_tmp=True, exclude_tmpdir_env_var=True, network_access=network
     )
     command = (*PYTHON, code, *map(str, arguments))
-    ended = await run_confined(command, victim.work, victim.confinement(policy))
+    ended = await run_confined(command, victim.work, victim.sandbox_policy(policy))
     assert ended.code == 0, ended.err
     return ended.out
 
@@ -89,7 +89,7 @@ room.write(bytes.fromhex("b814000000cd80c3"))
 at = ctypes.addressof(ctypes.c_char.from_buffer(room))
 print("ESCAPED", ctypes.CFUNCTYPE(ctypes.c_int)(at)())
 """
-    ended = await run_confined((*PYTHON, code), victim.work, victim.confinement())
+    ended = await run_confined((*PYTHON, code), victim.work, victim.sandbox_policy())
     assert (ended.code, ended.out) == (128 + signal.SIGSYS, "")
 
 
@@ -261,7 +261,7 @@ except OSError as exc: print(exc.errno, os.listdir(os.path.dirname(sys.argv[1]))
             0,
         )
         # As a single file: in its place there is something else, that nobody can open.
-        only = replace(victim.confinement(), denied=(there.path,), network=True)
+        only = replace(victim.sandbox_policy(), denied=(there.path,), network=True)
         ended = await run_confined((*PYTHON, code, there.path), victim.work, only)
         assert (ended.code, ended.out[:3], there.reached) == (0, "111", 0)
 

@@ -82,7 +82,7 @@ async def counted(tmp_path: Path, size: int, commands: int = 1) -> int:
             env={"PATH": os.environ["PATH"]},
             cwd=str(victim.work),
         )
-        running = await machine.start(launch, victim.confinement(), count)
+        running = await machine.start(launch, victim.sandbox_policy(), count)
         with anyio.fail_after(600):
             await running.finished.wait()
         assert running.returncode == 0

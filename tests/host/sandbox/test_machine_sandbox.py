@@ -23,7 +23,7 @@ from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import UNCONFINED, Confinement
+from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
 from app_server.runtime.loader import LoadFailed
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
@@ -44,14 +44,14 @@ async def test_nothing_is_started_while_the_sandbox_cannot_be_loaded(
         raise LoadFailed("OSError: no disk")
 
     machine, output = LocalCommands(), Printed()
-    confinement = Confinement(writable=(), network=False)
+    sandbox_policy = EffectivePolicy(writable=(), network=False)
     with monkeypatch.context() as patched:
         patched.setattr("app_server.host.commands.local_commands.load", fail)
         with pytest.raises(SandboxUnavailable, match="sandbox cannot be loaded: OSError: no disk"):
-            await machine.start(sh("echo started"), confinement, output.take)
+            await machine.start(sh("echo started"), sandbox_policy, output.take)
     assert output.of("stdout") == b""
     working_sandbox()
-    command = await machine.start(sh("echo started"), confinement, output.take)
+    command = await machine.start(sh("echo started"), sandbox_policy, output.take)
     with anyio.fail_after(WAIT_S):
         await command.finished.wait()
     assert output.of("stdout") == b"started\n"
@@ -83,7 +83,7 @@ def test_a_command_is_never_run_bare(
     wrapper = MachineSandbox()
     for _ in range(2):
         with pytest.raises(SandboxUnavailable) as refused:
-            wrapper.wrap(("ls",), "/", Confinement(writable=(), network=False))
+            wrapper.wrap(("ls",), "/", EffectivePolicy(writable=(), network=False))
         assert str(refused.value).startswith(problem)
         assert str(refused.value).endswith(
             "choose the sandbox mode `danger-full-access` if this machine is a sandbox already"
@@ -128,7 +128,7 @@ def test_other_systems_and_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bounds_of_a_confinement() -> None:
     many = tuple(f"/nowhere/{number}" for number in range(MAX_PLACES + 1))
     with pytest.raises(SandboxUnavailable, match="a sandbox can have 1024 places, and this has"):
-        working_sandbox().wrap(("ls",), "/", Confinement(writable=many))
+        working_sandbox().wrap(("ls",), "/", EffectivePolicy(writable=many))
 
 
 # What is put on the disk meanwhile.
@@ -138,16 +138,16 @@ def test_bounds_of_a_confinement() -> None:
 @claim("sandbox:missing")
 async def test_what_is_missing_cannot_be_made_while_any_command_runs(victim: Victim) -> None:
     (victim.work / ".agents").rmdir()
-    confinement = victim.confinement()
+    sandbox_policy = victim.sandbox_policy()
     wrapper = working_sandbox()
 
     def names() -> list[str]:
         return sorted(path.name for path in victim.work.iterdir())
 
     before = names()
-    first = wrapper.wrap(("true",), str(victim.work), confinement)
+    first = wrapper.wrap(("true",), str(victim.work), sandbox_policy)
     assert names() == sorted([*before, ".agents", ".codex"])
-    second = wrapper.wrap(("true",), str(victim.work), confinement)
+    second = wrapper.wrap(("true",), str(victim.work), sandbox_policy)
     first.close()
     first.close()
     # The second still lies on it.
@@ -155,27 +155,27 @@ async def test_what_is_missing_cannot_be_made_while_any_command_runs(victim: Vic
     ended = await run_confined(
         ("/bin/sh", "-c", "mkdir .agents/x || rmdir .agents || mv .agents x"),
         victim.work,
-        confinement,
+        sandbox_policy,
     )
     assert ended.code == 1
     second.close()
     assert names() == before
     # What a server left behind that was killed is gone after the next command.
     (victim.work / ".codex").mkdir(stat.S_ISVTX | 0o755)
-    wrapper.wrap(("true",), str(victim.work), confinement).close()
+    wrapper.wrap(("true",), str(victim.work), sandbox_policy).close()
     assert names() == before
     # Or it is the user's, once something is in it.
     (victim.work / ".codex").mkdir(stat.S_ISVTX | 0o755)
     (victim.work / ".codex" / "config.toml").touch()
     ended = await run_confined(
-        ("/bin/sh", "-c", "echo x >.codex/config.toml"), victim.work, confinement
+        ("/bin/sh", "-c", "echo x >.codex/config.toml"), victim.work, sandbox_policy
     )
     assert ended.code != 0
     (victim.work / ".codex" / "config.toml").unlink()
     (victim.work / ".codex").rmdir()
     # A folder of the user stays, also an empty one.
     (victim.work / ".codex").mkdir()
-    wrapper.wrap(("true",), str(victim.work), confinement).close()
+    wrapper.wrap(("true",), str(victim.work), sandbox_policy).close()
     assert names() == sorted([*before, ".codex"])
 
 
@@ -189,10 +189,10 @@ async def test_where_nothing_can_be_made_nothing_needs_protection(
     def refuse(path: str, mode: int = 0o777, *, dir_fd: int) -> None:
         raise OSError(number, os.strerror(number), path)
 
-    wrapper, confinement = working_sandbox(), victim.confinement()
+    wrapper, sandbox_policy = working_sandbox(), victim.sandbox_policy()
     with monkeypatch.context() as patched:
         patched.setattr("os.mkdir", refuse)
-        wrapped = wrapper.wrap(("true",), str(victim.work), confinement)
+        wrapped = wrapper.wrap(("true",), str(victim.work), sandbox_policy)
     wrapped.close()
     places = [place for place in wrapped.argv if place.startswith(str(victim.work))]
     assert sorted({*places}) == [str(victim.work), str(victim.work / ".git")]
@@ -200,7 +200,7 @@ async def test_where_nothing_can_be_made_nothing_needs_protection(
         number = errno.EIO
         patched.setattr("os.mkdir", refuse)
         with pytest.raises(SandboxUnavailable, match="the sandbox cannot be made: "):
-            wrapper.wrap(("true",), str(victim.work), confinement)
+            wrapper.wrap(("true",), str(victim.work), sandbox_policy)
 
 
 async def test_nothing_is_left_open_or_on_the_disk_by_a_failure(
@@ -210,7 +210,7 @@ async def test_nothing_is_left_open_or_on_the_disk_by_a_failure(
     monkeypatch.setattr("shutil.which", lambda name: None)
     before = (len(os.listdir("/proc/self/fd")), sorted(victim.work.iterdir()))
     with pytest.raises(SandboxUnavailable, match="needs the program `setsid`"):
-        wrapper.wrap(("true",), str(victim.work), victim.confinement(), tty=True)
+        wrapper.wrap(("true",), str(victim.work), victim.sandbox_policy(), tty=True)
     assert (len(os.listdir("/proc/self/fd")), sorted(victim.work.iterdir())) == before
 
 
@@ -264,7 +264,7 @@ async def ran(machine: LocalCommands, victim: Victim, command: tuple[str, ...]) 
     launch = CommandLaunch(argv=command, env={"PATH": os.environ["PATH"]}, cwd=str(victim.work))
     with anyio.fail_after(WAIT_S):
         running = await machine.start(
-            launch, victim.confinement(), lambda stream, data: said.extend(data)
+            launch, victim.sandbox_policy(), lambda stream, data: said.extend(data)
         )
         await running.gone.wait()
     return said.decode()
@@ -308,7 +308,7 @@ async def test_somebody_without_rights_is_confined_and_bounded_too(
     ended = await run_confined(
         ("/bin/sh", "-c", script),
         victim.work,
-        victim.confinement(),
+        victim.sandbox_policy(),
         wrapper=wrapper,
         before=nobody,
     )
@@ -327,7 +327,7 @@ async def at_terminal(
     """Run a command at a terminal; type keys once it has printed what comes before them."""
     commands = LocalCommands()
     wrapped = await anyio.to_thread.run_sync(
-        lambda: working_sandbox().wrap(command, str(victim.work), victim.confinement(), tty=tty)
+        lambda: working_sandbox().wrap(command, str(victim.work), victim.sandbox_policy(), tty=tty)
     )
     said = bytearray()
     heard = asyncio.Event()
@@ -347,7 +347,7 @@ async def at_terminal(
     )
     try:
         with anyio.fail_after(WAIT_S):
-            running = await commands.start(launch, UNCONFINED, hear)
+            running = await commands.start(launch, UNRESTRICTED, hear)
             for awaited, typed in keys:
                 while awaited.encode() not in said:
                     heard.clear()
@@ -425,7 +425,9 @@ async def test_commands_beside_each_other_share_what_protects_them(victim: Victi
 
     async def some() -> None:
         for _ in range(4):
-            ended = await run_confined(("/bin/sh", "-c", script), victim.work, victim.confinement())
+            ended = await run_confined(
+                ("/bin/sh", "-c", script), victim.work, victim.sandbox_policy()
+            )
             ends.append(ended.code)
 
     async with anyio.create_task_group() as tasks:

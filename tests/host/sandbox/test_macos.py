@@ -5,25 +5,27 @@ import re
 import pytest
 
 from app_server.host.sandbox.macos import BASE, DEVICES, NETWORK, SandboxExec, profile
-from app_server.permissions.confinement.confinement import UNCONFINED, Access, Confinement
+from app_server.permissions.sandbox.policy import UNRESTRICTED, Access, EffectivePolicy
 from tests.support.harness import claim
 
-NESTED = Confinement(
+NESTED = EffectivePolicy(
     writable=("/work", "/private/tmp", "/work/.git/worktrees/w"),
     protected=("/work/.git", "/work/.codex", "/Users/u/.server"),
     denied=("/Users/u/.ssh", "/work/key"),
     scratch=("/private/var/t",),
     network=False,
 )
-RESTRICTED = Confinement(readable=("/usr", "/work/lib"), writable=("/work",), denied=("/usr/x",))
+RESTRICTED = EffectivePolicy(
+    readable=("/usr", "/work/lib"), writable=("/work",), denied=("/usr/x",)
+)
 
 
-def middle(confinement: Confinement) -> list[str]:
+def middle(sandbox_policy: EffectivePolicy) -> list[str]:
     """Return the rules that are about places."""
-    text = profile(confinement)
+    text = profile(sandbox_policy)
     assert text.startswith(BASE + "\n")
     rest, _, network = text.removeprefix(BASE + "\n").partition(DEVICES + "\n")
-    assert network == (f"{NETWORK}\n" if confinement.network else "")
+    assert network == (f"{NETWORK}\n" if sandbox_policy.network else "")
     return rest.splitlines()
 
 
@@ -51,14 +53,16 @@ def test_the_rules_of_a_workspace() -> None:
 
 @claim("sandbox:macos")
 def test_nothing_that_has_a_protected_place_in_it_is_renamed() -> None:
-    deep = Confinement(writable=("/work",), protected=("/work/a/b/.git",), denied=("/work/c/key",))
+    deep = EffectivePolicy(
+        writable=("/work",), protected=("/work/a/b/.git",), denied=("/work/c/key",)
+    )
     assert [rule for rule in middle(deep) if "unlink" in rule] == [
         '(deny file-write-unlink (literal "/work"))',
         '(deny file-write-unlink (literal "/work/a"))',
         '(deny file-write-unlink (literal "/work/a/b"))',
         '(deny file-write-unlink (literal "/work/c"))',
     ]
-    home = Confinement(protected=("/Users/u/.server",))
+    home = EffectivePolicy(protected=("/Users/u/.server",))
     assert [rule for rule in middle(home) if "unlink" in rule] == [
         '(deny file-write-unlink (literal "/Users"))',
         '(deny file-write-unlink (literal "/Users/u"))',
@@ -83,7 +87,9 @@ def meaning(rules: list[str], path: str) -> Access:
     return "write" if write else "read" if read else "none"
 
 
-@pytest.mark.parametrize("confinement", [NESTED, RESTRICTED, UNCONFINED, Confinement(writable=())])
+@pytest.mark.parametrize(
+    "sandbox_policy", [NESTED, RESTRICTED, UNRESTRICTED, EffectivePolicy(writable=())]
+)
 @pytest.mark.parametrize(
     "path",
     [
@@ -93,18 +99,18 @@ def meaning(rules: list[str], path: str) -> Access:
     ],
 )
 @claim("sandbox:macos")
-def test_it_means_what_the_confinement_says(confinement: Confinement, path: str) -> None:
-    assert meaning(middle(confinement), path) == confinement.access(path)
+def test_it_means_what_the_confinement_says(sandbox_policy: EffectivePolicy, path: str) -> None:
+    assert meaning(middle(sandbox_policy), path) == sandbox_policy.access(path)
 
 
 def test_patterns_are_rules_too() -> None:
-    [*_, rule] = middle(Confinement(writable=(), denied_patterns=('/w/**/*.e"v',)))
+    [*_, rule] = middle(EffectivePolicy(writable=(), denied_patterns=('/w/**/*.e"v',)))
     assert rule == '(deny file-read* file-write* (regex #"^/w/(.*/)?[^/]*\\.e\\"v(/.*)?$"))'
 
 
 def test_names_cannot_end_a_rule() -> None:
     name = '/work")) (allow file-write* (subpath "\\'
-    [*_, rule, kept] = middle(Confinement(writable=(name,)))
+    [*_, rule, kept] = middle(EffectivePolicy(writable=(name,)))
     quoted = '/work\\")) (allow file-write* (subpath \\"\\\\'
     assert rule == f'(allow file-read* file-write* (subpath "{quoted}"))'
     assert kept == f'(deny file-write-unlink (literal "{quoted}"))'

@@ -1,4 +1,4 @@
-"""Which mounts a confinement becomes, and the arguments of bubblewrap for them."""
+"""Which mounts a sandbox policy becomes, and the arguments of bubblewrap for them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from app_server.host.sandbox.linux.bubblewrap import (
     mounts,
     shown_everywhere,
 )
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 
 FOLDERS = {
     *("/home", "/home/u", "/home/u/.ssh", "/sys", "/tmp", "/tmp/project", "/usr"),
@@ -24,45 +24,49 @@ def kind_of(path: str) -> Kind:
     return "folder" if path in FOLDERS else "other" if path in FILES else "missing"
 
 
-def made(confinement: Confinement, cwd: str = "/work") -> list[tuple[str, Show, Kind]]:
-    found = mounts(confinement, cwd, kind_of)
+def made(sandbox_policy: EffectivePolicy, cwd: str = "/work") -> list[tuple[str, Show, Kind]]:
+    found = mounts(sandbox_policy, cwd, kind_of)
     return [(mount.path, mount.show, mount.kind) for mount in found]
 
 
 @pytest.mark.parametrize(
-    ("confinement", "root", "expected"),
+    ("sandbox_policy", "root", "expected"),
     [
-        (Confinement(network=False), "write", [("/sys", "read", "folder")]),
-        (Confinement(writable=()), "read", []),
+        (EffectivePolicy(network=False), "write", [("/sys", "read", "folder")]),
+        (EffectivePolicy(writable=()), "read", []),
         (
-            Confinement(writable=("/",), readable=()),
+            EffectivePolicy(writable=("/",), readable=()),
             "write",
             [("/sys", "read", "folder")],
         ),
-        (Confinement(writable=(), readable=("/",)), "read", []),
+        (EffectivePolicy(writable=(), readable=("/",)), "read", []),
         # What is around shows it in that way already.
-        (Confinement(writable=(), readable=("/usr",)), "none", [("/usr", "read", "folder")]),
-        (Confinement(writable=(), protected=("/home/u",)), "read", []),
+        (
+            EffectivePolicy(writable=(), readable=("/usr",)),
+            "none",
+            [("/usr", "read", "folder")],
+        ),
+        (EffectivePolicy(writable=(), protected=("/home/u",)), "read", []),
         # A root in another one is a mount too, and so is what is between them.
         (
-            Confinement(writable=("/", "/work")),
+            EffectivePolicy(writable=("/", "/work")),
             "write",
             [("/sys", "read", "folder"), ("/work", "write", "folder")],
         ),
         (
-            Confinement(writable=("/work", "/work/a/b", "/work/no", "/work/key")),
+            EffectivePolicy(writable=("/work", "/work/a/b", "/work/no", "/work/key")),
             "read",
             [(path, "write", "folder") for path in ("/work", "/work/a", "/work/a/b")],
         ),
         # Nothing is there to be protected in a folder that is missing.
         (
-            Confinement(writable=("/work",), protected=("/work/no/.git", "/work/no/sub/.git")),
+            EffectivePolicy(writable=("/work",), protected=("/work/no/.git", "/work/no/sub/.git")),
             "read",
             [("/work", "write", "folder")],
         ),
         # What is missing is protected where it could be made, and is else no matter.
         (
-            Confinement(
+            EffectivePolicy(
                 writable=("/work",),
                 protected=("/work/.git", "/work/.codex", "/home/.git"),
                 denied=("/work/key", "/work/nothing", "/home/u/.ssh", "/home/u/.netrc"),
@@ -80,14 +84,16 @@ def made(confinement: Confinement, cwd: str = "/work") -> list[tuple[str, Show, 
     ],
 )
 def test_only_what_differs_is_mounted(
-    confinement: Confinement, root: Show, expected: list[tuple[str, Show, Kind]]
+    sandbox_policy: EffectivePolicy, root: Show, expected: list[tuple[str, Show, Kind]]
 ) -> None:
-    assert shown_everywhere(confinement) == root
-    assert sorted(made(confinement)) == sorted(expected)
+    assert shown_everywhere(sandbox_policy) == root
+    assert sorted(made(sandbox_policy)) == sorted(expected)
 
 
 def test_what_is_between_a_root_and_what_is_protected_in_it_is_mounted_too() -> None:
-    deep = Confinement(writable=("/work",), protected=("/work/a/b/.git",), denied=("/work/a/key",))
+    deep = EffectivePolicy(
+        writable=("/work",), protected=("/work/a/b/.git",), denied=("/work/a/key",)
+    )
     found = mounts(deep, "/work", lambda path: "other" if path.endswith("key") else "folder")
     assert [(mount.path, mount.show) for mount in found] == [
         ("/work", "write"),
@@ -96,7 +102,7 @@ def test_what_is_between_a_root_and_what_is_protected_in_it_is_mounted_too() -> 
         ("/work/a/key", "none"),
         ("/work/a/b/.git", "read"),
     ]
-    everywhere = Confinement(protected=("/home/u/.server",))
+    everywhere = EffectivePolicy(protected=("/home/u/.server",))
     assert made(everywhere) == [
         ("/home", "write", "folder"),
         ("/sys", "read", "folder"),
@@ -106,17 +112,17 @@ def test_what_is_between_a_root_and_what_is_protected_in_it_is_mounted_too() -> 
 
 
 def test_an_empty_folder_shows_what_is_named_in_it_and_what_is_worked_in() -> None:
-    confinement = Confinement(writable=(), denied=("/tmp/agent",), scratch=("/tmp",))
-    assert made(confinement) == [("/tmp", "empty", "folder")]
-    assert made(confinement, "/tmp/project") == [
+    sandbox_policy = EffectivePolicy(writable=(), denied=("/tmp/agent",), scratch=("/tmp",))
+    assert made(sandbox_policy) == [("/tmp", "empty", "folder")]
+    assert made(sandbox_policy, "/tmp/project") == [
         ("/tmp", "empty", "folder"),
         ("/tmp/project", "read", "folder"),
     ]
-    assert made(confinement, "/tmp") == [("/tmp", "empty", "folder")]
+    assert made(sandbox_policy, "/tmp") == [("/tmp", "empty", "folder")]
 
 
 def test_the_command_line() -> None:
-    confinement = Confinement(writable=(), network=False)
+    sandbox_policy = EffectivePolicy(writable=(), network=False)
     places = [
         Mount("/work", "write", "folder"),
         Mount("/tmp", "empty", "folder"),
@@ -130,7 +136,7 @@ def test_the_command_line() -> None:
         "bwrap",
         FileSystemView(places, opened),
         "/work",
-        confinement,
+        sandbox_policy,
         seccomp_fd=9,
         has_terminal=False,
     )
@@ -145,7 +151,7 @@ def test_the_command_line() -> None:
         " --remount-ro /dev --remount-ro /proc --remount-ro /keys"
         " --seccomp 9 --chdir /work --"
     )
-    nothing = Confinement(readable=(), writable=())
+    nothing = EffectivePolicy(readable=(), writable=())
     line = arguments("bwrap", FileSystemView([]), "/", nothing, seccomp_fd=9, has_terminal=True)
     assert " ".join(line) == (
         "bwrap --unshare-user --unshare-pid --unshare-ipc --unshare-uts"

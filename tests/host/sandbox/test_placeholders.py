@@ -21,8 +21,8 @@ from app_server.host.commands.local_commands import RECORDS, LocalCommands
 from app_server.host.repository import RepositoryState, read_repository
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.placeholder import MODE, is_there
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.permissions.trust import project_trust
 from app_server.runtime.files.repository import repository_of
 from app_server.sessions.agents_files import project_folders
@@ -108,16 +108,16 @@ import os, signal, sys
 from pathlib import Path
 import anyio
 from app_server.host.commands.local_commands import LocalCommands
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from tests.support.host.commands import Printed, sh
 
 async def main(folder, home):
     protected = tuple(f"{folder}/{name}" for name in (".git", ".codex", ".agents"))
     machine = LocalCommands(home=Path(home))
-    confinement = Confinement(writable=(folder,), protected=protected)
+    sandbox_policy = EffectivePolicy(writable=(folder,), protected=protected)
     printed = anyio.Event()
     await machine.start(
-        sh("echo x; exec sleep 1000", cwd=folder), confinement, lambda *_: printed.set()
+        sh("echo x; exec sleep 1000", cwd=folder), sandbox_policy, lambda *_: printed.set()
     )
     await printed.wait()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -174,14 +174,14 @@ async def test_what_a_dead_server_left_is_removed(
     (folder / "sub").mkdir(parents=True)
     left_by(folder, home, has_identities=has_identities)
     machine = LocalCommands(home=home)
-    confinement = Confinement(writable=(str(folder / "sub"),))
+    sandbox_policy = EffectivePolicy(writable=(str(folder / "sub"),))
     if moment == "start":
         await machine.load_sandbox()
     elif moment == "load":
-        await machine.pin_places(confinement)
+        await machine.pin_roots(sandbox_policy)
     else:
         working_sandbox()
-        started = await machine.start(sh("true", cwd="/"), confinement, lambda *_: None)
+        started = await machine.start(sh("true", cwd="/"), sandbox_policy, lambda *_: None)
         await started.finished.wait()
     assert [path.name for path in folder.iterdir()] == ["sub"]
     assert list((home / RECORDS).iterdir()) == []
@@ -259,11 +259,11 @@ async def test_a_lock_of_a_command_does_not_hold_up_others(tmp_path: Path) -> No
     locked = os.open(place, os.O_RDONLY)
     fcntl.flock(locked, fcntl.LOCK_EX)
     try:
-        confinement = Confinement(
+        sandbox_policy = EffectivePolicy(
             writable=(str(place.parent),), protected=(str(place),), network=False
         )
         with anyio.fail_after(WAIT_S), pytest.raises(SandboxUnavailable) as refused:
-            await machine.start(sh("true", cwd=str(place.parent)), confinement, Printed().take)
+            await machine.start(sh("true", cwd=str(place.parent)), sandbox_policy, Printed().take)
         assert str(refused.value) == (
             f"the sandbox cannot be made: `{place}` cannot be held: another program has locked it"
         )

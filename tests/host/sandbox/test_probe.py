@@ -17,8 +17,8 @@ from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.probe import SandboxProbe, probe
 from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
-from app_server.permissions.confinement.confinement import Confinement
 from app_server.permissions.network import NetworkPolicy
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from tests.support.host.sandboxes import working_sandbox
 
 WAYS = [
@@ -41,15 +41,17 @@ class Launcher:
 
     argv: Sequence[str] | None = None
     """None: the attempts themselves, in no sandbox."""
-    asked: list[tuple[Sequence[str], str, Confinement]] = field(default_factory=list)
+    asked: list[tuple[Sequence[str], str, EffectivePolicy]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     inherited: list[int] = field(default_factory=list)
 
     def sandbox(self) -> Any:
         return Bubblewrap("/bwrap")
 
-    def wrap(self, command: Sequence[str], cwd: str, confinement: Confinement) -> WrappedCommand:
-        self.asked.append((command, cwd, confinement))
+    def wrap(
+        self, command: Sequence[str], cwd: str, sandbox_policy: EffectivePolicy
+    ) -> WrappedCommand:
+        self.asked.append((command, cwd, sandbox_policy))
         wrapped = WrappedCommand(command if self.argv is None else self.argv, self.inherited)
         wrapped.held.callback(self.released.append, cwd)
         return wrapped
@@ -92,7 +94,7 @@ def test_the_attempts_are_confined_to_a_project_with_a_secret_beside_it(
     show = "for place in . .git ..; do echo refused $(ls -A $place); done"
     wrapper = Launcher(("/bin/sh", "-c", show))
     found = probed(wrapper, proxied=proxied)
-    ((command, cwd, confinement),) = wrapper.asked
+    ((command, cwd, sandbox_policy),) = wrapper.asked
     root = str(Path(cwd).parent)
     assert Path(root).parent == tmp_path.resolve()
     assert command[:3] == (sys.executable, "-I", "-S")
@@ -100,13 +102,13 @@ def test_the_attempts_are_confined_to_a_project_with_a_secret_beside_it(
     ports = [int(port) for port in command[7:9]]
     assert all(port > 1 for port in ports)
     assert command[9] == (str(PORT) if proxied else "-")
-    assert (confinement.writable, confinement.protected, confinement.denied) == (
+    assert (sandbox_policy.writable, sandbox_policy.protected, sandbox_policy.denied) == (
         (cwd,),
         (f"{cwd}/.git",),
         (f"{root}/hidden",),
     )
-    assert confinement.network is False
-    assert confinement.proxy == (NetworkPolicy() if proxied else None)
+    assert sandbox_policy.network is False
+    assert sandbox_policy.proxy == (NetworkPolicy() if proxied else None)
     assert found.refused == [".git link", "hooks", "file hidden socket work"]
     assert (wrapper.released, list(tmp_path.iterdir())) == ([cwd], [])
 

@@ -14,7 +14,7 @@ from app_server.host.sandbox.linux.bubblewrap import PRIVATE_FOLDER_BYTES, SHARE
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limit_in_words
 from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from tests.support.harness import claim
 from tests.support.host.sandboxes import PYTHON, run_confined, working_sandbox
 
@@ -46,7 +46,10 @@ async def test_the_numbers_of_processes_are_bounded(tmp_path: Path) -> None:
     sandbox = Bubblewrap(found.program)
     sandbox.limit, sandbox.pid_max = (), 400
     ended = await run_confined(
-        (*PYTHON, FORKS), tmp_path, Confinement(writable=()), wrapper=MachineSandbox(sandbox)
+        (*PYTHON, FORKS),
+        tmp_path,
+        EffectivePolicy(writable=()),
+        wrapper=MachineSandbox(sandbox),
     )
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [
@@ -72,8 +75,8 @@ for folder in ("/dev/shm", os.sys.argv[1]):
 async def test_memory_that_looks_like_a_disk_is_bounded(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
-    confinement = Confinement(writable=(), scratch=(str(own),))
-    ended = await run_confined((*PYTHON, FILLS, str(own)), tmp_path, confinement)
+    sandbox_policy = EffectivePolicy(writable=(), scratch=(str(own),))
+    ended = await run_confined((*PYTHON, FILLS, str(own)), tmp_path, sandbox_policy)
     full = "No space left on device"
     assert (ended.code, ended.err) == (0, "")
     shared, private = SHARED_MEMORY_BYTES, PRIVATE_FOLDER_BYTES

@@ -10,7 +10,7 @@ import pytest
 
 from app_server.host.sandbox.linux import sandbox as module
 from app_server.host.sandbox.linux.sandbox import Sealed, sealed
-from app_server.permissions.confinement.confinement import Confinement
+from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.runtime.files.secret import write_private
 from tests.support.files.fifos import read_fifo, write_fifo
 from tests.support.harness import WAIT_S, claim
@@ -32,7 +32,7 @@ ls -A
 @claim("sandbox:secrets")
 async def test_a_secret_that_comes_while_a_command_runs_is_not_read(tmp_path: Path) -> None:
     victim = make_victim(tmp_path / "machine")
-    home = Path(victim.places.home)
+    home = Path(victim.machine_paths.home)
     (home / "skills").mkdir(exist_ok=True)
     (home / "nowhere").symlink_to("/nowhere")
     (home / "config.toml").write_text("settings\n")
@@ -41,7 +41,7 @@ async def test_a_secret_that_comes_while_a_command_runs_is_not_read(tmp_path: Pa
         os.mkfifo(victim.work / name)
     script = SCRIPT.format(home=home, work=victim.work)
     running = asyncio.create_task(
-        run_confined(("/bin/sh", "-c", script), victim.work, victim.confinement())
+        run_confined(("/bin/sh", "-c", script), victim.work, victim.sandbox_policy())
     )
     with anyio.fail_after(WAIT_S):
         await read_fifo(victim.work / "ready")
@@ -73,20 +73,20 @@ def test_only_a_home_that_is_shown_is_made_anew(
     for name in ("auth.json", "auth.json.bak", ".credentials.json.0f", "a", "b"):
         (home / name).write_text("")
     secret = (str(home / "auth.json"),)
-    shown = Confinement(writable=(), denied=secret, network=False)
+    shown = EffectivePolicy(writable=(), denied=secret, network=False)
     found = sealed(shown)
     assert names(found, home) == {"a", "b"}
-    assert set(found.confinement.denied) == {*secret, str(home)}
-    assert set(found.confinement.readable or ()) == {"/", *found.entries}
+    assert set(found.sandbox_policy.denied) == {*secret, str(home)}
+    assert set(found.sandbox_policy.readable or ()) == {"/", *found.entries}
     for other in (
-        Confinement(writable=(), readable=("/usr",), denied=secret),
-        Confinement(writable=(str(home),), denied=secret),
-        Confinement(writable=(), denied=(str(home / "a"),)),
-        Confinement(writable=(), denied=(*secret, str(home))),
-        Confinement(writable=(), denied=(str(tmp_path / "gone" / "auth.json"),)),
+        EffectivePolicy(writable=(), readable=("/usr",), denied=secret),
+        EffectivePolicy(writable=(str(home),), denied=secret),
+        EffectivePolicy(writable=(), denied=(str(home / "a"),)),
+        EffectivePolicy(writable=(), denied=(*secret, str(home))),
+        EffectivePolicy(writable=(), denied=(str(tmp_path / "gone" / "auth.json"),)),
     ):
         kept = sealed(other)
         assert kept.entries == frozenset()
-        assert set(other.denied) <= set(kept.confinement.denied)
+        assert set(other.denied) <= set(kept.sandbox_policy.denied)
     monkeypatch.setattr(module, "MAX_ENTRIES", 1)
     assert sealed(shown) == Sealed(shown, frozenset())

@@ -17,8 +17,12 @@ from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.patch.parse import NotApplicable, parse_patch
 from app_server.patch.plan import plan_patch
-from app_server.permissions.confinement.confinement import Confinement, confinement_for, resolved
-from app_server.permissions.confinement.places import Places
+from app_server.permissions.sandbox.policy import (
+    EffectivePolicy,
+    effective_policy_for,
+    resolved,
+)
+from app_server.permissions.sandbox.roots import MachinePaths
 from protocol.turns.policy import WorkspaceWriteSandboxPolicy
 from tests.support.harness import WAIT_S, claim
 from tests.support.host.commands import Printed, sh
@@ -53,7 +57,7 @@ class Desks:
     def __post_init__(self) -> None:
         for name in ("ws/sub/deep", "home", "tmp"):
             (self.root / name).mkdir(parents=True)
-        self.places = Places(
+        self.machine_paths = MachinePaths(
             str(self.root / "server"), str(self.root / "home"), str(self.root / "tmp" / "x")
         )
 
@@ -66,16 +70,20 @@ class Desks:
         """What no policy here names."""
         return self.root / "home"
 
-    def policy(self, *roots: Path, **more: Any) -> Confinement:
+    def policy(self, *roots: Path, **more: Any) -> EffectivePolicy:
         policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, **more)
-        made = confinement_for(policy, list(map(str, roots)), self.places, str(roots[0]))
+        made = effective_policy_for(
+            policy, list(map(str, roots)), self.machine_paths, str(roots[0])
+        )
         # `/tmp`, where all of this is, stays to be seen.
         return replace(made, scratch=())
 
-    async def run(self, line: str, confinement: Confinement, cwd: Path) -> tuple[int | None, str]:
+    async def run(
+        self, line: str, sandbox_policy: EffectivePolicy, cwd: Path
+    ) -> tuple[int | None, str]:
         """Run a line in a shell; gives its exit code and what it printed."""
         output = Printed()
-        started = await self.machine.start(sh(line, cwd=str(cwd)), confinement, output.take)
+        started = await self.machine.start(sh(line, cwd=str(cwd)), sandbox_policy, output.take)
         with anyio.fail_after(WAIT_S):
             await started.finished.wait()
         return started.returncode, output.of("stdout").decode()
@@ -95,12 +103,12 @@ async def desks(root: Path) -> AsyncIterator[Desks]:
 async def test_a_command_cannot_move_its_own_places(tmp_path: Path) -> None:
     async with desks(tmp_path) as at:
         (at.root / "tmp" / "x").mkdir()
-        confinement = at.policy(at.ws, at.root / "tmp", at.ws / "sub" / "deep")
+        sandbox_policy = at.policy(at.ws, at.root / "tmp", at.ws / "sub" / "deep")
         for place in (at.root / "tmp" / "x", at.ws / "sub", at.ws / "sub" / "deep"):
             line = f"mv {place} {place}.2; rmdir {place}"
-            _, printed = await at.run(f"{{ {line}; }} 2>&1", confinement, at.ws)
+            _, printed = await at.run(f"{{ {line}; }} 2>&1", sandbox_policy, at.ws)
             assert printed.count("Device or resource busy") == 2, printed
-        code, printed = await at.run(f"echo x >{at.root}/tmp/x/file; ls ..", confinement, at.ws)
+        code, printed = await at.run(f"echo x >{at.root}/tmp/x/file; ls ..", sandbox_policy, at.ws)
         assert (code, printed) == (0, "home\ntmp\nws\n")
         assert list(at.user_home.iterdir()) == []
 
@@ -132,15 +140,15 @@ async def test_a_place_that_another_thread_has_swapped_is_refused_by_name(
 @claim("sandbox:places")
 async def test_a_folder_for_temporary_files_that_was_missing_is_no_link(tmp_path: Path) -> None:
     async with desks(tmp_path) as at:
-        confinement, temporary = at.policy(at.ws, at.root / "tmp"), at.root / "tmp" / "x"
-        assert await at.run(f"ln -s {at.user_home} {temporary}", confinement, at.ws) == (0, "")
+        sandbox_policy, temporary = at.policy(at.ws, at.root / "tmp"), at.root / "tmp" / "x"
+        assert await at.run(f"ln -s {at.user_home} {temporary}", sandbox_policy, at.ws) == (0, "")
         for _ in range(2):
-            code, printed = await at.run(f"echo x >{temporary}/f 2>&1", confinement, at.ws)
+            code, printed = await at.run(f"echo x >{temporary}/f 2>&1", sandbox_policy, at.ws)
             assert code != 0, printed
-            await at.machine.pin_places(confinement)
-        assert await at.run(f"rm {temporary}; mkdir {temporary}", confinement, at.ws) == (0, "")
-        assert await at.run(f"echo x >{temporary}/file", confinement, at.ws) == (0, "")
-        _, printed = await at.run(f"mv {temporary} {temporary}.2 2>&1", confinement, at.ws)
+            await at.machine.pin_roots(sandbox_policy)
+        assert await at.run(f"rm {temporary}; mkdir {temporary}", sandbox_policy, at.ws) == (0, "")
+        assert await at.run(f"echo x >{temporary}/file", sandbox_policy, at.ws) == (0, "")
+        _, printed = await at.run(f"mv {temporary} {temporary}.2 2>&1", sandbox_policy, at.ws)
         assert "Device or resource busy" in printed
         assert list(at.user_home.iterdir()) == []
 
@@ -149,8 +157,8 @@ async def test_a_folder_for_temporary_files_that_was_missing_is_no_link(tmp_path
 async def test_a_folder_that_is_swapped_all_the_time_is_never_left(tmp_path: Path) -> None:
     async with desks(tmp_path) as at:
         place = at.ws / "sub"
-        confinement = at.policy(place)
-        await at.machine.pin_places(confinement)
+        sandbox_policy = at.policy(place)
+        await at.machine.pin_roots(sandbox_policy)
         swapping = await asyncio.create_subprocess_exec(
             *(*PYTHON, SWAPS, str(place), str(at.user_home)),
             stdin=asyncio.subprocess.PIPE,
@@ -161,7 +169,7 @@ async def test_a_folder_that_is_swapped_all_the_time_is_never_left(tmp_path: Pat
             for _ in range(60):
                 try:
                     line = f"echo x >{at.user_home}/file; echo x >file; echo x >{place}/deep/file"
-                    ended.append((await at.run(line, confinement, place))[0])
+                    ended.append((await at.run(line, sandbox_policy, place))[0])
                 except (SandboxUnavailable, OSError) as exc:
                     ended.append(str(exc))
         finally:
@@ -169,49 +177,49 @@ async def test_a_folder_that_is_swapped_all_the_time_is_never_left(tmp_path: Pat
         assert int(swapped) > 10
         assert list(at.user_home.iterdir()) == [], ended
         assert sorted(path.name for path in at.root.iterdir()) == ["home", "tmp", "ws"]
-        assert await at.run("echo x >file", confinement, place) == (0, "")
+        assert await at.run("echo x >file", sandbox_policy, place) == (0, "")
 
 
 @claim("sandbox:places")
 async def test_a_root_that_is_missing_is_left_out(tmp_path: Path) -> None:
     async with desks(tmp_path) as at:
-        confinement = at.policy(at.ws, at.ws / "no", at.ws / "no" / "where", at.root / "no")
-        code, _ = await at.run(f"echo x >file; mkdir {at.root}/no", confinement, at.ws)
+        sandbox_policy = at.policy(at.ws, at.ws / "no", at.ws / "no" / "where", at.root / "no")
+        code, _ = await at.run(f"echo x >file; mkdir {at.root}/no", sandbox_policy, at.ws)
         assert code != 0
         assert (at.ws / "file").read_text() == "x\n"
         # It is a place once it is there.
         (at.root / "no").mkdir()
-        assert await at.run(f"echo x >{at.root}/no/file", confinement, at.ws) == (0, "")
+        assert await at.run(f"echo x >{at.root}/no/file", sandbox_policy, at.ws) == (0, "")
 
 
 async def test_a_workspace_that_the_user_makes_anew_is_used(tmp_path: Path) -> None:
     async with desks(tmp_path) as at:
-        confinement = at.policy(at.ws)
-        assert await at.run("echo x >file", confinement, at.ws) == (0, "")
+        sandbox_policy = at.policy(at.ws)
+        assert await at.run("echo x >file", sandbox_policy, at.ws) == (0, "")
         at.ws.rename(at.root / "old")
         at.ws.mkdir()
-        assert await at.run("echo x >file", confinement, at.ws) == (0, "")
+        assert await at.run("echo x >file", sandbox_policy, at.ws) == (0, "")
         assert [path.name for path in at.ws.iterdir()] == ["file"]
 
 
 async def test_a_place_that_is_named_again_is_used_as_it_is(tmp_path: Path) -> None:
     async with desks(tmp_path) as at:
         one, other = at.policy(at.ws), at.policy(at.ws / "sub")
-        await at.machine.pin_places(other)
+        await at.machine.pin_roots(other)
         assert await at.run("mv sub old; mkdir sub", one, at.ws) == (0, "")
         with pytest.raises(SandboxUnavailable, match="is not the folder that it was"):
             await at.run("true", other, at.ws / "sub")
-        await at.machine.pin_places(other)
+        await at.machine.pin_roots(other)
         assert await at.run("echo x >file", other, at.ws / "sub") == (0, "")
 
 
 @claim("sandbox:places")
 async def test_no_descriptor_of_a_place_is_in_the_sandbox(tmp_path: Path) -> None:
     async with desks(tmp_path) as at:
-        confinement = at.policy(at.ws, at.ws / "sub")
+        sandbox_policy = at.policy(at.ws, at.ws / "sub")
         # The shell that lists them, and what it reads the folder with.
         line = 'for fd in /proc/self/fd/*; do echo "${fd##*/}"; done'
-        assert await at.run(line, confinement, at.ws) == (0, "0\n1\n2\n3\n")
+        assert await at.run(line, sandbox_policy, at.ws) == (0, "0\n1\n2\n3\n")
 
 
 async def test_more_places_than_descriptors_are_refused(tmp_path: Path) -> None:
@@ -219,11 +227,11 @@ async def test_more_places_than_descriptors_are_refused(tmp_path: Path) -> None:
         roots = [at.root / f"root{number}" for number in range(MAX_OPEN + 1)]
         for root in roots:
             root.mkdir()
-        confinement = replace(at.policy(*roots), protected=())
-        at_bound = replace(confinement, writable=tuple(map(str, roots[:-1])))
+        sandbox_policy = replace(at.policy(*roots), protected=())
+        at_bound = replace(sandbox_policy, writable=tuple(map(str, roots[:-1])))
         assert await at.run("echo x >file", at_bound, roots[0]) == (0, "")
         with pytest.raises(SandboxUnavailable, match=f"{MAX_OPEN} folders .* this has 201"):
-            await at.run("true", confinement, roots[0])
+            await at.run("true", sandbox_policy, roots[0])
 
 
 async def test_a_bubblewrap_that_takes_no_descriptors_is_not_used(
@@ -241,8 +249,8 @@ async def test_a_bubblewrap_that_takes_no_descriptors_is_not_used(
     monkeypatch.setattr("app_server.host.sandbox.machine_sandbox.bubblewraps", lambda: found)
     wrapper = MachineSandbox()
     assert wrapper.sandbox().program == working
-    confinement = resolved(Confinement(writable=(str(tmp_path),)))
-    ended = await run_confined(("true",), tmp_path, confinement, wrapper=wrapper)
+    sandbox_policy = resolved(EffectivePolicy(writable=(str(tmp_path),)))
+    ended = await run_confined(("true",), tmp_path, sandbox_policy, wrapper=wrapper)
     assert ended.code == 0
     del found[1]
     with pytest.raises(SandboxUnavailable, match="Unknown option --bind-fd"):

@@ -23,11 +23,11 @@ from app_server.host.sandbox.macos import PROGRAM as SANDBOX_EXEC
 from app_server.host.sandbox.programs import failure_of
 from app_server.host.sandbox.proxied import proxy_variables
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import Confinement, resolved
 from app_server.permissions.network import NetworkPolicy
 from app_server.permissions.placeholder import MODE
+from app_server.permissions.sandbox.policy import EffectivePolicy, resolved
 
-CLOSED = Confinement(writable=(), network=False)
+CLOSED = EffectivePolicy(writable=(), network=False)
 
 
 def open_fds() -> list[str]:
@@ -93,7 +93,7 @@ def test_a_program_comes_before_bubblewrap_where_something_is_to_be_made(
 
 
 @pytest.mark.parametrize(
-    ("confinement", "sockets"),
+    ("sandbox_policy", "sockets"),
     [
         (CLOSED, "none"),
         (replace(CLOSED, network=True), "all"),
@@ -101,10 +101,12 @@ def test_a_program_comes_before_bubblewrap_where_something_is_to_be_made(
         (replace(CLOSED, network=True, proxy=NetworkPolicy()), "own"),
     ],
 )
-def test_the_filter_is_that_of_the_network(confinement: Confinement, sockets: Sockets) -> None:
+def test_the_filter_is_that_of_the_network(
+    sandbox_policy: EffectivePolicy, sockets: Sockets
+) -> None:
     sandbox = Bubblewrap("/bwrap")
     sandbox.pid_max = None
-    wrapped = sandbox.wrap(("true",), "/", confinement, tty=False)
+    wrapped = sandbox.wrap(("true",), "/", sandbox_policy, tty=False)
     try:
         place = wrapped.argv.index("--seccomp")
         content = os.read(int(wrapped.argv[place + 1]), 1 << 16)
@@ -160,19 +162,22 @@ def kinds(path: str) -> mounting.Kind:
 
 
 @pytest.mark.parametrize(
-    ("confinement", "paths"),
+    ("sandbox_policy", "paths"),
     [
         # What is missing is put there only where it is protected in what can be written.
-        (Confinement(writable=(), readable=("/usr", "/no")), ["/usr"]),
-        (Confinement(writable=(), readable=("/tmp/no",), scratch=("/tmp",)), ["/tmp"]),
-        (Confinement(writable=("/work",), denied=("/work/no",)), ["/work"]),
-        (Confinement(writable=("/work",), protected=("/work/no",)), ["/work", "/work/no"]),
+        (EffectivePolicy(writable=(), readable=("/usr", "/no")), ["/usr"]),
+        (EffectivePolicy(writable=(), readable=("/tmp/no",), scratch=("/tmp",)), ["/tmp"]),
+        (EffectivePolicy(writable=("/work",), denied=("/work/no",)), ["/work"]),
+        (
+            EffectivePolicy(writable=("/work",), protected=("/work/no",)),
+            ["/work", "/work/no"],
+        ),
         # An empty folder shows nothing anyway.
-        (Confinement(writable=(), denied=("/tmp/in",), scratch=("/tmp",)), ["/tmp"]),
+        (EffectivePolicy(writable=(), denied=("/tmp/in",), scratch=("/tmp",)), ["/tmp"]),
     ],
 )
-def test_what_needs_no_mount_has_none(confinement: Confinement, paths: list[str]) -> None:
-    assert [mount.path for mount in mounts(confinement, "/work", kinds)] == paths
+def test_what_needs_no_mount_has_none(sandbox_policy: EffectivePolicy, paths: list[str]) -> None:
+    assert [mount.path for mount in mounts(sandbox_policy, "/work", kinds)] == paths
 
 
 def test_what_is_shown_in_that_way_anyway_is_not_looked_at() -> None:
@@ -182,15 +187,15 @@ def test_what_is_shown_in_that_way_anyway_is_not_looked_at() -> None:
         looked.append(path)
         return "folder"
 
-    confinement = Confinement(writable=(), protected=("/home/u", "/"))
-    assert (mounts(confinement, "/", look), looked) == ([], [])
+    sandbox_policy = EffectivePolicy(writable=(), protected=("/home/u", "/"))
+    assert (mounts(sandbox_policy, "/", look), looked) == ([], [])
 
 
 def test_a_sandbox_has_as_many_places_as_it_may_and_no_more() -> None:
     places = tuple(f"/no/{number}" for number in range(MAX_PLACES + 1))
-    assert mounts(Confinement(writable=places[1:]), "/", kinds) == []
+    assert mounts(EffectivePolicy(writable=places[1:]), "/", kinds) == []
     with pytest.raises(TooManyPlaces):
-        mounts(Confinement(writable=places), "/", kinds)
+        mounts(EffectivePolicy(writable=places), "/", kinds)
 
 
 # Placeholders.
@@ -211,9 +216,9 @@ def test_what_is_put_into_a_folder_is_written_down_while_it_is_there(
     sandbox = Bubblewrap("/bwrap", PlaceholderRecords(records))
     sandbox.pid_max = None
     names = [str(work / name) for name in (".agents", ".codex", ".git")]
-    confinement = resolved(Confinement(writable=(str(work),), protected=tuple(names)))
+    sandbox_policy = resolved(EffectivePolicy(writable=(str(work),), protected=tuple(names)))
     before = open_fds()
-    wrapped = sandbox.wrap(("true",), str(work), confinement, tty=False)
+    wrapped = sandbox.wrap(("true",), str(work), sandbox_policy, tty=False)
     (record,) = records.iterdir()
     paths, identities = map(json.loads, record.read_text().splitlines())
     found = [os.stat(path) for path in paths]
@@ -301,12 +306,12 @@ def test_a_record_is_read_up_to_its_bound(
 def test_what_is_another_one_than_a_moment_ago_is_not_mounted(work: Path) -> None:
     sandbox = Bubblewrap("/bwrap")
     sandbox.pid_max = None
-    confinement = resolved(Confinement(writable=(str(work),)))
+    sandbox_policy = resolved(EffectivePolicy(writable=(str(work),)))
     before = open_fds()
-    other = replace(confinement, identities={str(work): (0, 1)})
+    other = replace(sandbox_policy, identities={str(work): (0, 1)})
     with pytest.raises(SandboxUnavailable, match=f"`{work}` is another one than a moment ago"):
         sandbox.wrap(("true",), str(work), other, tty=False)
     found = work.stat()
-    same = replace(confinement, identities={str(work): (found.st_dev, found.st_ino)})
+    same = replace(sandbox_policy, identities={str(work): (found.st_dev, found.st_ino)})
     sandbox.wrap(("true",), str(work), same, tty=False).close()
     assert open_fds() == before

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app_server.config.values import ConfigError
-from app_server.permissions.confinement.confinement import confinement_of
-from app_server.permissions.confinement.places import Places
+from app_server.permissions.sandbox.policy import effective_policy_of
+from app_server.permissions.sandbox.roots import MachinePaths
 from app_server.tools.mcp.model_calls import sandbox_state
 from protocol.log import rollout
 from protocol.turns.policy import (
@@ -28,7 +28,7 @@ from tests.support.mcp_peers.calls import (
 )
 from tests.support.model import COMPLETED, tools_of_thread
 
-PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
+PLACES = MachinePaths("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
 
 
 @claim("mcp:sandbox-state")
@@ -77,7 +77,10 @@ def test_what_is_not_confined_here_says_so(policy: Any, profile: Any) -> None:
     settings = rollout.Settings(
         model="m", model_provider="p", cwd="/w", approval_policy="never", sandbox_policy=policy
     )
-    assert sandbox_state(settings, confinement_of(settings, PLACES))["permissionProfile"] == profile
+    assert (
+        sandbox_state(settings, effective_policy_of(settings, PLACES))["permissionProfile"]
+        == profile
+    )
 
 
 @claim("mcp:sandbox-state")
@@ -88,7 +91,7 @@ def test_a_workspace_lists_what_may_be_written() -> None:
     settings = rollout.Settings(
         model="m", model_provider="p", cwd="/w", approval_policy="never", sandbox_policy=policy
     )
-    profile = sandbox_state(settings, confinement_of(settings, PLACES))["permissionProfile"]
+    profile = sandbox_state(settings, effective_policy_of(settings, PLACES))["permissionProfile"]
     places = [(entry["access"], entry["path"]) for entry in profile["file_system"]["entries"]]
     assert places == [
         ("read", {"type": "special", "value": {"kind": "root"}}),

@@ -13,8 +13,12 @@ import pytest
 
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
-from app_server.permissions.confinement.confinement import Confinement, confinement_for, resolved
-from app_server.permissions.confinement.places import Places
+from app_server.permissions.sandbox.policy import (
+    EffectivePolicy,
+    effective_policy_for,
+    resolved,
+)
+from app_server.permissions.sandbox.roots import MachinePaths
 from protocol.turns.policy import SandboxPolicy, WorkspaceWriteSandboxPolicy
 from tests.support.harness import WAIT_S
 
@@ -63,22 +67,24 @@ class Victim:
         return self.root / "outside"
 
     @property
-    def places(self) -> Places:
+    def machine_paths(self) -> MachinePaths:
         """Where its homes are."""
         home, user = self.root / "home", self.root / "user"
         secrets = (home / "auth.json", user / ".ssh", user / ".netrc", self.root / "keyring")
-        return Places(str(home), str(user), None, tuple(map(str, secrets)))
+        return MachinePaths(str(home), str(user), None, tuple(map(str, secrets)))
 
-    def confinement(
+    def sandbox_policy(
         self, policy: SandboxPolicy | None = None, roots: Sequence[Path] | None = None
-    ) -> Confinement:
+    ) -> EffectivePolicy:
         """Confine to the project; `/tmp`, where all of this is, stays to be seen."""
         if policy is None:
             policy = WorkspaceWriteSandboxPolicy(
                 exclude_slash_tmp=True, exclude_tmpdir_env_var=True
             )
         chosen = [str(root) for root in roots or [self.work]]
-        return replace(resolved(confinement_for(policy, chosen, self.places)), scratch=())
+        return replace(
+            resolved(effective_policy_for(policy, chosen, self.machine_paths)), scratch=()
+        )
 
     def seen(self) -> dict[str, str]:
         """Return all that is not in the project, with contents."""
@@ -112,7 +118,7 @@ def make_victim(root: Path) -> Victim:
 async def run_confined(
     command: Sequence[str],
     cwd: Path,
-    confinement: Confinement,
+    sandbox_policy: EffectivePolicy,
     *,
     before: Sequence[str] = (),
     env: dict[str, str] | None = None,
@@ -121,8 +127,8 @@ async def run_confined(
     """Run a command to its end; `before` runs what starts it."""
     used = wrapper or working_sandbox()
     wrapped = WrappedCommand(command)
-    if confinement.is_confined:
-        wrapped = await anyio.to_thread.run_sync(used.wrap, command, str(cwd), confinement)
+    if sandbox_policy.is_restricted:
+        wrapped = await anyio.to_thread.run_sync(used.wrap, command, str(cwd), sandbox_policy)
     try:
         process = await asyncio.create_subprocess_exec(
             *before,

@@ -24,8 +24,8 @@ from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.models.interface import ModelRequest, Provider
 from app_server.observability.telemetry.metrics import ServerMetrics
-from app_server.permissions.confinement.places import places_of_machine
 from app_server.permissions.rules import RuleBook
+from app_server.permissions.sandbox.roots import read_machine_paths
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.registry import Sessions
@@ -273,7 +273,7 @@ def sessions_of(home: Path, store: FileStore, tasks: anyio.abc.TaskGroup) -> Ses
         commands=commands,
         environments=Environments(tasks),
         hook_runner=HookRunner(commands, dict),
-        places=places_of_machine(str(home)),
+        machine_paths=read_machine_paths(str(home)),
         credentials=frozenset(),
         skills=SkillCatalog(home, home, lambda *_: [], tasks, lambda: None),
         rules=RuleBook(),

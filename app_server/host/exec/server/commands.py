@@ -24,19 +24,21 @@ from app_server.host.commands.output import Stream
 from app_server.host.commands.shell import UnknownShell, find_shell, shell_command
 from app_server.host.exec.protocol import CHUNK_BYTES
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.confinement.confinement import (
-    Confinement,
-    confinement_for,
-    confinement_of_profile,
-)
-from app_server.permissions.confinement.places import Places
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
 from app_server.permissions.grants import Grant
+from app_server.permissions.sandbox.policy import (
+    EffectivePolicy,
+    effective_policy_for,
+    effective_policy_of_profile,
+)
+from app_server.permissions.sandbox.roots import MachinePaths
 from protocol.exec.processes import CommandStartParams, WorkPolicy
 
 
-def confinement_there(policy: WorkPolicy, start: str | None, places: Places) -> Confinement:
-    """Confine work that begins in a folder; `places` are those of this machine.
+def effective_policy_there(
+    policy: WorkPolicy, start: str | None, machine_paths: MachinePaths
+) -> EffectivePolicy:
+    """Confine work that begins in a folder; `machine_paths` are those of this machine.
 
     Raises:
         OSError: a root is not absolute.
@@ -50,9 +52,11 @@ def confinement_there(policy: WorkPolicy, start: str | None, places: Places) -> 
     grant = Grant(tuple(granted.read), tuple(granted.write), granted.network)
     folder = start if policy.folder is None else policy.folder
     if policy.permission_profile is not None:
-        confined = confinement_of_profile(policy.permission_profile, roots, places, folder)
+        confined = effective_policy_of_profile(
+            policy.permission_profile, roots, machine_paths, folder
+        )
     else:
-        confined = confinement_for(policy.sandbox_policy, roots, places, folder)
+        confined = effective_policy_for(policy.sandbox_policy, roots, machine_paths, folder)
     return grant.widened(confined)
 
 
@@ -130,7 +134,7 @@ class CommandChild(asyncio.ReadTransport):
 
 @asynccontextmanager
 async def run_command(
-    machine: LocalCommands, params: CommandStartParams, places: Places
+    machine: LocalCommands, params: CommandStartParams, machine_paths: MachinePaths
 ) -> AsyncIterator[CommandChild]:
     """Run a command for as long as the context lasts; leaving ends all of it.
 
@@ -149,8 +153,8 @@ async def run_command(
             # A stream reader that has too much asks for a pause once: before `follow` it gets none.
             starts_paused=True,
         )
-        confinement = confinement_there(params, cwd, places)
-        command = await machine.start(launch, confinement, child.take)
+        sandbox_policy = effective_policy_there(params, cwd, machine_paths)
+        command = await machine.start(launch, sandbox_policy, child.take)
     except (SandboxUnavailable, UnknownShell) as exc:
         raise OSError(str(exc)) from exc
     try:

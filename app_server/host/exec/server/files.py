@@ -24,13 +24,13 @@ from app_server.host.exec.protocol import (
     plan_line,
 )
 from app_server.host.exec.server.children import ServedChild, serving
-from app_server.host.exec.server.commands import confinement_there
+from app_server.host.exec.server.commands import effective_policy_there
 from app_server.patch.parse import EmptyPatch, NotApplicable, NotWritten, PatchFailed, parse_patch
 from app_server.patch.plan import Plan, plan_patch
 from app_server.patch.write import new_token, write_plan
-from app_server.permissions.confinement.confinement import Confinement, Ruling, resolved
-from app_server.permissions.confinement.places import PlaceChanged, Places
 from app_server.permissions.readable import parts_of, readable, reads_everything
+from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling, resolved
+from app_server.permissions.sandbox.roots import MachinePaths, RootChanged
 from app_server.runtime.files.reaching import NOT_A_FILE, Allows, NotReached, open_file
 from protocol.exec.files import (
     FileOpenParams,
@@ -46,13 +46,15 @@ NUMBERS: Mapping[str, int] = {os.strerror(errno.ENOENT): errno.ENOENT, NOT_A_FIL
 
 
 @asynccontextmanager
-async def read_file(params: FileOpenParams, places: Places) -> AsyncIterator[ServedChild]:
+async def read_file(
+    params: FileOpenParams, machine_paths: MachinePaths
+) -> AsyncIterator[ServedChild]:
     """Print a regular file for as long as the context lasts; it is read as it is taken.
 
     Raises:
         OSError: it is not there, is something else, or may not be read.
     """
-    file = await anyio.to_thread.run_sync(_open, params, places)
+    file = await anyio.to_thread.run_sync(_open, params, machine_paths)
 
     async def work(child: ServedChild) -> None:
         while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
@@ -66,10 +68,10 @@ async def read_file(params: FileOpenParams, places: Places) -> AsyncIterator[Ser
         file.close()
 
 
-def _open(params: FileOpenParams, places: Places) -> BinaryIO:
+def _open(params: FileOpenParams, machine_paths: MachinePaths) -> BinaryIO:
     try:
-        return open_file(params.path, _allows(params, places))
-    except PlaceChanged as exc:
+        return open_file(params.path, _allows(params, machine_paths))
+    except RootChanged as exc:
         raise OSError(str(exc)) from None
     except NotReached as exc:
         text = str(exc)
@@ -77,9 +79,9 @@ def _open(params: FileOpenParams, places: Places) -> BinaryIO:
         raise (OSError(text) if number is None else OSError(number, text)) from None
 
 
-def _allows(params: FileOpenParams, places: Places) -> Allows:
-    confinement = confinement_there(params, None, places)
-    ruling = Ruling(resolved(confinement))
+def _allows(params: FileOpenParams, machine_paths: MachinePaths) -> Allows:
+    sandbox_policy = effective_policy_there(params, None, machine_paths)
+    ruling = Ruling(resolved(sandbox_policy))
     given = params.profile
     if given is None or reads_everything(given.profile):
         return lambda real: ruling.access(real) != "none"
@@ -88,17 +90,19 @@ def _allows(params: FileOpenParams, places: Places) -> Allows:
 
 
 @asynccontextmanager
-async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[ServedChild]:
+async def run_patch(
+    params: PatchStartParams, machine_paths: MachinePaths
+) -> AsyncIterator[ServedChild]:
     """Serve one patch for as long as the context lasts; what is being written is written whole.
 
     Raises:
         OSError: a root is not absolute.
     """
-    confinement = confinement_there(params, params.cwd, places)
+    sandbox_policy = effective_policy_there(params, params.cwd, machine_paths)
 
     async def work(child: ServedChild) -> None:
         request = await child.input.readline()
-        plan, line = await anyio.to_thread.run_sync(_plan, request, params.cwd, confinement)
+        plan, line = await anyio.to_thread.run_sync(_plan, request, params.cwd, sandbox_policy)
         await child.print(line)
         if plan is None or not _is_allowed(await child.input.readline()):
             return
@@ -110,10 +114,10 @@ async def run_patch(params: PatchStartParams, places: Places) -> AsyncIterator[S
         yield child
 
 
-def _plan(request: bytes, cwd: str, confinement: Confinement) -> tuple[Plan | None, bytes]:
+def _plan(request: bytes, cwd: str, sandbox_policy: EffectivePolicy) -> tuple[Plan | None, bytes]:
     try:
         text = PatchText.model_validate_json(request).patch
-        plan = plan_patch(parse_patch(text), cwd, confinement)
+        plan = plan_patch(parse_patch(text), cwd, sandbox_policy)
         line = plan_line(plan)
         if len(line) > MAX_PLAN_BYTES:
             raise NotApplicable(TOO_LARGE)

@@ -46,7 +46,7 @@ from app_server.host.exec.server.commands import run_command
 from app_server.host.exec.server.files import read_file, run_patch
 from app_server.host.exec.server.relay import Child, Relay
 from app_server.host.processes import LocalProcesses
-from app_server.permissions.confinement.places import Places, places_of_machine
+from app_server.permissions.sandbox.roots import MachinePaths, read_machine_paths
 from app_server.runtime.counted_warnings import warn_counted
 from app_server.runtime.http.listening import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger
@@ -76,7 +76,7 @@ class Machine:
 
     processes: LocalProcesses
     commands: LocalCommands
-    places: Places
+    paths: MachinePaths
 
 
 StartParams: TypeAlias = (
@@ -107,13 +107,13 @@ def run_child(machine: Machine, params: StartParams) -> AbstractAsyncContextMana
             launch = Launch(params.command, params.args, params.env, params.inherit_env, params.cwd)
             return machine.processes.run(launch)
         case CommandStartParams():
-            return run_command(machine.commands, params, machine.places)
+            return run_command(machine.commands, params, machine.paths)
         case ConnectionOpenParams():
             return open_tunnel(params.host, params.port)
         case FileOpenParams():
-            return read_file(params, machine.places)
+            return read_file(params, machine.paths)
         case PatchStartParams():
-            return run_patch(params, machine.places)
+            return run_patch(params, machine.paths)
 
 
 PING_S = 20.0
@@ -160,7 +160,7 @@ class ExecServer:
         self.limits = settings.limits
         home = resolve_home(None)
         self.machine = Machine(
-            LocalProcesses(), LocalCommands(home=home), places_of_machine(str(home))
+            LocalProcesses(), LocalCommands(home=home), read_machine_paths(str(home))
         )
         self.running = 0
         """Processes that run, or are about to."""
@@ -275,7 +275,7 @@ class ExecSession:
             raise ProtocolBroken("the first message is not initialize")
         params = read_params(ExecInitializeParams, message)
         # Whoever connects names the folders of its work as they are now.
-        await anyio.to_thread.run_sync(self._server.machine.places.pinned.renew)
+        await anyio.to_thread.run_sync(self._server.machine.paths.pinned.renew)
         await self._server.machine.commands.remove_left()
         if params.protocol_version != VERSION:
             raise ProtocolBroken(f"version {params.protocol_version}; this is {VERSION}")

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 from app_server.host.sandbox.proxied import proxy_variables
 from app_server.host.sandbox.wrapped_command import NO_NETWORK
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.paths import depth_of, ways_to
+from app_server.permissions.sandbox.paths import depth_of, ways_to
+from app_server.permissions.sandbox.policy import EffectivePolicy
 
 Kind: TypeAlias = Literal["folder", "other", "missing"]
 """The kind of file that a path leads to."""
@@ -24,7 +24,7 @@ MAX_PLACES = 1024
 
 
 class TooManyPlaces(Exception):
-    """A confinement has more places than a sandbox is made with."""
+    """A sandbox policy has more places than a sandbox is made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,19 @@ class Mount:
     kind: Kind
 
 
-def shown_everywhere(confinement: Confinement) -> Show:
+def shown_everywhere(sandbox_policy: EffectivePolicy) -> Show:
     """Say how the root is shown before anything is mounted in it."""
-    if confinement.writable is None or "/" in confinement.writable:
+    if sandbox_policy.writable is None or "/" in sandbox_policy.writable:
         return "write"
-    if confinement.readable is None or "/" in confinement.readable:
+    if sandbox_policy.readable is None or "/" in sandbox_policy.readable:
         return "read"
     return "none"
 
 
-def mounts(confinement: Confinement, cwd: str, kind_of: Callable[[str], Kind]) -> Sequence[Mount]:
-    """Return the mounts of a resolved confinement, outer ones first.
+def mounts(
+    sandbox_policy: EffectivePolicy, cwd: str, kind_of: Callable[[str], Kind]
+) -> Sequence[Mount]:
+    """Return the mounts of a resolved sandbox policy, outer ones first.
 
     Places that are missing are among them where they are to be protected in a folder that can be
     written: whoever mounts puts something there first.
@@ -54,12 +56,12 @@ def mounts(confinement: Confinement, cwd: str, kind_of: Callable[[str], Kind]) -
     Raises:
         TooManyPlaces: see `MAX_PLACES`.
     """
-    chosen = _choose(confinement, cwd)
+    chosen = _choose(sandbox_policy, cwd)
     if len(chosen) > MAX_PLACES:
         raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(chosen)}")
-    made = {mount.path: mount for mount in _differing(confinement, chosen, kind_of)}
+    made = {mount.path: mount for mount in _differing(sandbox_policy, chosen, kind_of)}
     for mount in list(made.values()):
-        for path in _between(mount.path, made, shown_everywhere(confinement)):
+        for path in _between(mount.path, made, shown_everywhere(sandbox_policy)):
             # A mount cannot be renamed, so nothing takes the place of what is around this one.
             made[path] = Mount(path, "write", kind_of(path))
     made = {path: mount for path, mount in made.items() if _has_its_folders(mount, made)}
@@ -69,12 +71,14 @@ def mounts(confinement: Confinement, cwd: str, kind_of: Callable[[str], Kind]) -
 
 
 def _differing(
-    confinement: Confinement, chosen: Mapping[str, Show], kind_of: Callable[[str], Kind]
+    sandbox_policy: EffectivePolicy,
+    chosen: Mapping[str, Show],
+    kind_of: Callable[[str], Kind],
 ) -> Iterator[Mount]:
     """Give what differs from what is around it, outer places first."""
-    shown: dict[str, Show] = {"/": shown_everywhere(confinement)}
+    shown: dict[str, Show] = {"/": shown_everywhere(sandbox_policy)}
     # Each is a mount also in another one, so that it cannot be moved and something put there.
-    writable = confinement.writable or ()
+    writable = sandbox_policy.writable or ()
     for path in sorted(chosen, key=lambda place: (depth_of(place), place)):
         show, around = chosen[path], _around(path, shown)
         if path == "/" or (show == around != "write"):
@@ -110,19 +114,19 @@ def _has_its_folders(mount: Mount, made: Mapping[str, Mount]) -> bool:
     return is_there and all(around.kind == "folder" for around in above)
 
 
-def _choose(confinement: Confinement, cwd: str) -> Mapping[str, Show]:
+def _choose(sandbox_policy: EffectivePolicy, cwd: str) -> Mapping[str, Show]:
     chosen: dict[str, Show] = {}
     ranks: Sequence[tuple[Sequence[str], Show]] = (
-        (confinement.scratch, "empty"),
-        (confinement.readable or (), "read"),
-        (confinement.writable or (), "write"),
-        (confinement.protected, "read"),
-        (confinement.denied, "none"),
+        (sandbox_policy.scratch, "empty"),
+        (sandbox_policy.readable or (), "read"),
+        (sandbox_policy.writable or (), "write"),
+        (sandbox_policy.protected, "read"),
+        (sandbox_policy.denied, "none"),
     )
     for places, show in ranks:
         for place in places:
             chosen[place] = show
-    if shown_everywhere(confinement) == "write":
+    if shown_everywhere(sandbox_policy) == "write":
         # To root of this machine the settings of devices are open there, whatever the namespace.
         chosen.setdefault("/sys", "read")
     if _around(cwd, chosen) == "empty" and cwd not in chosen:
@@ -162,7 +166,7 @@ def arguments(
     program: str,
     view: FileSystemView,
     cwd: str,
-    confinement: Confinement,
+    sandbox_policy: EffectivePolicy,
     *,
     seccomp_fd: int,
     has_terminal: bool,
@@ -173,13 +177,13 @@ def arguments(
     line = [
         program,
         *NAMESPACES,
-        *_network(confinement),
+        *_network(sandbox_policy),
         "--die-with-parent",
         *session,
         "--cap-drop",
         "ALL",
     ]
-    root = shown_everywhere(confinement)
+    root = shown_everywhere(sandbox_policy)
     match root:
         case "write":
             line += ["--bind", "/", "/"]
@@ -222,12 +226,12 @@ def _mounted(mount: Mount, view: FileSystemView) -> Sequence[str]:
             return ("--ro-bind", "/dev/null", mount.path)
 
 
-def _network(confinement: Confinement) -> Iterator[str]:
-    if confinement.network:
+def _network(sandbox_policy: EffectivePolicy) -> Iterator[str]:
+    if sandbox_policy.network:
         return
     yield "--unshare-net"
     variables = [(NO_NETWORK, "1")]
-    if confinement.proxy is not None:
-        variables = list(proxy_variables(confinement.proxy))
+    if sandbox_policy.proxy is not None:
+        variables = list(proxy_variables(sandbox_policy.proxy))
     for name, value in variables:
         yield from ("--setenv", name, value)

@@ -21,8 +21,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from app_server.host.commands.spawner import remove_placeholder
-from app_server.permissions.confinement.places import Identity
 from app_server.permissions.placeholder import MODE, is_placeholder
+from app_server.permissions.sandbox.roots import Identity
 from app_server.runtime.files.reaching import FOLDER
 
 TRIES = 100

@@ -35,15 +35,15 @@ from app_server.host.sandbox.linux.seccomp import (
 )
 from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
-from app_server.permissions.confinement.confinement import Confinement, Ruling
-from app_server.permissions.confinement.paths import TooMuchToMatch, matches, ways_to
-from app_server.permissions.confinement.places import (
+from app_server.permissions.placeholder import is_placeholder
+from app_server.permissions.sandbox.paths import TooMuchToMatch, matches, ways_to
+from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling
+from app_server.permissions.sandbox.roots import (
     NOT_A_FOLDER,
     SECRETS_OF_HOMES,
     Identity,
     identity_of,
 )
-from app_server.permissions.placeholder import is_placeholder
 from app_server.runtime.files.reaching import FOLDER
 
 MAX_ENTRIES = 256
@@ -52,17 +52,17 @@ MAX_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A confinement in which such folders are hidden, and what was in them is not."""
+    """A sandbox policy in which such folders are hidden, and what was in them is not."""
 
-    confinement: Confinement
+    sandbox_policy: EffectivePolicy
     entries: frozenset[str]
     """The paths in the hidden folders: they may be gone by the time of their mount."""
 
 
-def sealed(confinement: Confinement) -> Sealed:
-    """Hide the folders of secrets that a confinement shows, but for what is in them now. Blocks."""
-    ruling = Ruling(confinement)
-    denied = map(Path, confinement.denied)
+def sealed(sandbox_policy: EffectivePolicy) -> Sealed:
+    """Hide the folders of secrets that a policy shows, but for their present content. Blocks."""
+    ruling = Ruling(sandbox_policy)
+    denied = map(Path, sandbox_policy.denied)
     homes = {str(path.parent) for path in denied if path.name in SECRETS_OF_HOMES}
     folders: list[str] = []
     shown: list[str] = []
@@ -72,12 +72,12 @@ def sealed(confinement: Confinement) -> Sealed:
             folders.append(home)
             shown += entries
     if not folders:
-        return Sealed(confinement, frozenset())
-    readable = ("/",) if confinement.readable is None else confinement.readable
+        return Sealed(sandbox_policy, frozenset())
+    readable = ("/",) if sandbox_policy.readable is None else sandbox_policy.readable
     made = replace(
-        confinement,
+        sandbox_policy,
         readable=(*readable, *shown),
-        denied=(*confinement.denied, *folders),
+        denied=(*sandbox_policy.denied, *folders),
     )
     return Sealed(made, frozenset(shown))
 
@@ -124,7 +124,7 @@ class Bubblewrap:
         return bound_of_pids()
 
     def wrap(
-        self, command: Sequence[str], cwd: str, confinement: Confinement, *, tty: bool
+        self, command: Sequence[str], cwd: str, sandbox_policy: EffectivePolicy, *, tty: bool
     ) -> WrappedCommand:
         """Say what to start; see MachineSandbox.wrap.
 
@@ -133,12 +133,12 @@ class Bubblewrap:
         """
         with ExitStack() as fds, ExitStack() as held:
             terminal = [_setsid(), "-c"] if tty else []
-            ours, theirs = _listening(confinement, fds, held)
-            filter_fd = _readable(seccomp_filter(_architecture(), _sockets(confinement)), fds)
-            links = _links() if shown_everywhere(confinement) == "none" else ()
+            ours, theirs = _listening(sandbox_policy, fds, held)
+            filter_fd = _readable(seccomp_filter(_architecture(), _sockets(sandbox_policy)), fds)
+            links = _links() if shown_everywhere(sandbox_policy) == "none" else ()
             try:
-                seal = sealed(confinement)
-                made = mounts(_with_matches(seal.confinement), cwd, _kind_of)
+                seal = sealed(sandbox_policy)
+                made = mounts(_with_matches(seal.sandbox_policy), cwd, _kind_of)
                 places = _Places(seal, fds, held)
                 # Last: only who starts the command removes what this makes if the server is killed.
                 made = places.opened(made, self._records)
@@ -148,7 +148,7 @@ class Bubblewrap:
                 self.program,
                 FileSystemView(made, places.fds, seal.entries, links),
                 cwd,
-                confinement,
+                sandbox_policy,
                 seccomp_fd=filter_fd,
                 has_terminal=tty,
             )
@@ -164,17 +164,17 @@ class Bubblewrap:
             )
 
 
-def _sockets(confinement: Confinement) -> Sockets:
-    if confinement.proxy is not None:
+def _sockets(sandbox_policy: EffectivePolicy) -> Sockets:
+    if sandbox_policy.proxy is not None:
         return "own"
-    return "all" if confinement.network else "none"
+    return "all" if sandbox_policy.network else "none"
 
 
 def _listening(
-    confinement: Confinement, fds: ExitStack, held: ExitStack
+    sandbox_policy: EffectivePolicy, fds: ExitStack, held: ExitStack
 ) -> tuple[socket.socket | None, Sequence[int]]:
     """Return where the listener of the proxy arrives, and what it is sent to, if there is one."""
-    if confinement.proxy is None:
+    if sandbox_policy.proxy is None:
         return None, ()
     ours, theirs = socket.socketpair()
     held.enter_context(ours)
@@ -192,10 +192,10 @@ def _prepared(server: Sequence[int], pid_max: int | None) -> Sequence[str]:
     return (sys.executable, "-I", "-S", str(PROGRAM), *wanted, "--")
 
 
-def _with_matches(confinement: Confinement) -> Confinement:
+def _with_matches(sandbox_policy: EffectivePolicy) -> EffectivePolicy:
     """Deny what patterns match now; what is made later is not known to a mount."""
-    found = [path for pattern in confinement.denied_patterns for path in matches(pattern)]
-    return replace(confinement, denied=(*confinement.denied, *found))
+    found = [path for pattern in sandbox_policy.denied_patterns for path in matches(pattern)]
+    return replace(sandbox_policy, denied=(*sandbox_policy.denied, *found))
 
 
 def _links() -> Sequence[tuple[str, str]]:
@@ -248,7 +248,7 @@ class _Places:
         fd = self._descriptor(mount.path, _PATH)
         self._fds.callback(os.close, fd)
         found = identity_of(os.fstat(fd))
-        before = self._seal.confinement.identities.get(mount.path, found)
+        before = self._seal.sandbox_policy.identities.get(mount.path, found)
         if found is None or found != before or (found != NOT_A_FOLDER) != (mount.kind == "folder"):
             raise OSError(f"`{mount.path}` is another one than a moment ago")
         self.fds[mount.path] = fd

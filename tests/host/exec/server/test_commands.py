@@ -10,8 +10,8 @@ from app_server.host.commands.local_commands import CommandLaunch, LocalCommand,
 from app_server.host.commands.output import OnOutput, Stream
 from app_server.host.exec.server.commands import run_command
 from app_server.host.proxy.gate import Gate
-from app_server.permissions.confinement.confinement import Confinement
-from app_server.permissions.confinement.places import places_of_machine
+from app_server.permissions.sandbox.policy import EffectivePolicy
+from app_server.permissions.sandbox.roots import read_machine_paths
 from protocol.exec.processes import CommandStartParams
 from protocol.turns.policy import DangerFullAccessSandboxPolicy
 from tests.support.files.fifos import read_fifo
@@ -32,7 +32,7 @@ class SlowMachine(LocalCommands):
     async def start(
         self,
         launch: CommandLaunch,
-        confinement: Confinement,
+        sandbox_policy: EffectivePolicy,
         on_output: OnOutput,
         gate: Gate | None = None,
     ) -> LocalCommand:
@@ -42,7 +42,7 @@ class SlowMachine(LocalCommands):
             self.read_early += 0 if is_started else len(data)
             on_output(stream, data)
 
-        command = await super().start(launch, confinement, take, gate)
+        command = await super().start(launch, sandbox_policy, take, gate)
         await read_fifo(self._printed)
         for _ in range(10):
             await anyio.lowlevel.checkpoint()
@@ -61,7 +61,7 @@ async def test_nothing_is_read_of_a_command_before_it_can_be_made_to_wait(tmp_pa
     )
     try:
         with anyio.fail_after(WAIT_S):
-            async with run_command(machine, params, places_of_machine(str(tmp_path))) as child:
+            async with run_command(machine, params, read_machine_paths(str(tmp_path))) as child:
                 assert len(await child.stdout.read(-1)) == 2 * SIZE
                 await child.ended.wait()
         assert (machine.read_early, child.returncode) == (0, 0)

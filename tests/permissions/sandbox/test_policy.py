@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from app_server.config.values import Config, ConfigError
-from app_server.permissions.confinement.confinement import (
-    UNCONFINED,
+from app_server.permissions.sandbox.policy import (
+    UNRESTRICTED,
     Access,
-    Confinement,
+    EffectivePolicy,
     FileAccess,
     Ruling,
-    confined_to,
-    confinement_for,
-    confinement_of,
-    confinement_of_profile,
+    effective_policy_for,
+    effective_policy_of,
+    effective_policy_of_profile,
     resolved,
+    restricted_to,
 )
-from app_server.permissions.confinement.places import (
+from app_server.permissions.sandbox.roots import (
     SECRETS_OF_USERS,
-    Places,
-    configured_places,
-    places_of_machine,
+    MachinePaths,
+    read_machine_paths,
+    with_hidden_paths,
 )
 from protocol.log.rollout import Settings, StoredProfile
 from protocol.turns.policy import (
@@ -37,15 +37,15 @@ from protocol.turns.policy import (
 )
 from tests.support.harness import claim
 
-PLACES = Places("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
-SHUT = Confinement(
+PLACES = MachinePaths("/home/u/.server", "/home/u", "/var/t", ("/home/u/.ssh",))
+SHUT = EffectivePolicy(
     writable=(),
     protected=("/home/u/.server", "/work"),
     denied=("/home/u/.ssh",),
     scratch=("/tmp", "/var/t"),
     network=False,
 )
-OPEN = Confinement(
+OPEN = EffectivePolicy(
     writable=("/work", "/more", "/tmp", "/var/t"),
     protected=(
         "/home/u/.server",
@@ -61,11 +61,11 @@ OPEN = Confinement(
 
 
 @pytest.mark.parametrize(
-    ("policy", "confinement"),
+    ("policy", "sandbox_policy"),
     [
-        (DangerFullAccessSandboxPolicy(), UNCONFINED),
-        (ExternalSandboxPolicy(), UNCONFINED),
-        (ExternalSandboxPolicy(network_access="enabled"), UNCONFINED),
+        (DangerFullAccessSandboxPolicy(), UNRESTRICTED),
+        (ExternalSandboxPolicy(), UNRESTRICTED),
+        (ExternalSandboxPolicy(network_access="enabled"), UNRESTRICTED),
         (ReadOnlySandboxPolicy(), SHUT),
         (ReadOnlySandboxPolicy(network_access=True), replace(SHUT, network=True)),
         (WorkspaceWriteSandboxPolicy(writable_roots=["/more", "/work/"]), OPEN),
@@ -84,9 +84,9 @@ OPEN = Confinement(
     ],
 )
 @claim("sandbox:policies")
-def test_every_policy(policy: SandboxPolicy, confinement: Confinement) -> None:
-    assert confinement_for(policy, ["/work"], PLACES) == confinement
-    assert confinement.is_confined is (confinement is not UNCONFINED)
+def test_every_policy(policy: SandboxPolicy, sandbox_policy: EffectivePolicy) -> None:
+    assert effective_policy_for(policy, ["/work"], PLACES) == sandbox_policy
+    assert sandbox_policy.is_restricted is (sandbox_policy is not UNRESTRICTED)
 
 
 @claim("sandbox:policies")
@@ -98,11 +98,11 @@ def test_the_roots_are_those_of_the_settings() -> None:
         approval_policy="never",
         sandbox_policy=WorkspaceWriteSandboxPolicy(writable_roots=["/more"]),
     )
-    assert confinement_of(settings, PLACES) == OPEN
+    assert effective_policy_of(settings, PLACES) == OPEN
     elsewhere = settings.model_copy(update={"workspace_roots": ["/one", "/two"]})
-    assert (confinement_of(elsewhere, PLACES).writable or ())[:3] == ("/one", "/two", "/more")
+    assert (effective_policy_of(elsewhere, PLACES).writable or ())[:3] == ("/one", "/two", "/more")
     nowhere = settings.model_copy(update={"without_environment": True})
-    assert (confinement_of(nowhere, PLACES).writable or ())[:1] == ("/more",)
+    assert (effective_policy_of(nowhere, PLACES).writable or ())[:1] == ("/more",)
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,22 @@ def test_settings_are_protected_from_a_root_down_to_where_the_work_is_done(
         approval_policy="never",
         sandbox_policy=WorkspaceWriteSandboxPolicy(),
     )
-    assert confinement_of(settings, PLACES).access(path) == access
+    assert effective_policy_of(settings, PLACES).access(path) == access
     entry = FileSystemSandboxEntry(path=PathFileSystemPath(path="/work"), access="write")
     profile = StoredProfile(
         id="mine", entries=[entry], sandbox_policy=WorkspaceWriteSandboxPolicy()
     )
-    assert confinement_of_profile(profile, ["/work"], PLACES, "/work/a/b").access(path) == access
+    assert (
+        effective_policy_of_profile(profile, ["/work"], PLACES, "/work/a/b").access(path) == access
+    )
 
 
 def test_a_folder_of_the_work_that_cannot_be_written_has_no_names_of_its_own() -> None:
     policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
-    assert confinement_for(policy, ["/work"], PLACES, "/elsewhere") == confinement_for(
+    assert effective_policy_for(policy, ["/work"], PLACES, "/elsewhere") == effective_policy_for(
         policy, ["/work"], PLACES
     )
-    in_tmp = confinement_for(WorkspaceWriteSandboxPolicy(), ["/work"], PLACES, "/tmp/p")
+    in_tmp = effective_policy_for(WorkspaceWriteSandboxPolicy(), ["/work"], PLACES, "/tmp/p")
     assert in_tmp.access("/tmp/p/.codex/config.toml") == "read"
     assert in_tmp.access("/tmp/.codex/config.toml") == "write"
 
@@ -162,12 +164,12 @@ def test_a_folder_of_the_work_that_cannot_be_written_has_no_names_of_its_own() -
 )
 @claim("sandbox:home")
 def test_the_home_of_the_server_is_nobodys_project(root: str, is_writable: bool) -> None:
-    confinement = confined_to(FileAccess(writable=[root]), PLACES)
-    assert (confinement.access(f"{root}/x".replace("/./", "/")) == "write") is is_writable
-    assert confinement.access("/home/u/.server/config.toml") == "read"
+    sandbox_policy = restricted_to(FileAccess(writable=[root]), PLACES)
+    assert (sandbox_policy.access(f"{root}/x".replace("/./", "/")) == "write") is is_writable
+    assert sandbox_policy.access("/home/u/.server/config.toml") == "read"
 
 
-NESTED = Confinement(
+NESTED = EffectivePolicy(
     readable=("/usr", "/work/secret/public"),
     writable=("/work", "/work/.git/worktrees/w"),
     protected=("/work/.git",),
@@ -205,18 +207,18 @@ def test_the_deepest_place_decides(path: str, access: Access) -> None:
 
 def test_of_two_entries_for_a_place_the_stricter_counts() -> None:
     same = ("/a",)
-    assert Confinement(readable=same, writable=same, protected=same, denied=same).access("/a") == (
-        "none"
-    )
-    assert Confinement(readable=same, writable=same, protected=same).access("/a/b") == "read"
-    assert Confinement(readable=same, writable=same).access("/a/b") == "write"
-    assert UNCONFINED.access("/a") == "write"
-    assert Confinement(writable=()).access("/a") == "read"
+    assert EffectivePolicy(readable=same, writable=same, protected=same, denied=same).access(
+        "/a"
+    ) == ("none")
+    assert EffectivePolicy(readable=same, writable=same, protected=same).access("/a/b") == "read"
+    assert EffectivePolicy(readable=same, writable=same).access("/a/b") == "write"
+    assert UNRESTRICTED.access("/a") == "write"
+    assert EffectivePolicy(writable=()).access("/a") == "read"
 
 
 @claim("sandbox:secrets")
 def test_the_places_of_a_machine() -> None:
-    places = places_of_machine(
+    places = read_machine_paths(
         "/srv/home",
         ["/home/u/mine", "/else", "relative"],
         {
@@ -244,7 +246,7 @@ def test_the_places_of_a_machine() -> None:
         "/run/docker.sock",
     } <= set(places.secrets)
     assert all(place.startswith("/") for place in places.secrets)
-    bare = places_of_machine("/srv/home", (), {"HOME": "/home/u"})
+    bare = read_machine_paths("/srv/home", (), {"HOME": "/home/u"})
     assert bare.tmpdir is None
     assert "/home/u/.codex/auth.json" in bare.secrets
 
@@ -261,17 +263,17 @@ def test_the_places_of_a_machine() -> None:
 def test_settings_that_hide_nothing(value: object, problem: str) -> None:
     config = Config({"sandbox_hidden_paths": value})
     with pytest.raises(ConfigError) as refused:
-        configured_places(config, places_of_machine("/srv/home"))
+        with_hidden_paths(config, read_machine_paths("/srv/home"))
     assert str(refused.value) == f"{problem}\nin `sandbox_hidden_paths`\n"
 
 
 def test_settings_hide_more() -> None:
     config = Config({"sandbox_hidden_paths": ["~/mine", "/else"]})
-    bare = places_of_machine("/srv/home", ["/srv/token"], {"HOME": "/home/u"})
+    bare = read_machine_paths("/srv/home", ["/srv/token"], {"HOME": "/home/u"})
     assert "/srv/token" in bare.secrets
-    places = configured_places(config, bare)
+    places = with_hidden_paths(config, bare)
     assert places == replace(bare, secrets=(*bare.secrets, "/home/u/mine", "/else"))
-    assert configured_places(Config({}), bare) == bare
+    assert with_hidden_paths(Config({}), bare) == bare
 
 
 @claim("sandbox:links")
@@ -286,7 +288,7 @@ def test_what_places_mean_on_a_disk(tmp_path: Path) -> None:
     (root / "bad" / ".codex").symlink_to(root / "keys")
     roots = [str(root / name) for name in ("link", "tree", "missing", "bad")]
     names = (".git", ".codex", ".agents")
-    before = Confinement(
+    before = EffectivePolicy(
         readable=(str(root / "link"), str(root / "missing")),
         writable=tuple(roots),
         protected=tuple(f"{place}/{name}" for place in roots for name in names),
@@ -313,17 +315,17 @@ def test_what_places_mean_on_a_disk(tmp_path: Path) -> None:
         denied=(f"{root}/keys", f"{root}/nothing"),
         scratch=(f"{root}/tmp",),
     )
-    assert resolved(UNCONFINED) is UNCONFINED
+    assert resolved(UNRESTRICTED) is UNRESTRICTED
 
 
 @pytest.mark.parametrize("content", ["", "gitdir", "other: /x", "\0"])
 def test_what_is_no_pointer_of_git(tmp_path: Path, content: str) -> None:
     (tmp_path / ".git").write_text(content)
     place = f"{tmp_path.resolve()}/.git"
-    assert resolved(Confinement(protected=(place,))).protected == (place,)
+    assert resolved(EffectivePolicy(protected=(place,))).protected == (place,)
 
 
 def test_a_pipe_in_the_place_of_a_pointer_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".git")
     place = f"{tmp_path.resolve()}/.git"
-    assert resolved(Confinement(protected=(place,))).protected == (place,)
+    assert resolved(EffectivePolicy(protected=(place,))).protected == (place,)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from app_server.permissions.confinement.confinement import (
-    UNCONFINED,
-    Confinement,
-    pin_places,
+from app_server.permissions.sandbox.policy import (
+    UNRESTRICTED,
+    EffectivePolicy,
+    pin_roots,
     resolved,
 )
-from app_server.permissions.confinement.places import (
+from app_server.permissions.sandbox.roots import (
     MAX_PINNED,
     NOT_A_FOLDER,
-    PinnedPlaces,
-    PlaceChanged,
+    PinnedRoots,
+    RootChanged,
 )
 
 
@@ -28,9 +28,9 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def holding(root: Path, place: Path, max_pinned: int = MAX_PINNED) -> PinnedPlaces:
+def holding(root: Path, place: Path, max_pinned: int = MAX_PINNED) -> PinnedRoots:
     """Hold a place within the reach of somebody confined to the root."""
-    pinned = PinnedPlaces(max_pinned=max_pinned)
+    pinned = PinnedRoots(max_pinned=max_pinned)
     pinned.can_be_written([str(root)])
     pinned.pin([str(place)])
     return pinned
@@ -55,7 +55,7 @@ def test_a_link_in_the_way_is_refused_whoever_names_the_place_again(
     swap(root / "sub", root.parent / target)
     real = os.path.realpath(place)
     for again in (pinned.pin, pinned.look_at, pinned.pin):
-        with pytest.raises(PlaceChanged) as refused:
+        with pytest.raises(RootChanged) as refused:
             pinned.checked(str(place))
         assert str(refused.value) == (
             f"`{place}` led to `{place}` when the sandbox was set, and leads to `{real}` now, so "
@@ -72,7 +72,7 @@ def test_another_folder_is_refused_until_the_place_is_named_again(root: Path) ->
     pinned = holding(root, place)
     swap(place, None)
     for _ in range(2):
-        with pytest.raises(PlaceChanged) as refused:
+        with pytest.raises(RootChanged) as refused:
             pinned.checked(str(place))
         pinned.look_at([str(place)])
     assert str(refused.value) == (
@@ -85,7 +85,7 @@ def test_another_folder_is_refused_until_the_place_is_named_again(root: Path) ->
     swap(root / "sub.2", None)
     place.rename(root / "sub.3")
     (root / "sub.2").rename(place)
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         pinned.checked(str(place))
     pinned.renew()
     assert pinned.checked(str(place)).identity == (place.stat().st_dev, place.stat().st_ino)
@@ -102,7 +102,7 @@ def test_what_nobody_confined_reaches_may_be_made_anew(root: Path) -> None:
     link.unlink()
     link.symlink_to(root.parent / "outside")
     # A link is followed again by who names it, and not meanwhile.
-    with pytest.raises(PlaceChanged, match=f"`{link}` led to `{root}`"):
+    with pytest.raises(RootChanged, match=f"`{link}` led to `{root}`"):
         pinned.checked(str(link))
     pinned.pin([str(link)])
     assert pinned.checked(str(link)).real == str(root.parent / "outside")
@@ -113,14 +113,14 @@ def test_a_link_within_reach_on_the_way_is_not_followed_anew(root: Path) -> None
     inner, link = root / "inner", root.parent / "link"
     inner.symlink_to(root.parent / "outside")
     link.symlink_to("ws/inner/deep")
-    pinned = PinnedPlaces()
+    pinned = PinnedRoots()
     pinned.pin([str(link)])
     pinned.can_be_written([str(root)])
     assert pinned.checked(str(link)).real == str(root.parent / "outside" / "deep")
     inner.unlink()
     inner.symlink_to(root / "sub")
     pinned.pin([str(link)])
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         pinned.checked(str(link))
 
 
@@ -145,7 +145,7 @@ def test_what_is_missing_is_no_place_and_a_link_does_not_make_it_one(root: Path)
     place.rename(root / "new.2")
     assert pinned.checked(str(place)).identity is None
     (root / "other").rename(place)
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         pinned.checked(str(place))
 
 
@@ -158,24 +158,24 @@ def test_a_file_may_be_saved_and_not_become_anything_else(root: Path) -> None:
     assert pinned.checked(str(file)).identity == NOT_A_FOLDER
     file.unlink()
     file.mkdir()
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         pinned.checked(str(file))
     file.rmdir()
     file.symlink_to(root.parent / "outside")
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         pinned.checked(str(file))
 
 
 def test_links_in_a_circle_lead_nowhere(root: Path) -> None:
     (root / "a").symlink_to("b")
     (root / "b").symlink_to("a")
-    assert PinnedPlaces().checked(str(root / "a")).identity is None
-    assert PinnedPlaces().checked(f"{root}/sub/../sub/./deep//").real == str(root / "sub" / "deep")
-    assert PinnedPlaces().checked(f"{root}/\0").identity is None
+    assert PinnedRoots().checked(str(root / "a")).identity is None
+    assert PinnedRoots().checked(f"{root}/sub/../sub/./deep//").real == str(root / "sub" / "deep")
+    assert PinnedRoots().checked(f"{root}/\0").identity is None
 
 
 def test_what_is_remembered_has_bounds(root: Path) -> None:
-    pinned = PinnedPlaces(max_pinned=2)
+    pinned = PinnedRoots(max_pinned=2)
     pinned.pin([str(root), str(root / "sub")])
     others = root.parent / "others"
     for name in ("a", "b", "c"):
@@ -197,7 +197,7 @@ def test_what_is_remembered_has_bounds(root: Path) -> None:
     pinned.can_be_written([str(others / "c")])
     root.rename(root.parent / "ws.3")
     root.mkdir()
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         pinned.checked(str(root))
 
 
@@ -206,18 +206,18 @@ def test_what_is_denied_is_found_behind_links(root: Path) -> None:
     link.symlink_to(root)
     (root / "sub" / "inner").symlink_to("deep")
     paths = [f"{link}/sub/inner/key", f"{link}/../outside", f"{root}/no/key", "/x" * 2000]
-    found = resolved(Confinement(denied=(*paths, f"{link}/sub/inner"))).denied
+    found = resolved(EffectivePolicy(denied=(*paths, f"{link}/sub/inner"))).denied
     assert found == tuple(dict.fromkeys(map(os.path.realpath, (*paths, f"{link}/sub/inner"))))
 
 
 def test_a_policy_is_resolved_as_it_was_set(root: Path) -> None:
     link = root.parent / "link"
     link.symlink_to(root / "sub")
-    pinned = PinnedPlaces()
-    both = Confinement(
+    pinned = PinnedRoots()
+    both = EffectivePolicy(
         writable=(str(root), str(link), str(root / "no")), network=False, pinned=pinned
     )
-    pin_places(both)
+    pin_roots(both)
     sub = root / "sub"
     real = resolved(both)
     assert real.writable == (str(root), str(sub))
@@ -225,13 +225,13 @@ def test_a_policy_is_resolved_as_it_was_set(root: Path) -> None:
         str(path): (path.stat().st_dev, path.stat().st_ino) for path in (root, sub)
     }
     swap(sub, root.parent / "outside")
-    with pytest.raises(PlaceChanged, match=f"`{link}` led to `{sub}`"):
+    with pytest.raises(RootChanged, match=f"`{link}` led to `{sub}`"):
         resolved(both)
-    read = Confinement(readable=(str(link),), writable=(), scratch=(str(sub),), pinned=pinned)
-    with pytest.raises(PlaceChanged):
+    read = EffectivePolicy(readable=(str(link),), writable=(), scratch=(str(sub),), pinned=pinned)
+    with pytest.raises(RootChanged):
         resolved(read)
-    pin_places(UNCONFINED)
-    assert resolved(UNCONFINED) is UNCONFINED
+    pin_roots(UNRESTRICTED)
+    assert resolved(UNRESTRICTED) is UNRESTRICTED
 
 
 def test_paths_that_a_model_names_make_no_place_forgotten(root: Path) -> None:
@@ -240,7 +240,7 @@ def test_paths_that_a_model_names_make_no_place_forgotten(root: Path) -> None:
     swap(place, root.parent / "outside")
     asked = [str(root / "asked" / str(number)) for number in range(4)]
     pinned.look_at(asked)
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         pinned.checked(str(place))
     # Of what was asked about last it is known what it was; it becomes a place with its policy.
     (root / "asked").mkdir()
@@ -252,7 +252,7 @@ def test_paths_that_a_model_names_make_no_place_forgotten(root: Path) -> None:
 def test_a_link_that_leads_out_of_where_commands_write_is_never_a_place(root: Path) -> None:
     outside, link = root.parent / "outside", root / "sub" / "link"
     link.symlink_to(outside)
-    pinned = PinnedPlaces()
+    pinned = PinnedRoots()
     pinned.can_be_written([str(root)])
     for path in (str(link), f"{link}/deep"):
         for is_asked_for in (False, True):
@@ -260,7 +260,7 @@ def test_a_link_that_leads_out_of_where_commands_write_is_never_a_place(root: Pa
             if is_asked_for:
                 pinned.look_at([path])
             pinned.pin([path])
-            with pytest.raises(PlaceChanged) as refused:
+            with pytest.raises(RootChanged) as refused:
                 pinned.checked(path)
         assert str(refused.value) == (
             f"`{path}` leads to `{os.path.realpath(path)}` by a link in `{root}/sub`, where "
@@ -276,7 +276,7 @@ def test_a_link_that_leads_out_of_where_commands_write_is_never_a_place(root: Pa
 
 
 def test_a_link_that_stays_where_commands_write_is_followed(root: Path) -> None:
-    pinned, link, outer = PinnedPlaces(), root / "link", root.parent / "outer"
+    pinned, link, outer = PinnedRoots(), root / "link", root.parent / "outer"
     link.symlink_to("sub/deep")
     outer.symlink_to(root.parent / "outside")
     pinned.can_be_written([str(root / "sub"), str(root)])
@@ -289,7 +289,7 @@ def test_a_link_that_stays_where_commands_write_is_followed(root: Path) -> None:
 def test_a_place_that_was_asked_for_is_what_the_user_was_shown(root: Path) -> None:
     outside, link = root.parent / "outside", root / "link"
     link.symlink_to(outside)
-    pinned = PinnedPlaces()
+    pinned = PinnedRoots()
     pinned.can_be_written([str(root), str(outside)])
     assert pinned.look_at([str(link), f"{link}/deep", str(root)]) == [
         str(outside),
@@ -299,7 +299,7 @@ def test_a_place_that_was_asked_for_is_what_the_user_was_shown(root: Path) -> No
     # What the user was shown is what was there, whatever takes its place before the answer.
     swap(outside / "deep", root)
     for word in ("led to", "leads to"):
-        with pytest.raises(PlaceChanged, match=f"`{outside}/deep` {word} "):
+        with pytest.raises(RootChanged, match=f"`{outside}/deep` {word} "):
             pinned.checked(str(outside / "deep"))
         pinned.pin([str(outside / "deep")])
     assert pinned.checked(str(outside)).real == str(outside)
@@ -318,19 +318,19 @@ def test_no_more_places_are_remembered_than_the_bound(root: Path) -> None:
     links = [root / str(number) for number in range(4097)]
     for link in links:
         link.symlink_to("sub")
-    pinned = PinnedPlaces()
+    pinned = PinnedRoots()
     pinned.pin(map(str, links))
     for link in (links[0], links[1]):
         link.unlink()
         link.symlink_to("no")
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         pinned.checked(str(links[1]))
     assert pinned.checked(str(links[0])).real == str(root / "no")
 
 
 def test_a_place_that_was_asked_for_and_named_is_forgotten_as_one(root: Path) -> None:
     place = root / "sub"
-    pinned = PinnedPlaces(max_pinned=2)
+    pinned = PinnedRoots(max_pinned=2)
     pinned.look_at([str(place)])
     pinned.pin([str(place), str(root), str(root.parent)])
     swap(place, root.parent / "outside")
@@ -339,7 +339,7 @@ def test_a_place_that_was_asked_for_and_named_is_forgotten_as_one(root: Path) ->
 
 def test_a_folder_that_is_gone_is_remembered_up_to_the_bound(root: Path) -> None:
     for gone, count in ((root / "gone", 1), (root / "gone2", 2)):
-        pinned = PinnedPlaces(max_pinned=2)
+        pinned = PinnedRoots(max_pinned=2)
         others = [root.parent / "outside", root.parent / "outside2"][:count]
         for other in others:
             other.mkdir(exist_ok=True)
@@ -348,7 +348,7 @@ def test_a_folder_that_is_gone_is_remembered_up_to_the_bound(root: Path) -> None
         pinned.pin([str(gone / "in")])
         swap(gone / "in", None)
         if count == 1:
-            with pytest.raises(PlaceChanged):
+            with pytest.raises(RootChanged):
                 pinned.checked(str(gone / "in"))
         else:
             assert pinned.checked(str(gone / "in")).identity is not None
@@ -360,7 +360,7 @@ def test_as_many_links_are_followed_as_linux_follows(root: Path, count: int) -> 
     for number in range(1, count):
         (root / str(number)).symlink_to(str(number - 1))
     last = root / str(count - 1)
-    found = PinnedPlaces().checked(str(last))
+    found = PinnedRoots().checked(str(last))
     if count == 40:
         assert last.is_dir()
         assert found.real == str(root / "sub")

@@ -1,10 +1,8 @@
-"""From the settings of a thread to what confines a process, or a tool that touches files.
+"""Effective sandbox policy of a thread: one value for processes and for tools that touch files.
 
-`Confinement` is one value for all. A sandbox policy and a permission profile say which files are
-reached; what is kept from every confined process is added to both. That is pure, links and all else
-of disks apart; `resolved` makes of it what can be enforced on this machine's disks, where symbolic
-links lead and where the folders of Git are. It blocks: call it in a worker thread, right before
-what it is for.
+A sandbox policy or permission profile of the settings names files; paths that are kept from every
+restricted process are added. That is pure. `resolved` follows symbolic links and pointers of Git on
+this machine's disks: it blocks, so call it in a worker thread, right before the process starts.
 Source: docs/tools.md, "Sandbox"; docs/config.md, "Permission profiles".
 """
 
@@ -17,7 +15,8 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
-from app_server.permissions.confinement.paths import (
+from app_server.permissions.network import NetworkPolicy, NetworkTable, policy_of
+from app_server.permissions.sandbox.paths import (
     depth_of,
     expression,
     folded,
@@ -25,14 +24,13 @@ from app_server.permissions.confinement.paths import (
     real_pattern,
     ways_to,
 )
-from app_server.permissions.confinement.places import (
+from app_server.permissions.sandbox.roots import (
     SERVER_FOLDERS,
     SLASH_TMP,
     Identity,
-    PinnedPlaces,
-    Places,
+    MachinePaths,
+    PinnedRoots,
 )
-from app_server.permissions.network import NetworkPolicy, NetworkTable, policy_of
 from app_server.runtime.files.opening import open_regular
 from protocol.log.rollout import Settings, StoredProfile
 from protocol.turns.policy import (
@@ -54,14 +52,14 @@ from protocol.turns.policy import (
 )
 
 Access: TypeAlias = Literal["write", "read", "none"]
-"""Access to a place: `write` includes reading, `none` is neither."""
+"""Access to a path: `write` includes reading, `none` is neither."""
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
+class EffectivePolicy:
     """Absolute paths, without symbolic links; a folder stands for all that is in it.
 
-    Of the places that a path is in, the deepest decides. Of two entries for the same place the
+    Of the entries that a path is in, the deepest decides. Of two entries for the same path the
     first of denied, protected, writable, readable does.
     """
 
@@ -74,49 +72,49 @@ class Confinement:
     denied: tuple[str, ...] = ()
     """Neither readable nor writable."""
     denied_patterns: tuple[str, ...] = ()
-    """Globs of denied places and all that is in them, whatever lies deeper; `*`, `**` and `?` as
-    in `expression`, from the root."""
+    """Globs of denied paths and all below them, whatever lies deeper; `*`, `**` and `?` as in
+    `expression`, from the root."""
     scratch: tuple[str, ...] = ()
     """Folders that a process gets empty and to itself; what it writes there ends with it."""
     network: bool = True
     """Whether the network is reached as by any other process."""
     proxy: NetworkPolicy | None = None
     """Without `network`: the hosts that are reached through the server's proxy; None: none."""
-    pinned: PinnedPlaces = field(default_factory=PinnedPlaces, compare=False, repr=False)
-    """Places of its folders, pinned as they were when they were named."""
+    pinned: PinnedRoots = field(default_factory=PinnedRoots, compare=False, repr=False)
+    """Identities of its roots when they were named."""
     identities: Mapping[str, Identity] = field(default_factory=dict, compare=False, repr=False)
-    """Of a resolved one: what its folders are, by path."""
+    """Of a resolved policy: the identity of each root, by path."""
 
     @property
-    def is_confined(self) -> bool:
-        """Whether there is anything that it keeps from a process."""
-        return self != UNCONFINED
+    def is_restricted(self) -> bool:
+        """Whether a sandbox is needed."""
+        return self != UNRESTRICTED
 
     def access(self, path: str) -> Access:
-        """Say what may be done with a path that is absolute and has no links, `.` or `..`."""
+        """Return the access of a path that is absolute and has no links, `.` or `..`."""
         return Ruling(self).access(path)
 
 
-UNCONFINED = Confinement()
-"""Confinement to nothing: all that the user of the server may do."""
+UNRESTRICTED = EffectivePolicy()
+"""No sandbox: all that the user of the server may do."""
 
 
 class Ruling:
-    """A confinement that many paths are asked about; it is prepared once."""
+    """Access of many paths under one policy, with its patterns compiled once."""
 
-    def __init__(self, confinement: Confinement) -> None:
-        self.confinement = confinement
-        self._patterns = [expression(one) for one in confinement.denied_patterns]
+    def __init__(self, sandbox_policy: EffectivePolicy) -> None:
+        self.sandbox_policy = sandbox_policy
+        self._patterns = [expression(one) for one in sandbox_policy.denied_patterns]
         everywhere = ("/",)
         self._places: Sequence[tuple[Sequence[str], Access]] = (
-            (confinement.denied, "none"),
-            (confinement.protected, "read"),
-            (everywhere if confinement.writable is None else confinement.writable, "write"),
-            (everywhere if confinement.readable is None else confinement.readable, "read"),
+            (sandbox_policy.denied, "none"),
+            (sandbox_policy.protected, "read"),
+            (everywhere if sandbox_policy.writable is None else sandbox_policy.writable, "write"),
+            (everywhere if sandbox_policy.readable is None else sandbox_policy.readable, "read"),
         )
 
     def access(self, path: str) -> Access:
-        """Say what may be done with a path that is absolute and has no links, `.` or `..`."""
+        """Return the access of a path that is absolute and has no links, `.` or `..`."""
         if self._patterns and any(
             pattern.fullmatch(above) for above in _ways(folded(path)) for pattern in self._patterns
         ):
@@ -158,35 +156,35 @@ class FileAccess:
     """None: everything that the user may read."""
     denied: Sequence[str] = ()
     denied_patterns: Sequence[str] = ()
-    """As those of `Confinement`."""
+    """As those of `EffectivePolicy`."""
     cwd: str | None = None
     """Working folder; it may lie below a writable folder."""
 
 
-def confined_to(
+def restricted_to(
     files: FileAccess,
-    places: Places,
+    machine_paths: MachinePaths,
     *,
     network: bool = False,
     proxy: NetworkPolicy | None = None,
-) -> Confinement:
-    """Confine to what settings say, with all that is kept from everybody who is confined."""
-    roots = [root for root in map(_plain, files.writable) if not _is_servers(root, places)]
+) -> EffectivePolicy:
+    """Restrict to the files of the settings, and keep secrets and the home from every process."""
+    roots = [root for root in map(_plain, files.writable) if not _is_servers(root, machine_paths)]
     allowed = _once((*roots, *files.temporary))
     projects = dict.fromkeys((*roots, *_down_to(files.cwd, (*roots, *files.temporary))))
-    known = [SLASH_TMP] if places.tmpdir is None else [SLASH_TMP, places.tmpdir]
-    return Confinement(
+    known = [SLASH_TMP] if machine_paths.tmpdir is None else [SLASH_TMP, machine_paths.tmpdir]
+    return EffectivePolicy(
         readable=None if files.readable is None else _once(files.readable),
         writable=allowed,
-        protected=_once((places.home, *files.shown, *_protected_in(projects))),
-        denied=_once((*places.secrets, *files.denied)),
+        protected=_once((machine_paths.home, *files.shown, *_protected_in(projects))),
+        denied=_once((*machine_paths.secrets, *files.denied)),
         denied_patterns=tuple(dict.fromkeys(files.denied_patterns)),
         scratch=tuple(
             place for place in _once(known) if not any(is_in(place, root) for root in allowed)
         ),
         network=network,
         proxy=proxy,
-        pinned=places.pinned,
+        pinned=machine_paths.pinned,
     )
 
 
@@ -207,8 +205,8 @@ def _protected_in(folders: Iterable[str]) -> Iterator[str]:
         yield from (str(PurePosixPath(folder, name)) for name in PROTECTED_NAMES)
 
 
-def _is_servers(root: str, places: Places) -> bool:
-    home = _plain(places.home)
+def _is_servers(root: str, machine_paths: MachinePaths) -> bool:
+    home = _plain(machine_paths.home)
     return root == home or any(
         is_in(root, str(PurePosixPath(home, name))) for name in SERVER_FOLDERS
     )
@@ -232,7 +230,7 @@ MINIMAL = (
 
 
 def read_only(profile: StoredProfile, *, network: bool) -> StoredProfile:
-    """Return the same without anything that can be written, and with less network if at all."""
+    """Return the profile with write access reduced to read, and the network only where allowed."""
     is_direct = network and profile.network
     proxied = profile.proxied if network else None
     entries = [
@@ -249,13 +247,16 @@ def read_only(profile: StoredProfile, *, network: bool) -> StoredProfile:
     return profile.model_copy(update=changed)
 
 
-def confinement_of_profile(
-    profile: StoredProfile, roots: Sequence[str], places: Places, cwd: str | None = None
-) -> Confinement:
-    """Say what a profile lets be reached by work that belongs to the given folders.
+def effective_policy_of_profile(
+    profile: StoredProfile,
+    roots: Sequence[str],
+    machine_paths: MachinePaths,
+    cwd: str | None = None,
+) -> EffectivePolicy:
+    """Resolve a permission profile against the given workspace roots.
 
-    It is done in `cwd`, which need not be one of them. What is hidden from everybody stays so
-    unless the profile names exactly that.
+    The work is done in `cwd`, which need not be a root. Secrets stay hidden unless the profile
+    names exactly their path.
     """
     by_access: dict[FileSystemAccessMode, list[str]] = {"read": [], "write": [], "deny": []}
     patterns: list[str] = []
@@ -264,10 +265,10 @@ def confinement_of_profile(
             pattern = entry.path.pattern
             patterns += [pattern] if pattern.startswith("/") else _under(roots, pattern)
         else:
-            by_access[entry.access] += _paths(entry.path, roots, places)
+            by_access[entry.access] += _paths(entry.path, roots, machine_paths)
     named = {*by_access["read"], *by_access["write"]}
-    temporary = {SLASH_TMP, places.tmpdir}
-    secrets = tuple(place for place in places.secrets if place not in named)
+    temporary = {SLASH_TMP, machine_paths.tmpdir}
+    secrets = tuple(place for place in machine_paths.secrets if place not in named)
     files = FileAccess(
         writable=[place for place in by_access["write"] if place not in temporary],
         temporary=[place for place in by_access["write"] if place in temporary],
@@ -277,16 +278,16 @@ def confinement_of_profile(
         denied_patterns=patterns,
         cwd=cwd,
     )
-    return confined_to(
+    return restricted_to(
         files,
-        replace(places, secrets=secrets),
+        replace(machine_paths, secrets=secrets),
         network=profile.network,
         proxy=None if profile.proxied is None else policy_of(profile.proxied),
     )
 
 
 def _inside(places: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """Return the places that lie in other folders: what is read there is not to be written."""
+    """Return the readable paths below other folders: they are not to be written."""
     return [
         place
         for place in places
@@ -294,7 +295,9 @@ def _inside(places: Sequence[str], folders: Sequence[str]) -> list[str]:
     ]
 
 
-def _paths(path: FileSystemPath, roots: Sequence[str], places: Places) -> Sequence[str]:
+def _paths(
+    path: FileSystemPath, roots: Sequence[str], machine_paths: MachinePaths
+) -> Sequence[str]:
     match path:
         case PathFileSystemPath():
             return [path.path]
@@ -305,7 +308,7 @@ def _paths(path: FileSystemPath, roots: Sequence[str], places: Places) -> Sequen
         case SpecialFileSystemPath(value=SlashTmpFileSystemSpecialPath()):
             return [SLASH_TMP]
         case SpecialFileSystemPath(value=TmpdirFileSystemSpecialPath()):
-            return [] if places.tmpdir is None else [places.tmpdir]
+            return [] if machine_paths.tmpdir is None else [machine_paths.tmpdir]
         case SpecialFileSystemPath(value=ProjectRootsFileSystemSpecialPath(subpath=below)):
             return roots if below is None else _under(roots, below)
     return []
@@ -315,50 +318,54 @@ def _under(roots: Sequence[str], below: str) -> list[str]:
     return [f"{root.rstrip('/')}/{below}" for root in roots]
 
 
-def confinement_of(settings: Settings, places: Places) -> Confinement:
-    """Say what the sandbox of a thread lets its tools reach."""
+def effective_policy_of(settings: Settings, machine_paths: MachinePaths) -> EffectivePolicy:
+    """Return the sandbox policy that is in effect under the settings of a thread."""
     profile = settings.profile_in_force
     if profile is not None:
-        return confinement_of_profile(profile, settings.roots, places, settings.cwd)
-    return confinement_for(settings.sandbox_policy, settings.roots, places, settings.cwd)
+        return effective_policy_of_profile(profile, settings.roots, machine_paths, settings.cwd)
+    return effective_policy_for(
+        settings.sandbox_policy, settings.roots, machine_paths, settings.cwd
+    )
 
 
-def confinement_for(
-    policy: SandboxPolicy, roots: Sequence[str], places: Places, cwd: str | None = None
-) -> Confinement:
-    """Say what a policy lets be reached by work that belongs to the given folders.
+def effective_policy_for(
+    policy: SandboxPolicy, roots: Sequence[str], machine_paths: MachinePaths, cwd: str | None = None
+) -> EffectivePolicy:
+    """Resolve a sandbox policy of the wire against the given workspace roots.
 
-    It is done in `cwd`, which need not be one of them. An external sandbox is somebody else's, so
-    it is not confined here.
+    The work is done in `cwd`, which need not be a root. An external sandbox is enforced by its
+    owner, so there is no restriction here.
     """
     match policy:
         case DangerFullAccessSandboxPolicy() | ExternalSandboxPolicy():
-            return UNCONFINED
+            return UNRESTRICTED
         case ReadOnlySandboxPolicy():
-            return confined_to(FileAccess(shown=roots), places, network=policy.network_access)
+            return restricted_to(
+                FileAccess(shown=roots), machine_paths, network=policy.network_access
+            )
         case WorkspaceWriteSandboxPolicy():
             files = FileAccess(
                 writable=[*roots, *policy.writable_roots],
-                temporary=tuple(_temporary(policy, places)),
+                temporary=tuple(_temporary(policy, machine_paths)),
                 cwd=cwd,
             )
-            return confined_to(files, places, network=policy.network_access)
+            return restricted_to(files, machine_paths, network=policy.network_access)
 
 
-def through_proxy(confinement: Confinement, feature: NetworkTable | None) -> Confinement:
+def through_proxy(sandbox_policy: EffectivePolicy, feature: NetworkTable | None) -> EffectivePolicy:
     """Put the proxy in the place of the network, where there is one and the feature is on.
 
     Where a profile has the proxy anyway both hold: a host is denied if either denies it, and
     allowed if either allows it, unless the feature is closed. What the feature says of local hosts
     counts before what the profile says. Source: docs/config.md, "Network of commands".
     """
-    if feature is None or not confinement.is_confined:
-        return confinement
-    if confinement.network:
-        return replace(confinement, network=False, proxy=feature.policy())
-    if confinement.proxy is None:
-        return confinement
-    profile, said = confinement.proxy, feature.policy()
+    if feature is None or not sandbox_policy.is_restricted:
+        return sandbox_policy
+    if sandbox_policy.network:
+        return replace(sandbox_policy, network=False, proxy=feature.policy())
+    if sandbox_policy.proxy is None:
+        return sandbox_policy
+    profile, said = sandbox_policy.proxy, feature.policy()
     of_profile = () if feature.is_closed else profile.allowed
     is_local = feature.allow_local_binding
     both = NetworkPolicy(
@@ -369,11 +376,11 @@ def through_proxy(confinement: Confinement, feature: NetworkTable | None) -> Con
         has_socks=profile.has_socks and said.has_socks,
         is_closed=said.is_closed,
     )
-    return replace(confinement, proxy=both)
+    return replace(sandbox_policy, proxy=both)
 
 
 def has_network(policy: SandboxPolicy) -> bool:
-    """Whether a policy lets commands reach the network, here or in a sandbox of somebody else's."""
+    """Whether a policy lets commands reach the network, also in an external sandbox."""
     match policy:
         case DangerFullAccessSandboxPolicy():
             return True
@@ -383,11 +390,11 @@ def has_network(policy: SandboxPolicy) -> bool:
             return policy.network_access
 
 
-def _temporary(policy: WorkspaceWriteSandboxPolicy, places: Places) -> Iterator[str]:
+def _temporary(policy: WorkspaceWriteSandboxPolicy, machine_paths: MachinePaths) -> Iterator[str]:
     if not policy.exclude_slash_tmp:
         yield SLASH_TMP
-    if not policy.exclude_tmpdir_env_var and places.tmpdir is not None:
-        yield places.tmpdir
+    if not policy.exclude_tmpdir_env_var and machine_paths.tmpdir is not None:
+        yield machine_paths.tmpdir
 
 
 GIT = ".git"
@@ -400,8 +407,8 @@ MAX_DEPTH = 128
 """Of paths whose folders are looked at one by one."""
 
 
-def resolved(confinement: Confinement) -> Confinement:
-    """Follow links in all places, and protect where the `.git` files of roots lead.
+def resolved(sandbox_policy: EffectivePolicy) -> EffectivePolicy:
+    """Follow links in all paths, and protect the targets of the `.git` files of roots.
 
     A root that is a link counts as the folder that it leads to. A root in which a protected name is
     a link is not writable: nothing can be laid over a link that keeps it from being replaced.
@@ -409,18 +416,18 @@ def resolved(confinement: Confinement) -> Confinement:
     `identities` has what they are.
 
     Raises:
-        PlaceChanged: one of them is not what it was when it was named.
+        RootChanged: a root is another folder than when it was named.
     """
-    if not confinement.is_confined:
-        return confinement
+    if not sandbox_policy.is_restricted:
+        return sandbox_policy
     links = _Links()
     identities: dict[str, Identity] = {}
-    readable = _present(confinement, confinement.readable, identities)
-    writable = _present(confinement, confinement.writable, identities)
-    scratch = _present(confinement, confinement.scratch, identities)
+    readable = _present(sandbox_policy, sandbox_policy.readable, identities)
+    writable = _present(sandbox_policy, sandbox_policy.writable, identities)
+    scratch = _present(sandbox_policy, sandbox_policy.scratch, identities)
     protected: list[str] = []
     linked: list[str] = []
-    for place in confinement.protected:
+    for place in sandbox_policy.protected:
         folder, name = os.path.split(place)
         real_place = f"{links.real(folder).rstrip('/')}/{name}"
         leads_to = links.real(real_place)
@@ -433,14 +440,14 @@ def resolved(confinement: Confinement) -> Confinement:
         writable = tuple(
             root for root in writable if not any(is_in(place, root) for place in linked)
         )
-    confinement.pinned.can_be_written(("/",) if writable is None else writable)
+    sandbox_policy.pinned.can_be_written(("/",) if writable is None else writable)
     return replace(
-        confinement,
+        sandbox_policy,
         readable=readable,
         writable=writable,
         protected=tuple(dict.fromkeys(protected)),
-        denied=tuple(dict.fromkeys(map(links.real, confinement.denied))),
-        denied_patterns=tuple(map(real_pattern, confinement.denied_patterns)),
+        denied=tuple(dict.fromkeys(map(links.real, sandbox_policy.denied))),
+        denied_patterns=tuple(map(real_pattern, sandbox_policy.denied_patterns)),
         scratch=scratch or (),
         identities=identities,
     )
@@ -474,34 +481,39 @@ def _mode(path: str) -> int:
         return 0
 
 
-def pin_places(confinement: Confinement, *, anew: bool = True) -> None:
-    """Set the places of a policy, which somebody outside of every sandbox has named. Blocks.
+def pin_roots(sandbox_policy: EffectivePolicy, *, anew: bool = True) -> None:
+    """Pin the roots of a policy that the user or a client has named. Blocks.
 
-    See PinnedPlaces.pin.
+    See PinnedRoots.pin.
     """
-    if confinement.is_confined:
-        places = (confinement.readable or (), confinement.writable or (), confinement.scratch)
-        confinement.pinned.pin(chain.from_iterable(places), anew=anew)
+    if sandbox_policy.is_restricted:
+        roots = (
+            sandbox_policy.readable or (),
+            sandbox_policy.writable or (),
+            sandbox_policy.scratch,
+        )
+        sandbox_policy.pinned.pin(chain.from_iterable(roots), anew=anew)
 
 
 def _present(
-    confinement: Confinement, places: tuple[str, ...] | None, identities: dict[str, Identity]
+    sandbox_policy: EffectivePolicy,
+    roots: tuple[str, ...] | None,
+    identities: dict[str, Identity],
 ) -> tuple[str, ...] | None:
-    if places is None:
+    if roots is None:
         return None
     found: dict[str, None] = {}
-    for place in places:
-        place_now = confinement.pinned.checked(place)
-        if place_now.identity is not None:
-            identities[place_now.real] = place_now.identity
-            found[place_now.real] = None
+    for root in map(sandbox_policy.pinned.checked, roots):
+        if root.identity is not None:
+            identities[root.real] = root.identity
+            found[root.real] = None
     return tuple(found)
 
 
 def git_folders(place: str) -> list[str]:
-    """Return where a `.git` file points to, then the repository that it shares if it is a worktree.
+    """Return the target of a `.git` file, then the repository that a worktree shares.
 
-    Nothing for a folder, and for what is no such file.
+    Empty for a folder, and for any other file.
     """
     pointer = first_line(place)
     if pointer is None or not pointer.startswith("gitdir:"):

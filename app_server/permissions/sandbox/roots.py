@@ -1,9 +1,8 @@
-"""The places of this machine that a confinement knows, and those that policies name, pinned.
+"""Roots of sandbox policies, pinned by device and inode, and the secrets of this machine.
 
-A place is pinned by its identity: no confined process may swap one. A file of the home has pinned
-places too: what a killed server knew of them, the next one knows. `Places` says whose home it is,
-and where temporary files are.
-Source: docs/tools.md, "Places are pinned", "Sandbox".
+A process in a sandbox cannot swap a pinned root for another folder. A file of the home keeps the
+identities over restarts. `MachinePaths` has the home, temporary folders and secrets.
+Source: docs/tools.md, "Roots are pinned", "Sandbox".
 """
 
 import json
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from app_server.config.values import Config
-from app_server.permissions.confinement.paths import is_in, ways_to
+from app_server.permissions.sandbox.paths import is_in, ways_to
 from app_server.runtime.files.disk import sync_folder
 from app_server.runtime.files.opening import open_regular
 from app_server.runtime.files.secret import StoreFailed, lock_held, write_private
@@ -30,14 +29,14 @@ Identity: TypeAlias = tuple[int, int]
 """Device and inode of a folder."""
 
 NOT_A_FOLDER: Identity = (0, 0)
-"""Identity of anything but a folder or a link: saving a file often replaces its inode."""
+"""Identity of a file: saving it often replaces its inode."""
 
 MAX_LINKS = 40
-"""On the way to one place, as Linux has it."""
+"""On the way to one path, as Linux has it."""
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPlace:
+class ResolvedRoot:
     """Result of resolving a path."""
 
     real: str
@@ -52,8 +51,8 @@ class FoundPlace:
     """Whether it was read from a file, and not seen since."""
 
 
-def look(path: str) -> FoundPlace:
-    """Follow the links of an absolute path, and see what is there."""
+def look(path: str) -> ResolvedRoot:
+    """Follow the links of an absolute path, and return its target and identity."""
     here, followed = "/", 0
     through: dict[str, None] = {}
     links: dict[str, None] = {}
@@ -78,7 +77,7 @@ def look(path: str) -> FoundPlace:
         if target.startswith("/"):
             here = "/"
         ahead.extendleft(reversed(_parts(target)))
-    return FoundPlace(here, _identity(here), tuple(through), tuple(links))
+    return ResolvedRoot(here, _identity(here), tuple(through), tuple(links))
 
 
 def _parts(path: str) -> list[str]:
@@ -86,7 +85,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _identity(path: str) -> Identity | None:
-    """Return what is at a path; a link is nothing."""
+    """Return the identity of a path; None for a link."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):
@@ -116,12 +115,12 @@ FULL_BYTES = 8 << 20
 """Of a file that is written anew, as it says much twice."""
 
 
-Entry: TypeAlias = tuple[str, FoundPlace] | frozenset[str]
-"""A path and what it led to, or folders that somebody confined can write to."""
+Entry: TypeAlias = tuple[str, ResolvedRoot] | frozenset[str]
+"""A path and its target, or folders that a process in a sandbox can write to."""
 
 
-class PlacesFile:
-    """The file of a home, which all servers of the home append to. Everything here blocks."""
+class PinnedRootsFile:
+    """File of pinned roots, which all servers of a home append to. All methods block."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
@@ -132,7 +131,7 @@ class PlacesFile:
         """Up to where it is known, in bytes."""
 
     def news(self) -> list[Entry]:
-        """Return what was appended since the last call; damaged lines are left out."""
+        """Return the entries since the last call; damaged lines are left out."""
         try:
             found = os.stat(self._path)  # noqa: PTH116 - once for each place, for speed
         except OSError:
@@ -245,7 +244,7 @@ def _entry(line: bytes) -> Entry | None:
             device, inode = identity
             identity = int(device), int(inode)
         path, real = _texts([found["path"], found["real"]])
-        return path, FoundPlace(real, identity, _texts(found["through"]), is_stored=True)
+        return path, ResolvedRoot(real, identity, _texts(found["through"]), is_stored=True)
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
@@ -260,45 +259,45 @@ T = TypeVar("T")
 
 
 MAX_PINNED = 4096
-"""Paths that are remembered, and folders that are known to be writable to somebody confined."""
+"""Paths that are remembered, and folders that are known to be writable in a sandbox."""
 
 
-class PlaceChanged(Exception):
-    """A place is not what it was when the policy was set; the text names it, and what to do."""
+class RootChanged(Exception):
+    """A root is another folder than it was; the text names it, and says what to do."""
 
 
-class PinnedPlaces:
-    """The places of one home, also after a restart. All methods block, and may run in threads.
+class PinnedRoots:
+    """Pinned roots of one home, also after a restart. All methods block, and may run in threads.
 
-    A place is pinned when it is first named. After that it is a folder of the same identity, at the
-    same real path, or it is refused. What nobody confined can have changed is pinned anew.
+    A root is pinned when it is first named. After that it is a folder of the same identity, at the
+    same real path, or it is refused. A root that no sandbox can have changed is pinned anew.
     """
 
-    def __init__(self, file: PlacesFile | None = None, max_pinned: int = MAX_PINNED) -> None:
+    def __init__(self, file: PinnedRootsFile | None = None, max_pinned: int = MAX_PINNED) -> None:
         """With a file all servers of its home know the same; without one this ends with `self`.
 
-        At most `max_pinned` places of each kind are held.
+        At most `max_pinned` paths of each kind are held.
         """
         self._file = file
         self._max_pinned = max_pinned
-        self._pinned: dict[str, FoundPlace] = {}
+        self._pinned: dict[str, ResolvedRoot] = {}
         """By the path as it was given, the one used last at the end."""
-        self._looked_at: dict[str, FoundPlace] = {}
-        """Places that no policy has named so far. A model may name any number of paths, which must
-        not have a place forgotten that a policy has."""
+        self._looked_at: dict[str, ResolvedRoot] = {}
+        """Paths that no policy has named so far. A model may name any number of them, which must
+        not evict the roots of policies."""
         self._checked: dict[str, None] = {}
         """The paths of `checked`, the one used last at the end."""
         self._reach: set[str] = set()
-        """Folders that somebody confined could write to."""
+        """Folders that a process in a sandbox could write to."""
         self._is_behind = False
         """Whether the file could not be written, so that it lacks something."""
         self._lock = threading.Lock()
 
     def pin(self, paths: Iterable[str], *, anew: bool = True) -> None:
-        """Set places as somebody outside of every sandbox has named them.
+        """Pin roots that the user or a client has named.
 
-        One that is pinned already is set anew if `anew`. One that leads elsewhere than before stays
-        as it was where somebody confined may have changed that; so does one that was never pinned.
+        A pinned root is pinned again if `anew`. One that leads elsewhere than before stays as it
+        was if a process in a sandbox may have changed that; so does one that was never pinned.
         """
         with self._lock:
             self._follow()
@@ -308,17 +307,16 @@ class PinnedPlaces:
                     continue
                 found, before = look(path), self._known(path)
                 if path not in self._pinned and self._way_out(found) is not None:
-                    # Whoever confined it was put there by is not to have it named by others.
+                    # The link may be from a sandbox, which must not gain a root by it.
                     self._looked_at.pop(path, None)
                 elif before is None or found.real == before.real or not self._is_reached(before):
                     changed += self._keep(path, found)
             self._store(changed)
 
     def look_at(self, paths: Iterable[str]) -> list[str]:
-        """Return the real paths, and pin each place as it is now unless it is pinned already.
+        """Return the real paths, and pin each that is not pinned already.
 
-        What is found is remembered by its real path, apart until a policy has it, as many as of
-        those.
+        They are kept by real path, apart from the roots of policies until a policy names them.
         """
         with self._lock:
             self._follow()
@@ -329,14 +327,14 @@ class PinnedPlaces:
             return [pinned.real for pinned in found]
 
     def renew(self) -> None:
-        """Set those places anew that were checked here; those of other servers stay as they are."""
+        """Pin the roots again that this server has checked; those of other servers stay."""
         self.pin(list(self._checked))
 
-    def checked(self, path: str) -> FoundPlace:
-        """Return a place as it is pinned; nothing is there if it is gone.
+    def checked(self, path: str) -> ResolvedRoot:
+        """Compare a root with its pinned identity and return it; without identity if it is gone.
 
         Raises:
-            PlaceChanged: it is another one.
+            RootChanged: it is another folder.
         """
         with self._lock:
             self._follow()
@@ -350,7 +348,7 @@ class PinnedPlaces:
             return kept
 
     def can_be_written(self, folders: Iterable[str]) -> None:
-        """Remember that somebody confined can write to real folders from now on."""
+        """Record that processes in a sandbox can write to real folders from now on."""
         with self._lock:
             self._follow()
             added = frozenset(folders) - self._reach
@@ -359,22 +357,22 @@ class PinnedPlaces:
                 self._bound_reach()
                 self._store([added])
 
-    def _first(self, path: str, found: FoundPlace) -> FoundPlace:
+    def _first(self, path: str, found: ResolvedRoot) -> ResolvedRoot:
         way_out = self._way_out(found)
         if way_out is not None:
-            raise PlaceChanged(
+            raise RootChanged(
                 f"`{path}` leads to `{found.real}` by a link in `{way_out}`, where commands of a "
                 "sandbox can write, so nothing is done in this sandbox. Name the folder that is "
                 "meant"
             )
         return found
 
-    def _kept(self, path: str, pinned: FoundPlace, found: FoundPlace) -> FoundPlace:
+    def _kept(self, path: str, pinned: ResolvedRoot, found: ResolvedRoot) -> ResolvedRoot:
         if found.real != pinned.real:
             if pinned.identity is None:
-                # It was no place yet, and a link does not make it one.
+                # It was not there yet, and a link does not make it a root.
                 return pinned
-            raise PlaceChanged(
+            raise RootChanged(
                 f"`{path}` led to `{pinned.real}` when the sandbox was set, and leads to "
                 f"`{found.real}` now, so nothing is done in this sandbox. Put it back, or name the "
                 "folder that is meant"
@@ -387,17 +385,17 @@ class PinnedPlaces:
             or _is_another_disk(pinned, found)
         ):
             return found
-        raise PlaceChanged(
+        raise RootChanged(
             f"`{path}` is not the folder that it was when the sandbox was set, so nothing is done "
             "in this sandbox. If it may be used as it is now, name it again (`cwd` or the sandbox "
             "policy of turn/start or thread/resume)"
         )
 
-    def _is_reached(self, pinned: FoundPlace) -> bool:
+    def _is_reached(self, pinned: ResolvedRoot) -> bool:
         return any(True for folder in pinned.through for _ in self._writable_above(folder))
 
-    def _way_out(self, found: FoundPlace) -> str | None:
-        """Return the folder of a link that somebody confined may have made to reach elsewhere."""
+    def _way_out(self, found: ResolvedRoot) -> str | None:
+        """Return the folder of a link that a process in a sandbox may have made."""
         for folder in found.links:
             writable = list(self._writable_above(folder))
             if writable and not any(is_in(found.real, root) for root in writable):
@@ -407,22 +405,22 @@ class PinnedPlaces:
     def _writable_above(self, folder: str) -> Iterator[str]:
         return (above for above in (folder, *ways_to(folder)) if above in self._reach)
 
-    def _known(self, path: str) -> FoundPlace | None:
+    def _known(self, path: str) -> ResolvedRoot | None:
         return self._pinned.get(path) or self._looked_at.get(path)
 
-    def _keep(self, path: str, pinned: FoundPlace) -> list[Entry]:
-        """Hold a place; returns what of it is not in the file."""
+    def _keep(self, path: str, pinned: ResolvedRoot) -> list[Entry]:
+        """Keep a root; returns the entries that the file lacks."""
         self._looked_at.pop(path, None)
         before = self._pinned.get(path)
         self._put(self._pinned, path, pinned)
         return [] if before == pinned else [(path, pinned)]
 
-    def _put(self, places: dict[str, T], path: str, pinned: T) -> None:
-        """Put a place at the end, and drop the first of too many."""
-        places.pop(path, None)
-        places[path] = pinned
-        if len(places) > self._max_pinned:
-            del places[next(iter(places))]
+    def _put(self, roots: dict[str, T], path: str, pinned: T) -> None:
+        """Put a root at the end, and drop the least recently used beyond the bound."""
+        roots.pop(path, None)
+        roots[path] = pinned
+        if len(roots) > self._max_pinned:
+            del roots[next(iter(roots))]
 
     def _bound_reach(self) -> None:
         """Bound the reach: drop nested folders, then missing ones, or else take `/`."""
@@ -434,7 +432,7 @@ class PinnedPlaces:
             self._reach = {"/"}
 
     def _follow(self) -> None:
-        """Take over what the file says that is not known here."""
+        """Load the entries that other servers have appended."""
         if self._file is not None:
             self._take(self._file.news())
 
@@ -447,7 +445,7 @@ class PinnedPlaces:
         self._bound_reach()
 
     def _store(self, entries: list[Entry]) -> None:
-        """Write down what changed; what cannot be written is tried again with the next change."""
+        """Append changed entries; a failed write is repeated with the next change."""
         if self._file is None or not (entries or self._is_behind):
             return
         everything: list[Entry] = [*self._pinned.items(), frozenset(self._reach)]
@@ -458,18 +456,18 @@ class PinnedPlaces:
                 news = self._file.add(entries, everything)
         except StoreFailed as exc:
             if not self._is_behind:
-                logger.warning("the places of sandboxes are not stored: %s", exc)
+                logger.warning("the roots of sandboxes are not stored: %s", exc)
             self._is_behind = True
         else:
             self._is_behind = False
             self._take([*news, *entries])
 
 
-def _is_another_disk(pinned: FoundPlace, found: FoundPlace) -> bool:
+def _is_another_disk(pinned: ResolvedRoot, found: ResolvedRoot) -> bool:
     """Whether the disk of a stored folder has another number now, or the folder is on another one.
 
     Some file systems get a new number with each boot or mount, and so do those of containers.
-    Nobody confined can move a folder of another disk to a place: rename(2), EXDEV.
+    A process in a sandbox cannot move a folder of another disk to a root: rename(2), EXDEV.
     """
     if pinned.identity is None or found.identity is None or not pinned.is_stored:
         return False
@@ -549,7 +547,7 @@ SERVER_FOLDERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class MachinePaths:
     """Absolute paths, as they were given: links in them are resolved later."""
 
     home: str
@@ -558,9 +556,9 @@ class Places:
     tmpdir: str | None = None
     """Folder that `TMPDIR` names."""
     secrets: tuple[str, ...] = ()
-    """Paths that no confined process may read; not all of them have to exist."""
-    pinned: PinnedPlaces = field(default_factory=PinnedPlaces, compare=False, repr=False)
-    """Places that policies have named so far."""
+    """Paths that no process in a sandbox may read; not all of them have to exist."""
+    pinned: PinnedRoots = field(default_factory=PinnedRoots, compare=False, repr=False)
+    """Roots that policies have named so far."""
 
 
 HIDDEN_KEY = "sandbox_hidden_paths"
@@ -568,8 +566,8 @@ MAX_HIDDEN = 256
 """Paths in that setting."""
 
 
-def configured_places(config: Config, places: Places) -> Places:
-    """Return the places with what the settings hide as well; looks at no disk.
+def with_hidden_paths(config: Config, machine_paths: MachinePaths) -> MachinePaths:
+    """Add the paths that the settings hide; looks at no disk.
 
     Raises:
         ConfigError: `sandbox_hidden_paths` does not fit.
@@ -582,17 +580,18 @@ def configured_places(config: Config, places: Places) -> Places:
         if not path.startswith(("/", "~/")):
             raise view.error(f"expected a path that begins with `/` or `~/`: `{path}`", HIDDEN_KEY)
     of_user = (
-        str(Path(places.user_home, path[2:])) if path.startswith("~/") else path for path in hidden
+        str(Path(machine_paths.user_home, path[2:])) if path.startswith("~/") else path
+        for path in hidden
     )
-    return replace(places, secrets=(*places.secrets, *of_user))
+    return replace(machine_paths, secrets=(*machine_paths.secrets, *of_user))
 
 
-def places_of_machine(
+def read_machine_paths(
     home: str, hidden: Sequence[str] = (), environ: Mapping[str, str] = os.environ
-) -> Places:
-    """Read the places from the environment; looks at no disk. They are pinned in that home.
+) -> MachinePaths:
+    """Read the paths from the environment; looks at no disk. Roots are pinned in that home.
 
-    `hidden` are further absolute paths that are kept from whoever is confined.
+    `hidden` are further absolute paths that no process in a sandbox may read.
     """
     user_home = environ.get("HOME") or str(expand_user("~"))
     secrets = [str(Path(user_home, name)) for name in SECRETS_OF_USERS]
@@ -605,10 +604,10 @@ def places_of_machine(
     for name in ("SSH_AUTH_SOCK", "GNOME_KEYRING_CONTROL"):
         secrets += [environ[name]] if name in environ else []
     secrets += hidden
-    return Places(
+    return MachinePaths(
         home=home,
         user_home=user_home,
         tmpdir=environ.get("TMPDIR") or None,
         secrets=tuple(path for path in (*secrets, *SERVICE_SOCKETS) if path.startswith("/")),
-        pinned=PinnedPlaces(PlacesFile(Path(home))),
+        pinned=PinnedRoots(PinnedRootsFile(Path(home))),
     )

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from app_server.permissions.confinement import places as module
-from app_server.permissions.confinement.places import (
+from app_server.permissions.sandbox import roots as module
+from app_server.permissions.sandbox.roots import (
     FILE,
     LOCK,
     MAX_PINNED,
     NOT_A_FOLDER,
     Entry,
-    FoundPlace,
-    PinnedPlaces,
-    PlaceChanged,
-    PlacesFile,
+    PinnedRoots,
+    PinnedRootsFile,
+    ResolvedRoot,
+    RootChanged,
 )
 from app_server.runtime.files.secret import StoreFailed, lock_held
 
@@ -36,9 +36,9 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def server(root: Path, max_pinned: int = MAX_PINNED) -> PinnedPlaces:
+def server(root: Path, max_pinned: int = MAX_PINNED) -> PinnedRoots:
     """Start a server of the home."""
-    return PinnedPlaces(PlacesFile(root.parent / "home"), max_pinned)
+    return PinnedRoots(PinnedRootsFile(root.parent / "home"), max_pinned)
 
 
 def lines(root: Path) -> list[Any]:
@@ -87,19 +87,19 @@ def test_another_server_refuses_what_one_has_held(root: Path, is_restarted: bool
         other = server(root)
     for anew in (False, True):
         other.pin([str(sub)], anew=anew)
-        with pytest.raises(PlaceChanged, match=f"`{sub}` led to `{sub}` .* leads to `.*/outside`"):
+        with pytest.raises(RootChanged, match=f"`{sub}` led to `{sub}` .* leads to `.*/outside`"):
             other.checked(str(sub))
     sub.unlink()
     sub.mkdir()
     other.pin([str(sub)], anew=False)
-    with pytest.raises(PlaceChanged, match="is not the folder that it was"):
+    with pytest.raises(RootChanged, match="is not the folder that it was"):
         other.checked(str(sub))
     # Who names it anew does so for all servers.
     other.pin([str(sub)])
     assert one.checked(str(sub)).identity == tuple(identity(sub))
 
 
-def stored(root: Path, **changes: Any) -> PinnedPlaces:
+def stored(root: Path, **changes: Any) -> PinnedRoots:
     """Start a server that reads of a folder within reach, with another identity than it has."""
     sub = root / "sub"
     line = {"path": str(sub), "real": str(sub), "identity": identity(sub), "through": [str(root)]}
@@ -118,19 +118,19 @@ def test_a_disk_with_another_number_keeps_nobody_from_a_folder(root: Path) -> No
         # From now on it is this one, whatever the numbers.
         sub.rename(root / f"old{changed}")
         sub.mkdir()
-        with pytest.raises(PlaceChanged):
+        with pytest.raises(RootChanged):
             places_.checked(str(sub))
-        with pytest.raises(PlaceChanged):
+        with pytest.raises(RootChanged):
             server(root).checked(str(sub))
         sub.rmdir()
         (root / f"old{changed}").rename(sub)
     for changed in ([device, inode + 1], list(NOT_A_FOLDER)):
-        with pytest.raises(PlaceChanged, match="is not the folder"):
+        with pytest.raises(RootChanged, match="is not the folder"):
             stored(root, identity=changed).checked(str(sub))
     # A file is no folder of another disk.
     sub.rmdir()
     sub.touch()
-    with pytest.raises(PlaceChanged, match="is not the folder"):
+    with pytest.raises(RootChanged, match="is not the folder"):
         stored(root, identity=[device + 1, inode]).checked(str(sub))
 
 
@@ -139,7 +139,7 @@ def test_a_link_is_refused_whatever_the_number_of_the_disk(root: Path) -> None:
     device, inode = identity(sub)
     sub.rename(root / "old")
     sub.symlink_to("old")
-    with pytest.raises(PlaceChanged, match="led to"):
+    with pytest.raises(RootChanged, match="led to"):
         stored(root, identity=[device + 1, inode]).checked(str(sub))
 
 
@@ -170,7 +170,7 @@ def test_damaged_lines_are_left_out(root: Path, damage: bytes, caplog: Any) -> N
     places_.can_be_written([str(root)])
     places_.pin([str(root / "sub")])
     # What a server wrote that died in the middle is ended by the next one.
-    file = PlacesFile(root.parent / "home")
+    file = PinnedRootsFile(root.parent / "home")
     found = file.news()
     assert found[-2:] == [
         frozenset([str(root)]),
@@ -184,19 +184,19 @@ def test_names_that_are_no_text_are_kept(root: Path) -> None:
     places_ = server(root)
     places_.pin([name])
     places_.can_be_written([name])
-    assert PlacesFile(root.parent / "home").news() == [
-        (name, FoundPlace(name, None, ("/",))),
+    assert PinnedRootsFile(root.parent / "home").news() == [
+        (name, ResolvedRoot(name, None, ("/",))),
         frozenset([name]),
     ]
 
 
 def places(numbers: range) -> list[Entry]:
-    return [(f"/{number}", FoundPlace(f"/{number}", (1, number), ("/",))) for number in numbers]
+    return [(f"/{number}", ResolvedRoot(f"/{number}", (1, number), ("/",))) for number in numbers]
 
 
 def test_a_full_file_is_written_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = root.parent / "home"
-    one, other = PlacesFile(home), PlacesFile(home)
+    one, other = PinnedRootsFile(home), PinnedRootsFile(home)
     # Every line has as many bytes.
     size = (
         len(json.dumps({"path": "/10", "real": "/10", "identity": [1, 10], "through": ["/"]})) + 1
@@ -208,38 +208,38 @@ def test_a_full_file_is_written_anew(root: Path, monkeypatch: pytest.MonkeyPatch
     # All that somebody knows, then what is new to it, then what it adds; the last that have room.
     assert one.add(places(range(20, 21)), places(range(12, 14))) == places(range(14, 15))
     expected = [*places(range(12, 15)), *places(range(20, 21))]
-    assert PlacesFile(home).news() == expected
+    assert PinnedRootsFile(home).news() == expected
     assert (one.news(), other.news(), other.news()) == ([], expected, [])
     assert one.write(places(range(30, 35))) == []
-    assert PlacesFile(home).news() == places(range(31, 35))
+    assert PinnedRootsFile(home).news() == places(range(31, 35))
     assert one.add(places(range(40, 41)), places(range(31, 35))) == []
-    assert PlacesFile(home).news() == [*places(range(31, 35)), *places(range(40, 41))]
+    assert PinnedRootsFile(home).news() == [*places(range(31, 35)), *places(range(40, 41))]
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_no_more_of_a_file_is_read_than_its_bound(root: Path, beyond: int) -> None:
     home = root.parent / "home"
-    PlacesFile(home).add(places(range(10, 11)), [])
+    PinnedRootsFile(home).add(places(range(10, 11)), [])
     line = (home / FILE).read_bytes()
     (home / FILE).write_bytes(b"#" * ((32 << 20) - 1 - len(line) + beyond) + b"\n" + line)
-    assert PlacesFile(home).news() == ([] if beyond else places(range(10, 11)))
+    assert PinnedRootsFile(home).news() == ([] if beyond else places(range(10, 11)))
 
 
 def test_a_file_of_eight_mib_is_full(root: Path) -> None:
     home = root.parent / "home"
     for beyond in (0, 1):
         (home / FILE).write_bytes(b"#" * ((8 << 20) - 1 + beyond) + b"\n")
-        file = PlacesFile(home)
+        file = PinnedRootsFile(home)
         file.add(places(range(10, 11)), places(range(5, 6)))
         is_appended = (home / FILE).stat().st_size > 8 << 20
         assert is_appended is (beyond == 0)
     assert file.news() == []
-    assert PlacesFile(home).news() == places(range(5, 6)) + places(range(10, 11))
+    assert PinnedRootsFile(home).news() == places(range(5, 6)) + places(range(10, 11))
 
 
 def test_a_file_that_somebody_cut_is_read_anew(root: Path) -> None:
     home = root.parent / "home"
-    file = PlacesFile(home)
+    file = PinnedRootsFile(home)
     file.add(places(range(10, 14)), [])
     text = (home / FILE).read_bytes()
     (home / FILE).write_bytes(text[: len(text) // 4])
@@ -250,14 +250,14 @@ def test_what_cannot_be_read_is_nothing_new(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = root.parent / "home"
-    PlacesFile(home).add(places(range(10, 11)), [])
+    PinnedRootsFile(home).add(places(range(10, 11)), [])
 
     def refuse(path: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "open_regular", refuse)
-        assert PlacesFile(home).news() == []
+        assert PinnedRootsFile(home).news() == []
     assert caplog.messages == [
         f"the pinned places of {home / FILE} cannot be read: Permission denied"
     ]
@@ -267,7 +267,7 @@ def test_a_file_that_is_gone_when_it_was_written_anew_is_a_failed_store(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = root.parent / "home"
-    file = PlacesFile(home)
+    file = PinnedRootsFile(home)
 
     def write_and_lose(path: Path, content: bytes) -> None:
         path.unlink(missing_ok=True)
@@ -277,7 +277,7 @@ def test_a_file_that_is_gone_when_it_was_written_anew_is_a_failed_store(
         file.write(places(range(10, 11)))
 
 
-class Meanwhile(PlacesFile):
+class Meanwhile(PinnedRootsFile):
     """A file to which another server appends right before this one does."""
 
     def __init__(self, home: Path, entries: list[Entry]) -> None:
@@ -286,22 +286,22 @@ class Meanwhile(PlacesFile):
         self._entries = entries
 
     def add(self, entries: Sequence[Entry], everything: Iterable[Entry]) -> list[Entry]:
-        PlacesFile(self._home).add(self._entries, [])
+        PinnedRootsFile(self._home).add(self._entries, [])
         self._entries = []
         return super().add(entries, everything)
 
 
 def test_what_another_server_appends_meanwhile_is_known(root: Path) -> None:
     home, sub = root.parent / "home", root / "sub"
-    other = (str(sub), FoundPlace("/elsewhere", None, ("/",)))
-    places_ = PinnedPlaces(Meanwhile(home, [other, (str(root), other[1]), frozenset([str(root)])]))
+    other = (str(sub), ResolvedRoot("/elsewhere", None, ("/",)))
+    places_ = PinnedRoots(Meanwhile(home, [other, (str(root), other[1]), frozenset([str(root)])]))
     places_.pin([str(sub)])
     # What was appended last counts, as it does for a server that reads the file.
     for server_ in (places_, server(root)):
         assert server_.look_at([str(sub), str(root)]) == [str(sub), "/elsewhere"]
     sub.rename(root / "old")
     sub.mkdir()
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         places_.checked(str(sub))
 
 
@@ -329,7 +329,7 @@ def test_an_exec_server_sets_no_places_of_other_servers_anew(root: Path) -> None
     other.look_at([str(sub)])
     other.renew()
     for server_ in (one, other):
-        with pytest.raises(PlaceChanged, match="is not the folder that it was"):
+        with pytest.raises(RootChanged, match="is not the folder that it was"):
             server_.checked(str(sub))
     # Its client names what it works with by connecting.
     other.renew()
@@ -339,7 +339,7 @@ def test_an_exec_server_sets_no_places_of_other_servers_anew(root: Path) -> None
 def test_what_is_read_has_the_bounds_of_what_is_remembered(root: Path) -> None:
     gone = root / "gone"
     written = frozenset(map(str, (gone, root / "sub", root.parent / "outside")))
-    PlacesFile(root.parent / "home").add([written], [])
+    PinnedRootsFile(root.parent / "home").add([written], [])
     one = server(root, max_pinned=2)
     # Of too many those that are gone are forgotten.
     one.pin([f"{gone}/in"])
@@ -350,9 +350,9 @@ def test_what_is_read_has_the_bounds_of_what_is_remembered(root: Path) -> None:
 
 
 def test_a_file_that_did_not_grow_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = PlacesFile(root.parent / "home")
+    file = PinnedRootsFile(root.parent / "home")
     file.add(places(range(10, 11)), [])
-    read, synced = PlacesFile(root.parent / "home"), list[Path]()
+    read, synced = PinnedRootsFile(root.parent / "home"), list[Path]()
     assert read.news() == places(range(10, 11))
     with monkeypatch.context() as patched:
         patched.delattr(module, "open_regular")
@@ -373,11 +373,11 @@ def test_a_folder_on_another_disk_is_another_one_while_a_server_runs(
     assert found.identity is not None
     elsewhere = replace(found, identity=(found.identity[0] + 1, found.identity[1]))
 
-    def look(path: str) -> FoundPlace:
+    def look(path: str) -> ResolvedRoot:
         return elsewhere
 
     monkeypatch.setattr(module, "look", look)
-    with pytest.raises(PlaceChanged, match="is not the folder that it was"):
+    with pytest.raises(RootChanged, match="is not the folder that it was"):
         one.checked(sub)
     assert server(root).checked(sub) == elsewhere
 
@@ -403,7 +403,7 @@ def test_what_is_no_regular_file_is_not_written(
     assert len([text for text in caplog.messages if "are not stored" in text]) == 1
     (root / "sub").rename(root / "old")
     (root / "sub").mkdir()
-    with pytest.raises(PlaceChanged):
+    with pytest.raises(RootChanged):
         places_.checked(str(root / "sub"))
     assert what != "link" or target.read_bytes() == b""
 

@@ -1,1 +1,0 @@
-"""Tests of app_server/permissions/confinement."""
