@@ -8,7 +8,7 @@ Source: docs/tools.md, "Patches".
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 import anyio
@@ -117,33 +117,28 @@ NO_COMMAND = (
 PLAN_MODE = "patch rejected: in plan mode nothing is written; put the change into the plan"
 
 
+@dataclass(frozen=True, slots=True)
 class ApplyPatch(TurnTool):
     """The patches of one turn, and what they have changed together."""
 
-    def __init__(
-        self,
-        context: ThreadContext,
-        turn: RunningTurn,
-        environments: TurnEnvironments,
-    ) -> None:
-        self._turn = turn
-        self._approvals = context.approvals
-        self._grammar = context.server.grammar
-        self._environments = environments
-        self._changes = TurnChanges(turn)
+    functions = (NAME,)
+
+    context: ThreadContext
+    turn: RunningTurn
+    environments: TurnEnvironments
+    changes: "TurnChanges"
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the tool, freeform if the model takes that; not without a folder to work in."""
-        if not self._turn.settings.working_folders:
+        if not self.turn.settings.working_folders:
             return []
-        names = self._environments.names
+        names = self.environments.names
         return [patch_declaration(is_freeform=model.freeform_patch, environments=names)]
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is a patch, in either form."""
-        if call.kind == "custom":
-            return call.namespace is None and call.name == NAME
-        return call.is_function(NAME)
+        is_freeform = call.kind == "custom" and call.namespace is None and call.name == NAME
+        return is_freeform or TurnTool.offers(self, call)
 
     # Calls do not overlap: what a patch finds must be what it changes.
 
@@ -171,7 +166,7 @@ class ApplyPatch(TurnTool):
         """
         if script.strip().startswith(BEGIN):
             return NO_COMMAND
-        patch = await find_patch(self._grammar, script)
+        patch = await find_patch(self.context.server.grammar, script)
         if patch is None:
             return None
         where = folder if patch.folder is None else str(PurePosixPath(folder, patch.folder))
@@ -191,22 +186,22 @@ class ApplyPatch(TurnTool):
 
         Paths begin at `folder` of an environment, else where the patch or the thread says.
         """
-        if self._turn.settings.mode == "plan":
+        if self.turn.settings.mode == "plan":
             return PLAN_MODE
         try:
             patch = await anyio.to_thread.run_sync(parse_patch, text)
-            if patch.environment_id is not None and not self._environments.names:
+            if patch.environment_id is not None and not self.environments.names:
                 return NO_ENVIRONMENT
             if found is None or patch.environment_id is not None:
-                found = await self._environments.find(patch.environment_id)
+                found = await self.environments.find(patch.environment_id)
                 folder = None
             cwd = found.folder.cwd if folder is None else folder
             if found.is_here:
-                sandbox_policy = self._environments.sandbox_policy(found.folder)
+                sandbox_policy = self.environments.sandbox_policy(found.folder)
                 planned = await planned_here(patch, cwd, sandbox_policy)
                 return await self._carry_out(item_id, planned, text, found, cwd)
-            policy = work_policy(self._environments, found)
-            started = self._environments.machines.start_patch(found.id, cwd, policy)
+            policy = work_policy(self.environments, found)
+            started = self.environments.machines.start_patch(found.id, cwd, policy)
             async with planned_there(found.id, started, text) as planned:
                 return await self._carry_out(item_id, planned, text, found, cwd)
         except NoEnvironment as exc:
@@ -221,27 +216,10 @@ class ApplyPatch(TurnTool):
     ) -> str:
         shown = await anyio.to_thread.run_sync(shown_changes, planned.plan)
         item = FileChangeThreadItem(id=item_id, changes=shown, status="inProgress")
-        request = self._request(item, planned.plan, text, found, cwd)
-        verdict = self._approvals.files.check(request)
-        if isinstance(verdict, Refuse):
-            return verdict.text
-        self._turn.recorder.started(item)
-        if isinstance(verdict, NeedsApproval):
-            refusal = await self._ask(item, request)
-            if refusal is not None:
-                return refusal
-        # What was begun is done, and written down: an interrupt comes after it.
-        with anyio.CancelScope(shield=True):
-            written = await self._write(item, planned, found)
-        return written.output()
-
-    def _request(
-        self, item: FileChangeThreadItem, plan: Plan, text: str, found: FoundEnvironment, cwd: str
-    ) -> FileRequest:
-        writable = self._environments.sandbox_policy(found.folder).writable
-        return FileRequest(
-            turn_id=self._turn.id,
-            item_id=item.id,
+        plan, writable = planned.plan, self.environments.sandbox_policy(found.folder).writable
+        request = FileRequest(
+            turn_id=self.turn.id,
+            item_id=item_id,
             environment_id=found.id,
             cwd=cwd,
             paths=[place for change in plan.changes for place in change.written],
@@ -250,15 +228,27 @@ class ApplyPatch(TurnTool):
             reason=reason_to_ask(plan),
             patch=text,
         )
+        verdict = self.context.approvals.files.check(request)
+        if isinstance(verdict, Refuse):
+            return verdict.text
+        self.turn.recorder.started(item)
+        if isinstance(verdict, NeedsApproval):
+            refusal = await self._ask(item, request)
+            if refusal is not None:
+                return refusal
+        # What was begun is done, and written down: an interrupt comes after it.
+        with anyio.CancelScope(shield=True):
+            made, failure, wall_s = await self._write(item, planned, found)
+        return written_text(made, failure, wall_s)
 
     async def _ask(self, item: FileChangeThreadItem, request: FileRequest) -> str | None:
         """Ask about a patch whose item is announced, and decline the item where it is refused.
 
         Returns why files must not be changed; None if they may be.
         """
-        turn, approvals = self._turn, self._approvals.files
+        turn, approvals = self.turn, self.context.approvals.files
         try:
-            with self._approvals.questions.open(approvals.question(request)) as open_question:
+            with approvals.questions.open(approvals.question(request)) as open_question:
                 decision = await open_question.decide()
         except BaseException:
             # Interrupted, or refused by the disk: it is not done.
@@ -276,8 +266,9 @@ class ApplyPatch(TurnTool):
 
     async def _write(
         self, item: FileChangeThreadItem, planned: "PlannedPatch", found: FoundEnvironment
-    ) -> "Written":
-        await planned.note(item.id, self._turn.recorder)
+    ) -> tuple[Sequence[PlannedChange], str | None, float]:
+        """Change the files, and complete the item; returns the changes, the failure, seconds."""
+        await planned.note(item.id, self.turn.recorder)
         started = time.perf_counter()
         changes = planned.plan.changes
         made: Sequence[PlannedChange] = changes
@@ -289,9 +280,9 @@ class ApplyPatch(TurnTool):
             made = [changes[number] for number in exc.changed]
         wall_s = time.perf_counter() - started
         item.status = "completed" if failure is None else "failed"
-        await self._turn.recorder.completed(item)
-        await self._changes.notify(made, found)
-        return Written(made, failure, wall_s)
+        await self.turn.recorder.completed(item)
+        await self.changes.notify(self.turn, made, found)
+        return made, failure, wall_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,23 +355,15 @@ async def planned_there(
         yield PlannedPatch(plan=patch.plan, remote=patch, environment_id=environment_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Result of writing a plan."""
-
-    made: Sequence[PlannedChange]
-    failure: str | None
-    wall_s: float
-
-    def output(self) -> str:
-        """Render it for the model."""
-        code = 0 if self.failure is None else 1
-        head = f"Exit code: {code}\nWall time: {round(self.wall_s, 1):g} seconds\nOutput:\n"
-        done = summary(self.made)
-        if self.failure is None:
-            return f"{head}Success. Updated the following files:\n{done}"
-        before = f"Before that, the following files were updated:\n{done}" if done else ""
-        return f"{head}{self.failure}\n{before}"
+def written_text(made: Sequence[PlannedChange], failure: str | None, wall_s: float) -> str:
+    """Render for the model what was changed, and what could not be."""
+    code = 0 if failure is None else 1
+    head = f"Exit code: {code}\nWall time: {round(wall_s, 1):g} seconds\nOutput:\n"
+    done = summary(made)
+    if failure is None:
+        return f"{head}Success. Updated the following files:\n{done}"
+    before = f"Before that, the following files were updated:\n{done}" if done else ""
+    return f"{head}{failure}\n{before}"
 
 
 def reason_to_ask(plan: Plan) -> str | None:
@@ -404,27 +387,27 @@ def root_of_diff(folder: str) -> str:
     return str(repository_of(real) or real)
 
 
+@dataclass(slots=True)
 class TurnChanges:
     """Combined changes of the patches of one turn."""
 
-    def __init__(self, turn: RunningTurn) -> None:
-        self._turn = turn
-        self._diff = TurnDiff()
-        self._roots: dict[str, str] = {}
-        """By environment, the folder that paths begin at."""
-        self._sent = ""
-        """The diff that clients have."""
+    _diff: TurnDiff = field(default_factory=TurnDiff)
+    _roots: dict[str, str] = field(default_factory=dict)
+    """By environment, the folder that paths begin at."""
+    _sent: str = ""
+    """The diff that clients have."""
 
-    async def notify(self, made: Sequence[PlannedChange], found: FoundEnvironment) -> None:
+    async def notify(
+        self, turn: RunningTurn, made: Sequence[PlannedChange], found: FoundEnvironment
+    ) -> None:
         """Add what a patch has changed, and notify clients if the diff is another one now."""
-        folders = self._turn.settings.working_folders
+        folders = turn.settings.working_folders
         is_only = len(folders) < 2 and [one.environment_id for one in folders] in ([], [found.id])
         shown = await anyio.to_thread.run_sync(
             self._after, made, found, "" if is_only else found.id
         )
         if shown != self._sent:
             self._sent = shown
-            turn = self._turn
             turn.recorder.emit(TurnDiffUpdatedNotification(**turn.recorder.ids, diff=shown))
 
     def _after(self, made: Sequence[PlannedChange], found: FoundEnvironment, above: str) -> str:

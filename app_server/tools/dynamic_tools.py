@@ -255,21 +255,21 @@ MAX_CONTENT_BYTES = 512 * 1024
 LEFT_OUT = "[left out: it is larger than what a call may return]"
 
 
+@dataclass(frozen=True, slots=True)
 class ClientTools(TurnTool):
     """The tools of clients, in one turn."""
 
-    def __init__(self, context: ThreadContext, turn: RunningTurn, tools: DynamicTools) -> None:
-        self._context = context
-        self._turn = turn
-        self._tools = tools
+    context: ThreadContext
+    turn: RunningTurn
+    tools: DynamicTools
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare what is not deferred."""
-        return self._tools.declarations()
+        return self.tools.declarations()
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is one of the tools, deferred ones too."""
-        found = self._tools.find(call.namespace, call.name)
+        found = self.tools.find(call.namespace, call.name)
         return call.kind == "function" and found is not None
 
     # Calls do not overlap: what a client's tool does is not known.
@@ -285,7 +285,7 @@ class ClientTools(TurnTool):
             arguments = call.arguments()
         except BadCall as exc:
             raise BadCall(f"failed to parse function arguments: {exc}") from exc
-        recorder = self._turn.recorder
+        recorder = self.turn.recorder
         item = DynamicToolCallThreadItem(
             id=call.call_id,
             namespace=call.namespace,
@@ -301,21 +301,21 @@ class ClientTools(TurnTool):
         item.success = answer.success
         item.duration_ms = round((time.perf_counter() - started) * 1000)
         await recorder.completed(item)
-        return _output(item.content_items, self._context.settings.output_limit_bytes)
+        return _output(item.content_items, self.context.settings.output_limit_bytes)
 
     async def _ask(self, call: RequestedCall, arguments: Json) -> DynamicToolCallResponse:
-        turn = self._turn
+        turn = self.turn
         params = DynamicToolCallParams(
-            thread_id=self._context.log.id,
+            thread_id=self.context.log.id,
             turn_id=turn.id,
             call_id=call.call_id,
             namespace=call.namespace,
             tool=call.name,
             arguments=arguments,
         )
-        if not self._context.clients.can_ask(METHOD, params):
+        if not self.context.clients.can_ask(METHOD, params):
             return _failure(NOBODY)
-        answer, _ = await self._context.clients.ask(METHOD, params)
+        answer, _ = await self.context.clients.ask(METHOD, params)
         return answer if isinstance(answer, DynamicToolCallResponse) else _failure(FAILED)
 
 

@@ -68,32 +68,22 @@ class _Planned:
     line: ShellLine
 
 
+@dataclass(frozen=True, slots=True)
 class ExecCommand(TurnTool):
     """Runs command lines; what still runs when a call is answered goes on behind the turns."""
 
-    def __init__(
-        self,
-        context: ThreadContext,
-        turn: RunningTurn,
-        patches: ApplyPatch,
-        environments: TurnEnvironments,
-    ) -> None:
-        self._context = context
-        self._turn = turn
-        self._patches = patches
-        self._environments = environments
-        self._commands = context.commands
-        self._approvals = context.approvals
+    functions = (EXEC_COMMAND,)
+
+    context: ThreadContext
+    turn: RunningTurn
+    patches: ApplyPatch
+    environments: TurnEnvironments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function; not without a folder to work in."""
-        if not self._turn.settings.working_folders:
+        if not self.turn.settings.working_folders:
             return []
-        return [exec_declaration(self._environments.names)]
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Whether it is this function."""
-        return call.is_function(EXEC_COMMAND)
+        return [exec_declaration(self.environments.names)]
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Whether it runs beside other commands of its answer, as all do that apply no patch."""
@@ -106,15 +96,15 @@ class ExecCommand(TurnTool):
         """
         arguments = call.read(ExecArguments)
         try:
-            found = await self._environments.find(arguments.environment_id)
+            found = await self.environments.find(arguments.environment_id)
         except NoEnvironment as exc:
             raise BadCall(_failed(str(exc))) from exc
         cwd = _folder(found.folder.cwd, arguments.workdir)
-        patched = await self._patches.run_command(call.call_id, arguments.cmd, found, cwd)
+        patched = await self.patches.run_command(call.call_id, arguments.cmd, found, cwd)
         if patched is not None:
             return patched
         planned = await self._plan(call.call_id, arguments, found, cwd)
-        verdict = self._within(await self._approvals.commands.check(planned.request))
+        verdict = self._within(await self.context.approvals.commands.check(planned.request))
         if isinstance(verdict, Refuse):
             return _failed(verdict.text)
         item = CommandExecutionThreadItem(
@@ -125,9 +115,9 @@ class ExecCommand(TurnTool):
             status="inProgress",
             command_actions=list(planned.request.actions),
         )
-        recorder = self._turn.recorder
-        made_room = await self._commands.make_room()
-        command = self._commands.add(item, planned.arguments.cmd, recorder)
+        recorder = self.turn.recorder
+        made_room = await self.context.commands.make_room()
+        command = self.context.commands.add(item, planned.arguments.cmd, recorder)
         if made_room is not None:
             command.note(made_room)
         try:
@@ -144,12 +134,12 @@ class ExecCommand(TurnTool):
             if not command.is_background:
                 # Interrupted, or refused by the disk: nothing of it goes on.
                 await command.stop()
-                self._commands.forget(command)
+                self.context.commands.forget(command)
 
     @property
     def _may_not_leave(self) -> bool:
         """Whether nothing lets a command out of the sandbox: plans and reviews write nothing."""
-        return self._turn.settings.mode == "plan" or self._turn.recorder.has_own_history
+        return self.turn.settings.mode == "plan" or self.turn.recorder.has_own_history
 
     def _within(self, verdict: Verdict) -> Verdict:
         if not self._may_not_leave or isinstance(verdict, Refuse) or verdict.sandboxed:
@@ -164,11 +154,11 @@ class ExecCommand(TurnTool):
             shell = await self._shell(arguments, found)
         except UnknownShell as exc:
             raise BadCall(_failed(str(exc))) from exc
-        login = arguments.login and self._context.machine.settings.allow_login_shell
+        login = arguments.login and self.context.machine.settings.allow_login_shell
         is_users = arguments.shell is None
-        script = await self._approvals.commands.read(arguments.cmd, shell, is_users=is_users)
+        script = await self.context.approvals.commands.read(arguments.cmd, shell, is_users=is_users)
         request = CommandRequest(
-            turn_id=self._turn.id,
+            turn_id=self.turn.id,
             item_id=call_id,
             facts=CommandFacts(
                 script=script,
@@ -179,7 +169,7 @@ class ExecCommand(TurnTool):
             command=shown_line(shell, arguments.cmd, login=login),
             cwd=cwd,
             actions=command_actions(script, cwd),
-            sandbox_policy=self._environments.sandbox_policy(found.folder),
+            sandbox_policy=self.environments.sandbox_policy(found.folder),
             environment_id=found.id,
         )
         line = ShellLine(
@@ -189,7 +179,7 @@ class ExecCommand(TurnTool):
             named_shell=arguments.shell,
             login=login,
             tty=arguments.tty,
-            policy=UNCONFINED_WORK if found.is_here else work_policy(self._environments, found),
+            policy=UNCONFINED_WORK if found.is_here else work_policy(self.environments, found),
         )
         return _Planned(arguments=arguments, request=request, line=line)
 
@@ -204,18 +194,19 @@ class ExecCommand(TurnTool):
         """Return what decides about the command's connections; None where nothing has to."""
         if sandbox_policy.proxy is None:
             return None
-        return self._approvals.network.of_command(sandbox_policy.proxy, self._turn.id, command)
+        approvals = self.context.approvals.network
+        return approvals.of_command(sandbox_policy.proxy, self.turn.id, command)
 
     async def _ask(
         self, command: ThreadCommand, planned: _Planned, needed: NeedsApproval
     ) -> Decision:
         """Announce the item as one that nothing runs for yet, ask, and keep what was allowed."""
-        item, approvals = command.item, self._approvals.commands
+        item, approvals = command.item, self.context.approvals.commands
         item.source, item.process_id = "agent", None
-        with self._approvals.questions.open(
+        with self.context.approvals.questions.open(
             approvals.question(planned.request, needed)
         ) as open_question:
-            self._turn.recorder.started(item)
+            self.turn.recorder.started(item)
             decision = await open_question.decide()
             if not decision.is_allowed:
                 await command.decline()
@@ -223,14 +214,14 @@ class ExecCommand(TurnTool):
             await approvals.keep(planned.request, needed, decision)
             item.source, item.process_id = "unifiedExecStartup", command.session_id
         elif decision.ends_turn:
-            await self._turn.interrupt_here()
+            await self.turn.interrupt_here()
         return decision
 
     async def _check_again(self, planned: _Planned, needed: NeedsApproval) -> Run:
         """Return how an allowed command runs: as asked, or as a rule says that was just kept."""
         if self._may_not_leave:
             return Run()
-        verdict = await self._approvals.commands.check(planned.request)
+        verdict = await self.context.approvals.commands.check(planned.request)
         return verdict if isinstance(verdict, Run) else Run(needed.sandboxed)
 
     async def _run(
@@ -242,7 +233,7 @@ class ExecCommand(TurnTool):
         began_s = time.perf_counter()
         try:
             gate = self._connections(command, sandbox_policy)
-            await self._commands.start(command, planned.line, sandbox_policy, gate)
+            await self.context.commands.start(command, planned.line, sandbox_policy, gate)
         except SandboxUnavailable as exc:
             await command.decline()
             return _failed(str(exc), *command.read_notes())
@@ -257,7 +248,7 @@ class ExecCommand(TurnTool):
             await command.complete(command.exit_code)
         limit = min(
             int(planned.arguments.max_output_tokens) * BYTES_PER_TOKEN,
-            self._context.settings.output_limit_bytes,
+            self.context.settings.output_limit_bytes,
         )
         return model_text(
             command.read(),
@@ -270,9 +261,9 @@ class ExecCommand(TurnTool):
     async def _wait(self, command: ThreadCommand, yield_s: float) -> bool:
         """Wait until the command has ended, or goes on behind the turns."""
         assert command.process is not None
-        with self._context.timeouts.move_on_after(yield_s):
+        with self.context.timeouts.move_on_after(yield_s):
             await command.process.finished.wait()
-        return command.exit_code is not None or not await self._commands.leave(command)
+        return command.exit_code is not None or not await self.context.commands.leave(command)
 
     async def _may_run_unsandboxed(
         self, command: ThreadCommand, planned: _Planned, sandbox_policy: EffectivePolicy
@@ -284,18 +275,18 @@ class ExecCommand(TurnTool):
         if not looks_denied(command.exit_code, command.unread):
             return False
         command.send_pending()
-        approvals = self._approvals.commands
+        approvals = self.context.approvals.commands
         verdict = await approvals.check_unsandboxed(planned.request)
         if not isinstance(verdict, NeedsApproval):
             return isinstance(verdict, Run)
         question = approvals.question(planned.request, verdict, is_retry=True)
-        with self._approvals.questions.open(question) as open_question:
+        with self.context.approvals.questions.open(question) as open_question:
             decision = await open_question.decide()
         if decision.is_allowed:
             await approvals.keep(planned.request, verdict, decision)
         elif decision.ends_turn:
             await command.complete(command.exit_code)
-            await self._turn.interrupt_here()
+            await self.turn.interrupt_here()
         return decision.is_allowed
 
     async def _not_started(self, command: ThreadCommand, error: OSError) -> str:
@@ -347,20 +338,18 @@ NO_INPUT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class WriteStdin(TurnTool):
     """Writes to commands, and reads what they printed since."""
 
-    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
-        self._context = context
-        self._turn = turn
+    functions = (WRITE_STDIN,)
+
+    context: ThreadContext
+    turn: RunningTurn
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function."""
         return [STDIN_DECLARATION]
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Whether it is this function."""
-        return call.is_function(WRITE_STDIN)
 
     # Calls do not overlap: what is written to one command comes in the order of the calls.
 
@@ -368,20 +357,20 @@ class WriteStdin(TurnTool):
         """Write, wait, and return what the command printed since the model last read of it."""
         arguments = call.read(StdinArguments)
         session_id = str(int(arguments.session_id))
-        command = self._context.commands.find(session_id)
+        command = self.context.commands.find(session_id)
         if command is None or command.process is None:
             return _input_failed(f"Unknown process id {session_id}")
         began_s = time.perf_counter()
         if arguments.chars and (failure := await self._write(command, arguments.chars)) is not None:
             return _input_failed(failure)
         self._notify(command, arguments.chars)
-        with self._context.timeouts.move_on_after(arguments.yield_s):
+        with self.context.timeouts.move_on_after(arguments.yield_s):
             await command.completed.wait()
         if command.completed.is_set():
-            self._context.commands.forget(command)
+            self.context.commands.forget(command)
         limit = min(
             int(arguments.max_output_tokens) * BYTES_PER_TOKEN,
-            self._context.settings.output_limit_bytes,
+            self.context.settings.output_limit_bytes,
         )
         return model_text(
             command.read(),
@@ -408,10 +397,10 @@ class WriteStdin(TurnTool):
         return None
 
     def _notify(self, command: ThreadCommand, chars: str) -> None:
-        self._turn.recorder.emit(
+        self.turn.recorder.emit(
             TerminalInteractionNotification(
-                thread_id=self._context.log.id,
-                turn_id=self._turn.id,
+                thread_id=self.context.log.id,
+                turn_id=self.turn.id,
                 item_id=command.item.id,
                 process_id=command.session_id,
                 stdin=chars,

@@ -4,15 +4,14 @@ Source: docs/threads.md, "Goals".
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import Field
 from pydantic_core import to_json
 
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.calls import RequestedCall, ToolArguments, function_declaration
-from app_server.turns.context import ThreadContext
-from app_server.turns.goals import MAX_OBJECTIVE_CHARS
-from app_server.turns.slot import RunningTurn
+from app_server.turns.goals import MAX_OBJECTIVE_CHARS, Goals
 from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.threads.thread import ThreadGoal
@@ -58,21 +57,19 @@ class _NewGoal(ToolArguments):
     token_budget: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class GoalTool(TurnTool):
     """The goal of a thread, in one of its turns."""
 
-    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
-        self.goals = context.goals
-        self.turn_id = turn.id
+    functions = ("create_goal", *GOAL_FUNCTIONS)
+
+    goals: Goals
+    turn_id: str
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the one that makes a goal, and the others while there is one to work on."""
         create = [CREATE_GOAL] if self.goals.may_be_created else []
         return [*create, *(GOAL_FUNCTIONS.values() if self.goals.is_active else ())]
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Whether it is one of the functions."""
-        return any(map(call.is_function, ("create_goal", *GOAL_FUNCTIONS)))
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Each is one step."""

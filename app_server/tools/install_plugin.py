@@ -5,11 +5,13 @@ Source: docs/plugins.md, "Suggestions of the model".
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
 from app_server.config.values import NotRecorded
+from app_server.extensions.contract.turns import PluginOffers
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.approval.tools import ELICITATION
 from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration, text
@@ -59,22 +61,27 @@ class _Suggestion(ToolArguments):
     ]
 
 
+@dataclass(frozen=True, slots=True)
 class PluginInstall(TurnTool):
     """Lists plugins that could be installed, and asks the user whether to install one."""
 
-    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
-        self._context = context
-        self._turn = turn
-        self._offers = context.server.plugins.offers
+    functions = (LIST, REQUEST)
+
+    context: ThreadContext
+    turn: RunningTurn
+    plugins: PluginOffers
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the functions where there may be something to install."""
-        return _DECLARATIONS if self._offers.has_any(self._context.servers.context().config) else []
+        return _DECLARATIONS if self._has_any else []
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether it is one of the functions, and they are declared."""
-        is_ours = call.is_function(LIST) or call.is_function(REQUEST)
-        return is_ours and self._offers.has_any(self._context.servers.context().config)
+        return TurnTool.offers(self, call) and self._has_any
+
+    @property
+    def _has_any(self) -> bool:
+        return self.plugins.has_any(self.context.servers.config.document)
 
     # Calls do not overlap: what comes after an install is meant to have it.
 
@@ -88,15 +95,15 @@ class PluginInstall(TurnTool):
 
     async def _list(self, call: RequestedCall) -> str:
         call.read(_Nothing)
-        offered = await self._offers.offered(self._context.servers.context().config)
+        offered = await self.plugins.offered(self.context.servers.config.document)
         listed = SuggestedPlugins(tools=[_shortened(one) for one in offered[:MAX_LISTED]])
         return listed.model_dump_json()
 
     async def _request(self, call: RequestedCall) -> str:
         """Ask the clients about one; they install plugins, and what they did is verified."""
         suggestion = call.read(_Suggestion)
-        context = self._context.servers.context()
-        offered = await self._offers.offered(context.config)
+        context = self.context.servers.context()
+        offered = await self.plugins.offered(context.config)
         plugin = next((one for one in offered if one.id == suggestion.tool_id), None)
         if plugin is None:
             raise BadCall(UNKNOWN)
@@ -112,7 +119,7 @@ class PluginInstall(TurnTool):
         if _ends_the_questions(answer):
             await self._decline(plugin.id)
         confirmed = answer is not None and answer.action == "accept"
-        completed = confirmed and await self._offers.is_complete(plugin, context)
+        completed = confirmed and await self.plugins.is_complete(plugin, context)
         return SuggestionResult(
             completed=completed,
             user_confirmed=confirmed,
@@ -123,22 +130,22 @@ class PluginInstall(TurnTool):
 
     async def _ask(self, meta: SuggestionMeta) -> McpServerElicitationRequestResponse | None:
         """Put the question, whatever the approval policy says; None if a client refused."""
-        turn = self._turn
+        turn = self.turn
         question = FormElicitation(
-            thread_id=self._context.log.id,
+            thread_id=self.context.log.id,
             turn_id=turn.id,
             server_name=SUGGESTION_SERVER,
             meta=meta.model_dump(mode="json"),
             message=meta.suggest_reason,
             requested_schema=McpElicitationSchema(type="object", properties={}),
         )
-        with self._context.status.waiting_on_approval():
-            answer, _ = await self._context.clients.ask(ELICITATION, question)
+        with self.context.status.waiting_on_approval():
+            answer, _ = await self.context.clients.ask(ELICITATION, question)
         return answer if isinstance(answer, McpServerElicitationRequestResponse) else None
 
     async def _decline(self, plugin_id: str) -> None:
         try:
-            await self._offers.decline(plugin_id)
+            await self.plugins.decline(plugin_id)
         except NotRecorded as exc:
             logger.warning("that %s is not to be suggested is not written: %s", plugin_id, exc)
 

@@ -6,6 +6,7 @@ Source: docs/tools.md, "Permissions".
 
 import os.path
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -72,23 +73,19 @@ class _Request(ToolArguments):
     environment_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class RequestPermissions(TurnTool):
     """Asks for permissions, and returns to the model what it was granted."""
 
-    def __init__(
-        self, context: ThreadContext, turn: RunningTurn, environments: TurnEnvironments
-    ) -> None:
-        self._turn = turn
-        self._approvals = context.approvals.permissions
-        self._environments = environments
+    functions = (NAME,)
+
+    context: ThreadContext
+    turn: RunningTurn
+    environments: TurnEnvironments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function."""
-        return [_declaration(self._environments.names)]
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Whether it is the function."""
-        return call.is_function(NAME)
+        return [_declaration(self.environments.names)]
 
     # Calls do not overlap: what comes after it is meant to have what is granted.
 
@@ -100,7 +97,7 @@ class RequestPermissions(TurnTool):
         """
         request = call.read(_Request)
         try:
-            found = await self._environments.find(request.environment_id)
+            found = await self.environments.find(request.environment_id)
         except EnvironmentNotKnown as exc:
             raise BadCall(f"unknown turn environment id `{request.environment_id}`") from exc
         except NoEnvironment as exc:
@@ -110,15 +107,15 @@ class RequestPermissions(TurnTool):
         read, write = _absolute(files.read, cwd), _absolute(files.write, cwd)
         if found.is_here:
             # The user is asked about where links lead, and what is there now is what is granted.
-            held = self._environments.machine_paths.pinned
+            held = self.environments.machine_paths.pinned
             read = _once(await anyio.to_thread.run_sync(held.look_at, read))
             write = _once(await anyio.to_thread.run_sync(held.look_at, write))
         profile = _profile(read, write, request.permissions.network)
         if profile.file_system is None and profile.network is None:
             raise BadCall(NOTHING)
-        given, scope = await self._approvals.ask(
+        given, scope = await self.context.approvals.permissions.ask(
             PermissionRequest(
-                turn_id=self._turn.id,
+                turn_id=self.turn.id,
                 item_id=call.call_id,
                 environment_id=found.id,
                 cwd=cwd,

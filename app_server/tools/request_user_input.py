@@ -4,6 +4,7 @@ Source: docs/tools.md, "Questions to the user".
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pydantic import Field
 
@@ -53,21 +54,18 @@ class _Questions(ToolArguments):
     questions: list[_Question] = Field(min_length=1, max_length=MAX_QUESTIONS)
 
 
+@dataclass(frozen=True, slots=True)
 class RequestUserInput(TurnTool):
     """Asks the clients of a thread, in plan mode or where the settings allow it in every mode."""
 
-    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
-        self._context = context
-        self._turn = turn
-        self._in_every_mode = context.settings.asks_in_every_mode
+    functions = (NAME,)
+
+    context: ThreadContext
+    turn: RunningTurn
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function, in every mode: what is declared should not change in a thread."""
-        return [_declaration(in_every_mode=self._in_every_mode)]
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Whether it is the function."""
-        return call.is_function(NAME)
+        return [_declaration(in_every_mode=self.context.settings.asks_in_every_mode)]
 
     # Calls do not overlap: what runs beside it might make an answer worthless.
 
@@ -77,21 +75,21 @@ class RequestUserInput(TurnTool):
         Raises:
             BadCall: the questions make no sense, or this is not the mode for them.
         """
-        turn = self._turn
-        if not (self._in_every_mode or turn.settings.mode == "plan"):
+        turn = self.turn
+        if not (self.context.settings.asks_in_every_mode or turn.settings.mode == "plan"):
             raise BadCall(UNAVAILABLE)
         questions = call.read(_Questions).questions
         if len({question.id for question in questions}) < len(questions):
             raise BadCall("failed to parse function arguments: questions: two have the same id")
         params = ToolRequestUserInputParams(
-            thread_id=self._context.log.id,
+            thread_id=self.context.log.id,
             turn_id=turn.id,
             item_id=call.call_id,
             questions=[_shown(question) for question in questions],
             is_blocking=True,
         )
-        with self._context.status.waiting_on_user_input():
-            answer, _ = await self._context.clients.ask(METHOD, params)
+        with self.context.status.waiting_on_user_input():
+            answer, _ = await self.context.clients.ask(METHOD, params)
         if not isinstance(answer, ToolRequestUserInputResponse):
             answer = ToolRequestUserInputResponse(answers={})
         return answer.model_dump_json()

@@ -4,6 +4,7 @@ Source: docs/mcp.md, "Deferred tools".
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import anyio.to_thread
@@ -41,27 +42,27 @@ SEARCH_FUNCTION: JsonObject = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class ToolSearch(TurnTool):
     """Finds tools and declares them to the model."""
 
-    def __init__(self, servers: ServerSet, clients: DynamicTools) -> None:
-        self._servers = servers
-        self._clients = clients
+    servers: ServerSet
+    clients: DynamicTools
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the search while there is something to search."""
-        is_needed = self._clients.deferred or self._deferred_of_servers()
+        is_needed = self.clients.deferred or self._deferred_of_servers()
         return [SEARCH_FUNCTION] if is_needed else []
 
     def notes(self) -> Sequence[str]:
         """Say which tools can be searched."""
-        lines = self._clients.deferred_lines()
+        lines = self.clients.deferred_lines()
         if self._deferred_of_servers():
-            lines = [*deferred_lines(self._servers.tools()), *lines]
+            lines = [*deferred_lines(self.servers.tools()), *lines]
         return [deferred_note(lines)] if lines else []
 
     def _deferred_of_servers(self) -> Sequence[Tool]:
-        servers = self._servers
+        servers = self.servers
         is_deferred = servers.servers and servers.surface == "deferred"
         return servers.tools().tools if is_deferred else ()
 
@@ -85,12 +86,12 @@ class ToolSearch(TurnTool):
             return []
         wanted = limit if isinstance(limit, int | float) else DEFAULT_LIMIT
         bounded = int(max(1, min(wanted, MAX_LIMIT)))
-        table, of_servers = self._servers.tools(), self._deferred_of_servers()
-        of_clients = self._clients.deferred
+        table, of_servers = self.servers.tools(), self._deferred_of_servers()
+        of_clients = self.clients.deferred
         texts = chain(map(text_of, of_servers), (tool.text for tool in of_clients))
         rows = await anyio.to_thread.run_sync(best, texts, query, bounded)
         count = len(of_servers)
         return [
             *declare_found(table, [of_servers[row] for row in rows if row < count]),
-            *self._clients.declare_found([of_clients[r - count] for r in rows if r >= count]),
+            *self.clients.declare_found([of_clients[r - count] for r in rows if r >= count]),
         ]

@@ -4,6 +4,7 @@ Source: docs/tools.md, "Plans".
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -71,19 +72,17 @@ class _Plan(ToolArguments):
     explanation: str | None = Field(default=None, max_length=MAX_TEXT_CHARS)
 
 
+@dataclass(frozen=True, slots=True)
 class UpdatePlan(TurnTool):
     """Passes a turn's plan on."""
 
-    def __init__(self, turn: RunningTurn) -> None:
-        self._turn = turn
+    functions = (NAME,)
+
+    turn: RunningTurn
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function, in every mode: what is declared should not change in a thread."""
         return [_DECLARATION]
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Whether it is the function."""
-        return call.is_function(NAME)
 
     # Calls do not overlap: of two plans the later one counts.
 
@@ -93,7 +92,7 @@ class UpdatePlan(TurnTool):
         Raises:
             BadCall: the plan makes no sense, or this is the mode in which plans are written.
         """
-        turn = self._turn
+        turn = self.turn
         if turn.settings.mode == "plan":
             raise BadCall(NOT_IN_PLAN_MODE)
         wanted = call.read(_Plan)

@@ -4,6 +4,7 @@ Source: docs/tools.md, "Images".
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import anyio.to_thread
@@ -43,28 +44,24 @@ class _View(ToolArguments):
     environment_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class ViewImage(TurnTool):
     """Shows the model what it asks to see, where the turn may read."""
 
-    def __init__(
-        self, context: ThreadContext, turn: RunningTurn, environments: TurnEnvironments
-    ) -> None:
-        self._context = context
-        self._turn = turn
-        self._environments = environments
+    functions = (NAME,)
+
+    context: ThreadContext
+    turn: RunningTurn
+    environments: TurnEnvironments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the function to a model that takes images, in a thread with files."""
-        if not model.images or not self._turn.settings.working_folders:
+        if not model.images or not self.turn.settings.working_folders:
             return []
         members = {"path": _PATH}
-        if names := self._environments.names:
+        if names := self.environments.names:
             members["environment_id"] = environment_member(names)
         return [function_declaration(NAME, _DESCRIPTION, members, required=["path"])]
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Whether it is the function."""
-        return call.is_function(NAME)
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Return True: it only reads."""
@@ -76,11 +73,11 @@ class ViewImage(TurnTool):
         Raises:
             BadCall: it may not be read, is not there, or is no image.
         """
-        turn, arguments = self._turn, call.read(_View)
-        if not self._context.model.features.images:
+        turn, arguments = self.turn, call.read(_View)
+        if not self.context.model.features.images:
             raise BadCall(NO_IMAGES)
         try:
-            found = await self._environments.find(arguments.environment_id)
+            found = await self.environments.find(arguments.environment_id)
         except NoEnvironment as exc:
             raise BadCall(f"cannot view the image {arguments.path}: {exc}") from exc
         path = str(PurePosixPath(found.folder.cwd, arguments.path))
@@ -101,10 +98,10 @@ class ViewImage(TurnTool):
             NotReached: it cannot be read.
         """
         if found.is_here:
-            sandbox_policy = self._environments.sandbox_policy(found.folder)
+            sandbox_policy = self.environments.sandbox_policy(found.folder)
             return await anyio.to_thread.run_sync(_read, path, sandbox_policy)
         try:
-            return await read_elsewhere(self._environments, found, path, MAX_IMAGE_BYTES + 1)
+            return await read_elsewhere(self.environments, found, path, MAX_IMAGE_BYTES + 1)
         except OSError as exc:
             raise NotReached(exc.strerror or str(exc)) from exc
 

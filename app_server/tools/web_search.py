@@ -5,6 +5,7 @@ Source: docs/tools.md, "Web search".
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app_server.models.catalogue.models import IMAGE, TEXT, ModelFeatures
 from app_server.models.web_search_settings import WebSearchMode, WebSearchSettings
@@ -20,16 +21,16 @@ _ACCESS: dict[WebSearchMode, JsonObject] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class WebSearch(TurnTool):
     """Declares the search."""
 
-    def __init__(self, settings: WebSearchSettings, turn: RunningTurn) -> None:
-        self._settings = settings
-        self._turn = turn
+    settings: WebSearchSettings
+    turn: RunningTurn
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the search where it is known to be there, or the settings say that it is."""
-        settings = self._settings
+        settings = self.settings
         mode = settings.mode or (self._usual_mode() if model.web_search else "disabled")
         if mode == "disabled" or not model.hosted_tools:
             return []
@@ -39,16 +40,8 @@ class WebSearch(TurnTool):
 
     def _usual_mode(self) -> WebSearchMode:
         # A turn that may reach the network itself is kept from nothing by a copy of the web.
-        return "live" if self._turn.settings.sandbox_policy.type == "dangerFullAccess" else "cached"
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Return False: the model's provider makes its calls."""
-        return False
-
-    def may_overlap(self, call: RequestedCall) -> bool:
-        """Return True; never asked."""
-        return True
+        return "live" if self.turn.settings.sandbox_policy.type == "dangerFullAccess" else "cached"
 
     async def run(self, call: RequestedCall) -> Json:
-        """Never called, as no call is for it."""
+        """Never called: the model's provider makes its calls."""
         raise AssertionError("a call of web search is no call of ours")

@@ -6,8 +6,9 @@ Source: docs/tools.md; docs/mcp.md, "Calls".
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from app_server.extensions.hooks.definition import Event
 from app_server.extensions.hooks.running import Outcome
@@ -24,6 +25,9 @@ from protocol.model import Json, JsonObject
 class TurnTool(ABC):
     """One tool, or a family of tools that are called alike, in one turn."""
 
+    functions: ClassVar[Collection[str]] = ()
+    """Names of its functions that are in no namespace."""
+
     @abstractmethod
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare what can be called now, as the Responses API takes tools; perhaps nothing."""
@@ -32,9 +36,10 @@ class TurnTool(ABC):
         """Return what the model is to know of its tools; it is sent before the history."""
         return ()
 
-    @abstractmethod
     def offers(self, call: RequestedCall) -> bool:
         """Whether a call is for this tool; asked of calls of tools that are not declared too."""
+        is_function = call.kind == "function" and call.namespace is None
+        return is_function and call.name in self.functions
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Whether a call that it offers may run beside others."""

@@ -15,6 +15,7 @@ from app_server.extensions.contract.turns import ToolCall
 from app_server.mcp.catalog.config import LOCAL
 from app_server.mcp.errors import BadArguments
 from app_server.mcp.servers.requests import call_tool
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.call_contents import (
     BYTES_PER_TOKEN,
     INPUT_CAPABILITY,
@@ -179,33 +180,26 @@ def _named(place: str, cwd: str) -> FileSystemPath:
     return PathFileSystemPath(path=place)
 
 
+@dataclass(frozen=True, slots=True)
 class McpCalls(TurnTool):
     """The tools of a thread's MCP servers, each a function in the namespace of its server."""
 
-    def __init__(
-        self,
-        context: ThreadContext,
-        turn: RunningTurn,
-        environments: TurnEnvironments,
-    ) -> None:
-        self._context = context
-        self._turn = turn
-        self._servers = context.servers.live()
-        self._approvals = context.approvals
-        self._in_turns = context.extensions.in_turns
-        self._environments = environments
+    context: ThreadContext
+    turn: RunningTurn
+    servers: ServerSet
+    environments: TurnEnvironments
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare all tools, unless they are so many that the model has to search them."""
-        servers = self._servers
+        servers = self.servers
         if not servers.servers or servers.surface == "deferred":
             return []
         return declare(servers.tools())
 
     def notes(self) -> Sequence[str]:
         """Return what extensions say of their tools."""
-        names = self._servers.tools().raw_names
-        return self._in_turns.instructions(self._context.servers.context(), names)
+        names = self.servers.tools().raw_names
+        return self.context.extensions.in_turns.instructions(self.context.servers.context(), names)
 
     def offers(self, call: RequestedCall) -> bool:
         """Whether a server has the tool, also one that the model was not shown."""
@@ -222,7 +216,7 @@ class McpCalls(TurnTool):
         arguments = call.arguments()
         tool = self._find(call)
         assert tool is not None
-        recorder, in_turns = self._turn.recorder, self._in_turns
+        recorder, in_turns = self.turn.recorder, self.context.extensions.in_turns
         facts = ToolCall(
             recorder.log.id, recorder.turn_id, call.call_id, tool.raw.server, tool.raw.tool
         )
@@ -270,12 +264,12 @@ class McpCalls(TurnTool):
 
     async def _refusal(self, request: ToolRequest) -> str | None:
         """Return why a call must not run, after asking where policy wants it."""
-        approvals = self._approvals.tools
+        approvals = self.context.approvals.tools
         verdict = approvals.check(request)
         if isinstance(verdict, Refuse):
             return verdict.text
         if isinstance(verdict, NeedsApproval):
-            with self._approvals.questions.open(approvals.question(request)) as open_question:
+            with approvals.questions.open(approvals.question(request)) as open_question:
                 decision = await open_question.decide()
             if not decision.is_allowed:
                 return decision.text
@@ -283,10 +277,10 @@ class McpCalls(TurnTool):
         return None
 
     def _find(self, call: RequestedCall) -> Tool | None:
-        return self._servers.tools().find(VisibleName(call.namespace or "", call.name))
+        return self.servers.tools().find(VisibleName(call.namespace or "", call.name))
 
     async def _send(self, call: RequestedCall, tool: Tool, arguments: Json) -> JsonObject:
-        recorder = self._turn.recorder
+        recorder = self.turn.recorder
         if arguments is not None and not isinstance(arguments, dict):
             shown = to_json(arguments).decode()
             raise BadArguments(f"MCP tool arguments must be a JSON object, got {shown}")
@@ -295,7 +289,7 @@ class McpCalls(TurnTool):
             turn_id=recorder.turn_id,
             call_id=call.call_id,
             item_id=call.item_id,
-            turn_metadata=turn_metadata(self._turn),
+            turn_metadata=turn_metadata(self.turn),
             sandbox_state=self._sandbox_state(tool),
             plugin_id=tool.config.metadata.plugin_id,
         )
@@ -316,11 +310,11 @@ class McpCalls(TurnTool):
                     )
                 )
             else:
-                server = self._servers.server(tool.raw.server)
+                server = self.servers.server(tool.raw.server)
                 server.record.misbehaved("sent progress of a call faster than it is passed on")
 
         return await call_tool(
-            self._servers, tool.raw, arguments, meta, on_progress, recorder.turn_id
+            self.servers, tool.raw, arguments, meta, on_progress, recorder.turn_id
         )
 
     def _client_meta(self, tool: Tool) -> JsonObject:
@@ -328,26 +322,26 @@ class McpCalls(TurnTool):
         names = [name for name in others if name != tool.raw.server]
         merged: JsonObject = {}
         for name in (*names, tool.raw.server):
-            merged |= self._turn.options.mcp_meta.get(name, {})
+            merged |= self.turn.options.mcp_meta.get(name, {})
         return merged
 
     def _trusts_effective_input(self, tool: Tool) -> bool:
-        listing = self._servers.server(tool.raw.server).listing
+        listing = self.servers.server(tool.raw.server).listing
         opted_in = listing is not None and listing.opts_into(INPUT_CAPABILITY)
         return opted_in and tool.config.metadata.trusts_effective_input
 
     def _sandbox_state(self, tool: Tool) -> JsonObject | None:
-        listing = self._servers.server(tool.raw.server).listing
+        listing = self.servers.server(tool.raw.server).listing
         if listing is None or not any(map(listing.opts_into, SANDBOX_CAPABILITIES)):
             return None
-        settings, config = self._turn.settings, tool.config
+        settings, config = self.turn.settings, tool.config
         if config.metadata.sandbox_state_source == "primary":
             return self._state_of_first(settings)
         place = None
         if config.environment_id != LOCAL:
-            instance_id = self._servers.environment_instance(config.environment_id)
+            instance_id = self.servers.environment_instance(config.environment_id)
             place = SandboxMachine(config.environment_id, instance_id, config.folder)
-        return sandbox_state(settings, self._environments.sandbox_policy(), place)
+        return sandbox_state(settings, self.environments.sandbox_policy(), place)
 
     def _state_of_first(self, settings: Settings) -> JsonObject | None:
         """Describe the environment that tools work in when nothing names one, if there is one."""
@@ -355,17 +349,17 @@ class McpCalls(TurnTool):
         if folder is None:
             return None
         if folder.environment_id == LOCAL:
-            place = SandboxMachine(LOCAL, self._servers.environment_instance(LOCAL), settings.cwd)
-            return sandbox_state(settings, self._environments.sandbox_policy(), place)
-        instance_id = self._servers.environment_instance(folder.environment_id)
+            place = SandboxMachine(LOCAL, self.servers.environment_instance(LOCAL), settings.cwd)
+            return sandbox_state(settings, self.environments.sandbox_policy(), place)
+        instance_id = self.servers.environment_instance(folder.environment_id)
         place = SandboxMachine(folder.environment_id, instance_id, folder.cwd)
         there = settings.model_copy(update={"cwd": folder.cwd})
-        return sandbox_state(there, self._environments.sandbox_policy(folder), place)
+        return sandbox_state(there, self.environments.sandbox_policy(folder), place)
 
     def _limit_bytes(self, tool: Tool) -> int:
         tokens = tool.config.tool_output_tokens.get(tool.raw.tool)
         return (
-            self._context.settings.output_limit_bytes
+            self.context.settings.output_limit_bytes
             if tokens is None
             else int(tokens * BYTES_PER_TOKEN)
         )
@@ -374,7 +368,7 @@ class McpCalls(TurnTool):
         item.status = "failed"
         item.error = McpToolCallError(message=text)
         item.duration_ms = round(wall_s * 1000)
-        await self._turn.recorder.completed(item)
+        await self.turn.recorder.completed(item)
         return failed_output(text, wall_s)
 
 

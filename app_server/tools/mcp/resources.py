@@ -5,6 +5,7 @@ Source: docs/mcp.md, "Tools and the model".
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app_server.mcp.connection import list_all
 from app_server.mcp.errors import BadArguments
@@ -116,25 +117,19 @@ RESOURCE_FUNCTIONS: list[JsonObject] = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
 class McpResources(TurnTool):
     """Lists and reads resources, where a thread has MCP servers."""
 
-    def __init__(self, context: ThreadContext, turn: RunningTurn) -> None:
-        self._context = context
-        self._turn = turn
-        self._servers = context.servers.live()
+    functions = RESOURCE_FUNCTION_NAMES
+
+    context: ThreadContext
+    turn: RunningTurn
+    servers: ServerSet
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the functions, if there is a server."""
-        return RESOURCE_FUNCTIONS if self._servers.servers else []
-
-    def offers(self, call: RequestedCall) -> bool:
-        """Whether it is one of the functions."""
-        return (
-            call.kind == "function"
-            and call.namespace is None
-            and call.name in RESOURCE_FUNCTION_NAMES
-        )
+        return RESOURCE_FUNCTIONS if self.servers.servers else []
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """They only read."""
@@ -151,12 +146,12 @@ class McpResources(TurnTool):
             status="inProgress",
             arguments=arguments,
         )
-        recorder = self._turn.recorder
+        recorder = self.turn.recorder
         recorder.started(item)
         started = time.perf_counter()
         try:
             text = await call_resource_function(
-                self._servers, call.name, arguments, recorder.turn_id
+                self.servers, call.name, arguments, recorder.turn_id
             )
             content = {"content": [{"type": "text", "text": text}]}
             item.status = "completed"
@@ -167,4 +162,4 @@ class McpResources(TurnTool):
             item.error = McpToolCallError(message=text)
         item.duration_ms = round((time.perf_counter() - started) * 1000)
         await recorder.completed(item)
-        return cut_middle(text, self._context.settings.output_limit_bytes)
+        return cut_middle(text, self.context.settings.output_limit_bytes)
