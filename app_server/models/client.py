@@ -41,7 +41,7 @@ from app_server.models.interface import (
     Provider,
     WireApi,
 )
-from app_server.models.response_stream import EventChunks, event_batches
+from app_server.models.response_stream import event_batches
 from app_server.models.responses_api import ResponsesApi
 from app_server.observability.telemetry.spans import trace_context
 from app_server.runtime.http.bounded_body import read_beginning
@@ -79,6 +79,8 @@ def rate_limits(headers: Mapping[str, str]) -> Sequence[RateLimitSnapshot]:
     `headers` has names in lower case, or finds them whatever their case. What cannot be read is
     left out: a model call does not fail for it.
     """
+    if not any(name.lower().startswith("x-") for name in headers):
+        return ()
     others = {match[1] for name in headers if (match := _FAMILY.fullmatch(name.lower()))}
     families = [_DEFAULT, *sorted(others - {_DEFAULT})[: MAX_LIMITS - 1]]
     return [limit for family in families if (limit := _limit(headers, family)) is not None]
@@ -196,11 +198,14 @@ class ModelClient:
         response = await self._send(provider, api.path, body)
         try:
             with _model_errors():
-                chunks = EventChunks(
-                    response.aiter_bytes(), provider.stream_idle_timeout_s, self._share
+                batches = event_batches(
+                    response.aiter_bytes(),
+                    reader,
+                    rate_limits(response.headers),
+                    provider.stream_idle_timeout_s,
+                    self._share,
                 )
-                limits = rate_limits(response.headers)
-                async with aclosing(event_batches(chunks, reader, limits)) as batches:
+                async with aclosing(batches):
                     yield batches
         finally:
             await response.aclose()

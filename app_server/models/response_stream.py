@@ -6,6 +6,7 @@ Source: docs/wire.md, "Bounds".
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -76,7 +77,8 @@ class ResponseBounds:
         match event:
             case TextDelta() | SummaryDelta() | ReasoningDelta() | CallInputDelta():
                 self._add_text(event)
-                return _pieces(event)
+                if len(event.delta) > MAX_DELTA_CHARS:
+                    return _pieces(event)
             case ItemAdded():
                 self._texts[_id_of(event.item)] = 0
                 self._add(BEGUN_BYTES)
@@ -128,8 +130,6 @@ def _item_too_long() -> ModelFailure:
 
 def _pieces(event: _Delta) -> Sequence[ModelEvent]:
     text = event.delta
-    if len(text) <= MAX_DELTA_CHARS:
-        return (event,)
     starts = range(0, len(text), MAX_DELTA_CHARS)
     return [replace(event, delta=text[start : start + MAX_DELTA_CHARS]) for start in starts]
 
@@ -150,14 +150,10 @@ def _text_bytes(item: JsonObject) -> int:
 
 
 def _json_bytes(value: Json) -> int:
-    if isinstance(value, str) and value.isascii() and value.isprintable() and _is_plain(value):
-        return len(value) + 2
+    if isinstance(value, str) and value.isascii() and value.isprintable():
+        # JSON writes all of it as it is, but for these two.
+        return len(value) + 2 + value.count('"') + value.count("\\")
     return 0 if value is None else len(to_json(value))
-
-
-def _is_plain(text: str) -> bool:
-    """Whether JSON writes printable ASCII as it is."""
-    return '"' not in text and "\\" not in text
 
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
@@ -165,62 +161,26 @@ BATCH = 8
 """Events that are given out before streams of other models have their turn."""
 
 
-class EventChunks:
-    """The events of a response, as many at a time as one read brings."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], idle_s: float, share: LoopShare) -> None:
-        """`idle_s` bounds how long no event comes."""
-        self.bounds = ResponseBounds()
-        self._chunks = chunks
-        self._parser = EventParser(MAX_EVENT_BYTES)
-        self._idle_s = idle_s
-        self.share = share
-
-    async def next(self) -> Sequence[SseEvent] | None:
-        """Wait for the next events that have data; None at the end of the stream.
-
-        Raises:
-            ModelFailure: nothing but comments, or parts of an event, came in time; or too much.
-        """
-        deadline = anyio.current_time() + self._idle_s
-        events = await self._read()
-        if events is None or events:
-            return events
-        # Each read has the same limit; only where one brings no event another timer is needed.
-        try:
-            with anyio.fail_after(deadline - anyio.current_time()):
-                while events is not None and not events:
-                    events = await self._read()
-        except TimeoutError as exc:
-            raise idle() from exc
-        return events
-
-    async def _read(self) -> Sequence[SseEvent] | None:
-        await self.share.wait()
-        chunk = await anext(self._chunks, None)
-        if chunk is None:
-            return None
-        self.bounds.read(len(chunk))
-        try:
-            return self._parser.feed(chunk)
-        except EventTooLarge as exc:
-            raise too_long(f"an event has more than {MAX_EVENT_BYTES} bytes") from exc
-
-
 async def event_batches(
-    chunks: EventChunks, reader: EventReader, limits: Sequence[RateLimitSnapshot]
+    chunks: AsyncIterator[bytes],
+    reader: EventReader,
+    limits: Sequence[RateLimitSnapshot],
+    idle_s: float,
+    share: LoopShare,
 ) -> AsyncGenerator[Sequence[ModelEvent], None]:
-    """Give the events of a response; what came before a failure is given out first.
+    """Give the events of a response, as many at a time as one read brings, or BATCH.
 
-    The usage limits that the response came with come before all else, if there are any.
+    What came before a failure is given out first. The usage limits that the response came with
+    come before all else, if there are any. `idle_s` bounds how long no event comes: comments, and
+    parts of an event, are none.
 
     Raises:
         ModelFailure: the stream reports one, breaks off, is too long, or makes no sense.
     """
-    bounds, share = chunks.bounds, chunks.share
+    bounds, parser = ResponseBounds(), EventParser(MAX_EVENT_BYTES)
     if limits:
         yield (LimitsReported(limits),)
-    while (received := await chunks.next()) is not None:
+    while (received := await _received(chunks, parser, bounds, idle_s, share)) is not None:
         events: list[ModelEvent] = []
         for sse in received:
             try:
@@ -240,3 +200,33 @@ async def event_batches(
         if events:
             yield events
     yield [piece for event in reader.end() for piece in bounds.take(event, 0)]
+
+
+async def _received(
+    chunks: AsyncIterator[bytes],
+    parser: EventParser,
+    bounds: ResponseBounds,
+    idle_s: float,
+    share: LoopShare,
+) -> Sequence[SseEvent] | None:
+    """Wait for the next events that have data; None at the end of the stream."""
+    began_s = anyio.current_time()
+    # Each read has the same limit: only where one brings no event another timer is needed.
+    left_s: float | None = None
+    while True:
+        try:
+            with nullcontext() if left_s is None else anyio.fail_after(left_s):
+                await share.wait()
+                chunk = await anext(chunks, None)
+        except TimeoutError as exc:
+            raise idle() from exc
+        if chunk is None:
+            return None
+        bounds.read(len(chunk))
+        try:
+            events = parser.feed(chunk)
+        except EventTooLarge as exc:
+            raise too_long(f"an event has more than {MAX_EVENT_BYTES} bytes") from exc
+        if events:
+            return events
+        left_s = began_s + idle_s - anyio.current_time()

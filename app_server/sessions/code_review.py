@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from app_server.models.interface import ModelFailure
 from app_server.models.prompt.request import message
-from app_server.turns.model_exchange import ModelExchange
+from app_server.turns.model_exchange import ModelExchange, run_calls
 from app_server.turns.recorder import TurnRecorder
 from protocol.model import Json, JsonObject
 from protocol.turns.code_review import (
@@ -204,7 +204,7 @@ class CodeReview:
             OSError: the disk refused.
         """
         recorder = self.recorder
-        entered = EnteredReviewModeThreadItem(id=recorder.new_id(), review=hint(self.target))
+        entered = EnteredReviewModeThreadItem(id=recorder.clock.new_id(), review=hint(self.target))
         used = recorder.log.state.usage
         last = None if used is None else used.last
         recorder.started(entered)
@@ -225,10 +225,10 @@ class CodeReview:
         with self.recorder.own_history([*self.environment, asked]):
             for _ in range(MAX_REQUESTS):
                 response = await reviewer.respond()
-                await reviewer.make_calls(response)
                 if not response.calls:
                     said = reviewer.last_message
                     return "" if said is None else said.text
+                await run_calls(response.calls, reviewer.tools, self.recorder)
             raise reviewer.requests.announced(
                 ModelFailure(f"the model made {MAX_REQUESTS} requests in one review")
             )
@@ -238,11 +238,11 @@ class CodeReview:
         recorder = self.recorder
         with anyio.CancelScope(shield=True):
             await self.reviewer.requests.recount(last)
-            exited = ExitedReviewModeThreadItem(id=recorder.new_id(), review=text)
+            exited = ExitedReviewModeThreadItem(id=recorder.clock.new_id(), review=text)
             recorder.started(exited)
             outcome = message("user", review_for_model(text))
             await recorder.completed(exited, [outcome])
-            said = AgentMessageThreadItem(id=f"msg_{recorder.new_id()}", text=text)
+            said = AgentMessageThreadItem(id=f"msg_{recorder.clock.new_id()}", text=text)
             recorder.started(said)
             item: JsonObject = {
                 "type": "message",

@@ -20,6 +20,7 @@ from app_server.models.prompt.request import message
 from app_server.models.prompt.user_input import TurnInput, skill_message
 from app_server.sessions.environment_context import ThreadSkills
 from app_server.turns.context import ThreadContext
+from app_server.turns.recorder import TurnRecorder
 from protocol.model import JsonObject
 from protocol.turns.items import MentionUserInput
 
@@ -78,7 +79,7 @@ class InputMentions:
             skills=self.skills.elsewhere(user_input) if reads_skills else SkillNames(),
         )
 
-    async def add_messages(self, turn_id: str, named: NamedByInput) -> None:
+    async def add_messages(self, recorder: TurnRecorder, named: NamedByInput) -> None:
         """Send the model what was named and is known now, behind the input.
 
         That is the text of skills of MCP servers, which takes at most 10 s, and what plugins have.
@@ -88,10 +89,10 @@ class InputMentions:
         """
         items = []
         if named.skills:
-            items += await self._server_skills(turn_id, named.skills)
+            items += await self._server_skills(recorder.turn_id, named.skills)
         if named.plugins:
             items += [message("developer", text) for text in self._texts(named.plugins)]
-        await self.context.recorder(turn_id).remember(*items)
+        await recorder.remember(*items)
 
     async def _server_skills(self, turn_id: str, names: SkillNames) -> list[JsonObject]:
         """Read the named skills of servers, and make the messages that show them.

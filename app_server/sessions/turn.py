@@ -36,7 +36,7 @@ from app_server.threads.log.state import ThreadState, digest_of_words
 from app_server.tools.registry import review_table, tool_table
 from app_server.turns.clients import TurnEnd
 from app_server.turns.context import ThreadContext
-from app_server.turns.model_exchange import ModelExchange
+from app_server.turns.model_exchange import ModelExchange, run_calls
 from app_server.turns.slot import RunningTurn, SessionClosed, TurnActive, TurnKind, TurnOptions
 from protocol.log.rollout import (
     HistoryAppended,
@@ -477,7 +477,7 @@ class Turn(RunningTurn):
         self._times_stopped += 1
         run_id, recorder = hooks.run_id("Stop"), self.recorder
         item = HookPromptThreadItem(
-            id=recorder.new_id(),
+            id=recorder.clock.new_id(),
             fragments=[HookPromptFragment(text=outcome.blocked, hook_run_id=run_id)],
         )
         recorder.started(item)
@@ -504,16 +504,15 @@ class Turn(RunningTurn):
         named = self._given.named
         for _ in range(MAX_REQUESTS):
             await context.servers.before_request(named.wants)
-            await turns.mentions.add_messages(self.id, named)
+            await turns.mentions.add_messages(self.recorder, named)
             named = NOTHING_NAMED
             await turns.environment.add_changes()
             await self._take_queued()
             response = await exchange.respond()
             await context.goals.spend(self.id, response.usage)
-            await exchange.make_calls(response)
-            if response.calls or await self._run_stop_hooks():
-                continue
-            if await self._end_unless_queued():
+            if response.calls:
+                await run_calls(response.calls, exchange.tools, self.recorder)
+            elif not await self._run_stop_hooks() and await self._end_unless_queued():
                 return
         failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
         raise exchange.requests.announced(failure)

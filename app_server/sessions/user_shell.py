@@ -110,7 +110,7 @@ class UserShell:
         login = machine.settings.allow_login_shell
         script = await read_command(machine.scripts, command.line)
         item = CommandExecutionThreadItem(
-            id=recorder.new_id(),
+            id=recorder.clock.new_id(),
             command=shown_line(shell or "sh", command.line, login=login),
             cwd=folder.cwd,
             source="userShell",

@@ -317,7 +317,7 @@ class PlannedPatch:
             OSError: the thread's log cannot be written.
         """
         record = FilesChanging(
-            at_ms=recorder.now_ms(),
+            at_ms=recorder.clock.now_ms(),
             turn_id=recorder.turn_id,
             item_id=item_id,
             environment_id=self.environment_id,

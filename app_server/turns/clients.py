@@ -77,7 +77,7 @@ class ThreadClients:
     """
 
     def __init__(self, port: ClientPort, thread_id: str) -> None:
-        self._port = port
+        self.port = port
         self._thread_id = thread_id
         self._waiting: list[tuple[WireModel, str | None]] | None = []
 
@@ -85,37 +85,24 @@ class ThreadClients:
 
     def emit(self, event: WireModel, method: str | None = None) -> None:
         """Send the subscribers an event; `method` is for types that serve several."""
-        self._port.emit(self._thread_id, event, method)
+        self.port.emit(self._thread_id, event, method)
 
     def emit_run(self, first: WireModel, more: Sequence[str]) -> None:
         """Send the subscribers a delta, and the pieces of its text that came with it."""
-        self._port.emit_run(self._thread_id, first, more)
-
-    def broadcast(self, event: WireModel) -> None:
-        """Send every client of the server an event; never waits."""
-        self._port.broadcast(event)
+        self.port.emit_run(self._thread_id, first, more)
 
     async def ask(self, method: str, params: WireModel) -> tuple[WireModel | None, str | None]:
         """Send the subscribers a request; see ClientPort.ask."""
-        return await self._port.ask(self._thread_id, method, params)
+        return await self.port.ask(self._thread_id, method, params)
 
     def can_ask(self, method: str, params: WireModel) -> bool:
         """Whether any subscriber could be asked this."""
-        return self._port.can_ask(self._thread_id, method, params)
+        return self.port.can_ask(self._thread_id, method, params)
 
     @property
     def has_subscribers(self) -> bool:
         """Whether any client is subscribed to the thread."""
-        return self._port.has_subscribers(self._thread_id)
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether so many messages were queued that the sender should `yield_to_loop`."""
-        return self._port.is_crowded
-
-    async def yield_to_loop(self) -> None:
-        """Yield to the event loop, so that queued messages are sent and other tasks run."""
-        await self._port.yield_to_loop()
+        return self.port.has_subscribers(self._thread_id)
 
     # Events that wait until the thread was announced.
 
@@ -173,7 +160,9 @@ class ThreadClients:
 
     def status(self, status: ThreadStatus) -> None:
         """Send every client of the server the thread's status."""
-        self.broadcast(ThreadStatusChangedNotification(thread_id=self._thread_id, status=status))
+        self.port.broadcast(
+            ThreadStatusChangedNotification(thread_id=self._thread_id, status=status)
+        )
 
     def queue_changed(self) -> None:
         """Send that the queue should be read again."""

@@ -98,7 +98,7 @@ class Compactor:
 
     async def _compact(self, seen: list[JsonObject], unseen: list[JsonObject]) -> None:
         recorder, requests = self.recorder, self.requests
-        item = ContextCompactionThreadItem(id=recorder.new_id())
+        item = ContextCompactionThreadItem(id=recorder.clock.new_id())
         recorder.started(item)
         if not worth_compacting(seen):
             await recorder.completed(item)
@@ -106,7 +106,7 @@ class Compactor:
         summary = await self._sum_up(seen)
         history = compacted(seen, summary, unseen, kept_tokens(requests.model.compact_at))
         account = requests.measured(self._size_of(history))
-        at_ms = item.completed_at_ms = recorder.now_ms()
+        at_ms = item.completed_at_ms = recorder.clock.now_ms()
         await recorder.log.append(
             HistoryCompacted(at_ms=at_ms, turn_id=recorder.turn_id, items=history),
             TokensUsed(at_ms=at_ms, usage=account),

@@ -164,7 +164,7 @@ class Goals:
         """Send clients the goals and read states among records."""
         for record in records:
             if isinstance(record, GoalChanged) and record.goal is not None:
-                self._clients.broadcast(
+                self._clients.port.broadcast(
                     ThreadGoalUpdatedNotification(
                         thread_id=self._log.id, turn_id=turn_id, goal=record.goal
                     )

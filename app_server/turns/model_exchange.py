@@ -9,7 +9,7 @@ from itertools import groupby
 
 import anyio
 
-from app_server.models.interface import EventBatches, ModelFailure, ModelRequest, Provider
+from app_server.models.interface import ModelFailure, ModelRequest, Provider
 from app_server.models.prompt.context import tokens_in_context
 from app_server.models.prompt.request import request_body
 from app_server.observability.telemetry.spans import span
@@ -40,7 +40,7 @@ class ModelExchange:
         """Whether a request is being made, or its response read, at this moment."""
         self._context = context
         self._recorder = recorder
-        self._tools = tools
+        self.tools = tools
         self._options = options
         self._model = context.model
         self.requests = ModelRequests(recorder, context.server.model_client, context.model)
@@ -95,23 +95,25 @@ class ModelExchange:
                 if (warning := await self._model.prepare()) is not None:
                     self._context.clients.warning(warning)
             await self._make_room()
-            response = await self._send_until_responded()
+            response: ResponseReader | None = None
+            attempts = self.requests.attempts()
+            while response is None:
+                try:
+                    response = await self._send(attempts.provider)
+                except ModelFailure as failure:
+                    if not self._may_be_shortened(failure):
+                        await attempts.wait(failure)
+                        continue
+                    self.requests.emit_limits(failure.limits)
+                    self._was_too_long = True
+                    await self._compactor.compact_for_request()
+                    attempts = self.requests.attempts()
         finally:
             self.is_under_way = False
         self.last_message = response.last_message or self.last_message
         await self.requests.account(response.usage)
         self.requests.emit_limits(response.limits)
         return response
-
-    async def make_calls(self, response: ResponseReader) -> None:
-        """Make the calls that a response wants, and write their outputs to the history.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        recorder = self._recorder
-        calls = [RequestedCall.of(item, recorder.new_id()) for item in response.calls]
-        await run_calls(calls, self._tools, recorder)
 
     async def _make_room(self) -> None:
         """Compact before a request that would come too near to the model's limit."""
@@ -130,45 +132,22 @@ class ModelExchange:
         self._compactions_in_a_row += 1
         await self._compactor.compact_for_request()
 
-    async def _send_until_responded(self) -> ResponseReader:
-        """Send the request until its response is complete, or it has failed for good."""
-        attempts = self.requests.attempts()
-        while True:
-            try:
-                return await self._send(attempts.provider)
-            except ModelFailure as failure:
-                if not self._may_be_shortened(failure):
-                    await attempts.wait(failure)
-                    continue
-                self.requests.emit_limits(failure.limits)
-            self._was_too_long = True
-            await self._compactor.compact_for_request()
-            attempts = self.requests.attempts()
-
     def _may_be_shortened(self, failure: ModelFailure) -> bool:
         if self._recorder.has_own_history or self._was_too_long:
             return False
         return is_too_long(failure) and self._compactor.may_help
 
     async def _send(self, provider: Provider) -> ResponseReader:
-        state = self._recorder.log.state
-        body = request_body(
-            state,
-            self._model.features,
-            self._tools.declarations(self._model.features),
-            self._options.output_schema,
-            self._options.client_metadata,
-            self._tools.notes(),
-            history=self._recorder.history,
-        )
+        """Send one request, and read its response as far as it is not cut off."""
+        recorder, state = self._recorder, self._recorder.log.state
         plans = self._plans if state.in_force.mode == "plan" else None
         is_early = self._context.settings.shows_patches_early
-        patches = PatchProgress(self._recorder) if is_early else None
-        reader = ResponseReader(self._recorder, plans, patches)
+        reader = ResponseReader(recorder, plans, PatchProgress(recorder) if is_early else None)
+        body = self._body()
         if self.is_directed:
             # It came since the history was made: a request without it would be cut off at once.
             return reader
-        model = state.in_force.model
+        model, port = state.in_force.model, recorder.clients.port
         with span(
             "model",
             f"chat {model}",
@@ -179,7 +158,10 @@ class ModelExchange:
             try:
                 with anyio.CancelScope() as self._request:
                     async with self.requests.client.stream(ModelRequest(provider, body)) as batches:
-                        await self._read(batches, reader)
+                        async for batch in batches:
+                            await reader.take(batch)
+                            if port.is_crowded:
+                                await port.yield_to_loop()
             except ModelFailure as failure:
                 work.fail(failure.kind)
                 raise
@@ -193,19 +175,17 @@ class ModelExchange:
                 )
         return reader
 
-    async def _read(self, batches: EventBatches, reader: ResponseReader) -> None:
-        async for batch in batches:
-            # Of all that comes most is text, and none of it has to be waited for.
-            left = batch
-            while left:
-                passed = reader.pass_on(left)
-                if not passed:
-                    # What is complete gets into the log and out to clients, or neither.
-                    with anyio.CancelScope(shield=True):
-                        await reader.take(left[0])
-                left = left[passed or 1 :]
-                if self._recorder.is_crowded:
-                    await self._recorder.yield_to_loop()
+    def _body(self) -> JsonObject:
+        features, tools = self._model.features, self.tools
+        return request_body(
+            self._recorder.log.state,
+            features,
+            tools.declarations(features),
+            self._options.output_schema,
+            self._options.client_metadata,
+            tools.notes(),
+            history=self._recorder.history,
+        )
 
 
 MAX_SIDE_BY_SIDE = 32

@@ -64,7 +64,7 @@ class ModelRequests:
         await self._write(used.model_copy(update={"last": last or _tokens(0)}))
 
     async def _write(self, account: ThreadTokenUsage) -> None:
-        record = TokensUsed(at_ms=self.recorder.now_ms(), usage=account)
+        record = TokensUsed(at_ms=self.recorder.clock.now_ms(), usage=account)
         await self.recorder.log.append(record, sync=False)
         self.emit_usage(account)
 

@@ -5,6 +5,7 @@ Source: docs/wire.md, "Turns"; docs/tools.md, "Reviews".
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -30,25 +31,22 @@ from protocol.turns.items import (
 )
 
 
+@dataclass(slots=True)
 class TurnRecorder:
     """Writes and publishes the items of one turn."""
 
-    def __init__(self, log: LiveThread, turn_id: str, clients: ThreadClients, clock: Clock) -> None:
-        self.log = log
-        self.turn_id = turn_id
-        self._clients = clients
-        self._clock = clock
-        self._own_history: list[JsonObject] | None = None
+    log: LiveThread
+    turn_id: str
+    clients: ThreadClients
+    clock: Clock
+    has_own_history: bool = field(default=False, init=False)
+    """Whether the model sees another history than the thread's."""
+    _own_history: list[JsonObject] = field(default_factory=list, init=False)
 
     @property
     def history(self) -> list[JsonObject]:
         """History that the model sees."""
-        return self.log.state.history if self._own_history is None else self._own_history
-
-    @property
-    def has_own_history(self) -> bool:
-        """Whether the model sees another history than the thread's."""
-        return self._own_history is not None
+        return self._own_history if self.has_own_history else self.log.state.history
 
     @contextmanager
     def own_history(self, history: Sequence[JsonObject]) -> Iterator[None]:
@@ -57,68 +55,43 @@ class TurnRecorder:
         It is not written to the log. Items are, but for messages: clients are not sent those
         either.
         """
-        self._own_history = list(history)
+        self.has_own_history, self._own_history = True, list(history)
         try:
             yield
         finally:
-            self._own_history = None
+            self.has_own_history = False
 
     @property
     def ids(self) -> dict[str, str]:
         """The members that events of a turn have for their thread and turn."""
         return {"thread_id": self.log.id, "turn_id": self.turn_id}
 
-    def now_ms(self) -> int:
-        """Return Unix milliseconds."""
-        return self._clock.now_ms()
-
-    def new_id(self) -> str:
-        """Return an id for an item that the model did not name."""
-        return self._clock.new_id()
-
     def emit(self, event: WireModel) -> None:
         """Send an event to the subscribers of the thread."""
         if self.has_own_history and isinstance(event, AgentMessageDeltaNotification):
             return
         self.log.open_items.note(event)
-        self._clients.emit(event)
+        self.clients.emit(event)
 
     def emit_run(self, first: AgentMessageDeltaNotification, more: Sequence[str]) -> None:
         """Send a message delta, and the deltas that came with it, each as an event of its own."""
         if self.has_own_history:
             return
-        self.log.open_items.note(first)
-        for piece in more:
-            self.log.open_items.add_text(first.item_id, piece)
-        self._clients.emit_run(first, more)
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether so much was sent that others should run first."""
-        return self._clients.is_crowded
-
-    async def yield_to_loop(self) -> None:
-        """Yield to the event loop."""
-        await self._clients.yield_to_loop()
+        self.log.open_items.add(first.item_id, "text", 0, "".join((first.delta, *more)))
+        self.clients.emit_run(first, more)
 
     def started(self, item: KnownThreadItem) -> None:
         """Announce an item; `started_at_ms` is set from now on."""
         if self.has_own_history and isinstance(item, AgentMessageThreadItem):
             return
-        item.started_at_ms = self.now_ms()
-        self.announce_started(item)
-
-    def announce_started(self, item: KnownThreadItem) -> None:
-        """Announce an item."""
-        assert item.started_at_ms is not None
+        at_ms = item.started_at_ms = item.started_at_ms or self.clock.now_ms()
         # The item will change; what clients know of it changes by what they are sent.
         self.log.open_items.begin(item.model_copy())
-        at_ms = item.started_at_ms
-        self.emit(ItemStartedNotification(**self.ids, item=item, started_at_ms=at_ms))
+        self.clients.emit(ItemStartedNotification(**self.ids, item=item, started_at_ms=at_ms))
 
     def announce_user_message(self, item: UserMessageThreadItem) -> None:
         """Announce what the user said, which is in the log, as an item that began and ended."""
-        self.announce_started(item.model_copy(update={"completed_at_ms": None}))
+        self.started(item.model_copy(update={"completed_at_ms": None}))
         self.announce_completed(item)
 
     def abandoned(self, item_id: str) -> None:
@@ -133,12 +106,12 @@ class TurnRecorder:
         Raises:
             OSError: the disk refused; nothing was announced.
         """
-        if self._own_history is not None:
+        if self.has_own_history:
             self._own_history.extend(history)
             if isinstance(item, AgentMessageThreadItem):
                 return
             history = ()
-        item.completed_at_ms = self.now_ms()
+        item.completed_at_ms = self.clock.now_ms()
         records: list[Record] = [
             ItemCompleted(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item)
         ]
@@ -155,7 +128,7 @@ class TurnRecorder:
         Raises:
             OSError: the disk refused.
         """
-        record = ItemLeftRunning(at_ms=self.now_ms(), turn_id=self.turn_id, item=item)
+        record = ItemLeftRunning(at_ms=self.clock.now_ms(), turn_id=self.turn_id, item=item)
         await self.log.append(record, sync=False)
         # Who joins now finds it in the log.
         self.log.open_items.end(item.id)
@@ -166,7 +139,7 @@ class TurnRecorder:
         Raises:
             OSError: the disk refused; nothing was announced.
         """
-        item.completed_at_ms = self.now_ms()
+        item.completed_at_ms = self.clock.now_ms()
         record = ItemEnded(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item)
         with anyio.CancelScope(shield=True):
             await self.log.append(record, sync=False)
@@ -176,10 +149,12 @@ class TurnRecorder:
         """Announce that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None
         self.log.open_items.end(item.id)
-        at_ms, thread_id = item.completed_at_ms, self.log.id
-        self.emit(
+        self.clients.emit(
             ItemCompletedNotification(
-                item=item, thread_id=thread_id, turn_id=self.turn_id, completed_at_ms=at_ms
+                item=item,
+                thread_id=self.log.id,
+                turn_id=self.turn_id,
+                completed_at_ms=item.completed_at_ms,
             )
         )
 
@@ -189,8 +164,8 @@ class TurnRecorder:
         Raises:
             OSError: the disk refused.
         """
-        if self._own_history is not None:
+        if self.has_own_history:
             self._own_history.extend(items)
         elif items:
-            record = HistoryAppended(at_ms=self.now_ms(), items=list(items))
+            record = HistoryAppended(at_ms=self.clock.now_ms(), items=list(items))
             await self.log.append(record, sync=False)

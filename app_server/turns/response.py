@@ -27,6 +27,7 @@ from app_server.models.interface import (
 )
 from app_server.models.proposed_plan import Piece, PlanSplitter, split_plan
 from app_server.patch.shown import StreamedPatch
+from app_server.turns.calls import RequestedCall
 from app_server.turns.recorder import TurnRecorder
 from protocol.model import Json, JsonObject, WireModel
 from protocol.server.account import RateLimitSnapshot
@@ -102,22 +103,22 @@ class _Open:
     not_before: float = float("-inf")
 
 
+@dataclass(slots=True)
 class TurnPlans:
     """The plans that one turn proposes."""
 
-    def __init__(self, recorder: TurnRecorder) -> None:
-        self._recorder = recorder
-        self._count = 0
+    recorder: TurnRecorder
+    _count: int = field(default=0, init=False)
 
     def message(self, message: AgentMessageThreadItem) -> "PlanMessage":
         """Begin a message that is not announced yet."""
-        return PlanMessage(self, self._recorder, message)
+        return PlanMessage(self, self.recorder, message)
 
     def new_plan(self) -> PlanThreadItem:
         """Make an item for one more plan."""
         self._count += 1
         suffix = "" if self._count == 1 else f"-{self._count}"
-        return PlanThreadItem(id=f"{self._recorder.turn_id}-plan{suffix}", text="")
+        return PlanThreadItem(id=f"{self.recorder.turn_id}-plan{suffix}", text="")
 
 
 @dataclass(slots=True)
@@ -209,49 +210,50 @@ nobody offered: they would want an output that nobody can give."""
 PHASES = ("commentary", "partial_answer", "final_answer")
 
 
+@dataclass(slots=True)
 class ResponseReader:
     """Reads one response; afterwards `calls` holds what the model wants to have called."""
 
-    def __init__(
-        self,
-        recorder: TurnRecorder,
-        plans: TurnPlans | None = None,
-        patches: PatchProgress | None = None,
-    ) -> None:
-        """`plans` takes plans out of messages, in plan mode; `patches` shows unfinished patches."""
-        self.calls: list[JsonObject] = []
-        self.usage: TokenUsageBreakdown | None = None
-        self.limits: Sequence[RateLimitSnapshot] = ()
-        self.last_message: AgentMessageThreadItem | None = None
-        self._recorder = recorder
-        self._plans = plans
-        self._patches = patches
-        self._planning: dict[str, PlanMessage] = {}
-        self._open: dict[
-            str, AgentMessageThreadItem | ReasoningThreadItem | WebSearchThreadItem
-        ] = {}
-        self._unnamed: str | None = None
-        """The id of an open item that the model gave none."""
+    recorder: TurnRecorder
+    plans: TurnPlans | None
+    """Takes plans out of messages, in plan mode."""
+    patches: PatchProgress | None
+    """Shows patches that are not finished."""
+    calls: list[RequestedCall] = field(default_factory=list, init=False)
+    usage: TokenUsageBreakdown | None = field(default=None, init=False)
+    limits: Sequence[RateLimitSnapshot] = field(default=(), init=False)
+    last_message: AgentMessageThreadItem | None = field(default=None, init=False)
+    _planning: dict[str, PlanMessage] = field(default_factory=dict, init=False)
+    _open: dict[str, AgentMessageThreadItem | ReasoningThreadItem | WebSearchThreadItem] = field(
+        default_factory=dict, init=False
+    )
+    _unnamed: str | None = field(default=None, init=False)
+    """The id of an open item that the model gave none."""
 
-    def pass_on(self, events: Sequence[ModelEvent]) -> int:
-        """Pass on the pieces of a message's text that a batch begins with; returns how many."""
-        pieces: list[str] = []
-        item_id: str | None = None
-        for event in events:
-            if not isinstance(event, TextDelta) or (pieces and event.item_id != item_id):
-                break
-            item_id = event.item_id
-            pieces.append(event.delta)
-        if pieces:
-            self._emit_text(self._message(item_id).id, pieces)
-        return len(pieces)
-
-    async def take(self, event: ModelEvent) -> None:
-        """Take one event that `pass_on` did not take.
+    async def take(self, batch: Sequence[ModelEvent]) -> None:
+        """Take events that came together: texts go out at once, the rest is waited for.
 
         Raises:
             OSError: the disk refused.
         """
+        at = 0
+        while at < len(batch):
+            event = batch[at]
+            if not isinstance(event, TextDelta):
+                # What is complete gets into the log and out to clients, or neither.
+                with anyio.CancelScope(shield=True):
+                    await self._take(event)
+                at += 1
+                continue
+            pieces, at = [event.delta], at + 1
+            while at < len(batch) and isinstance(more := batch[at], TextDelta):
+                if more.item_id != event.item_id:
+                    break
+                pieces.append(more.delta)
+                at += 1
+            self._emit_text(self._message(event.item_id).id, pieces)
+
+    async def _take(self, event: ModelEvent) -> None:
         match event:
             case ItemAdded():
                 self._begin(event.item)
@@ -260,8 +262,8 @@ class ResponseReader:
             case SummaryPartAdded() | SummaryDelta() | ReasoningDelta():
                 self._emit_reasoning(event)
             case CallInputDelta():
-                if self._patches is not None:
-                    self._patches.take(event)
+                if self.patches is not None:
+                    self.patches.take(event)
             case LimitsReported():
                 self.limits = event.limits
             case ResponseCompleted():
@@ -273,12 +275,12 @@ class ResponseReader:
             if (planning := self._planning.get(item_id)) is not None:
                 planning.abandon()
             else:
-                self._recorder.abandoned(item_id)
+                self.recorder.abandoned(item_id)
         self._open.clear()
 
     def _emit_reasoning(self, event: SummaryPartAdded | SummaryDelta | ReasoningDelta) -> None:
         ids, index = (
-            {**self._recorder.ids, "item_id": self._reasoning(event.item_id).id},
+            {**self.recorder.ids, "item_id": self._reasoning(event.item_id).id},
             event.index,
         )
         piece: WireModel
@@ -291,7 +293,7 @@ class ResponseReader:
                 )
             case ReasoningDelta(delta=text):
                 piece = ReasoningTextDeltaNotification(**ids, delta=text, content_index=index)
-        self._recorder.emit(piece)
+        self.recorder.emit(piece)
 
     def _emit_text(self, item_id: str, pieces: Sequence[str]) -> None:
         if (planning := self._planning.get(item_id)) is not None:
@@ -299,12 +301,12 @@ class ResponseReader:
                 planning.take(piece)
             return
         first = AgentMessageDeltaNotification(
-            thread_id=self._recorder.log.id,
-            turn_id=self._recorder.turn_id,
+            thread_id=self.recorder.log.id,
+            turn_id=self.recorder.turn_id,
             item_id=item_id,
             delta=pieces[0],
         )
-        self._recorder.emit_run(first, pieces[1:])
+        self.recorder.emit_run(first, pieces[1:])
 
     def _begin(self, item: JsonObject) -> None:
         item_id = _id_of(item)
@@ -315,8 +317,8 @@ class ResponseReader:
                 self._reasoning(item_id, new=True)
             case "web_search_call":
                 self._announce(search_item(self._name(item_id), item))
-            case "custom_tool_call" if self._patches is not None:
-                self._patches.begin(item_id, item)
+            case "custom_tool_call" if self.patches is not None:
+                self.patches.begin(item_id, item)
 
     async def _finish(self, item: JsonObject) -> None:
         item_id = _id_of(item)
@@ -330,24 +332,24 @@ class ResponseReader:
                     self.last_message = await planning.finish(text, item) or self.last_message
                 else:
                     message.text = text
-                    await self._recorder.completed(message, [item])
+                    await self.recorder.completed(message, [item])
                     self.last_message = message
                 del self._open[message.id]
             case "reasoning":
                 reasoning = self._reasoning(item_id, done=True)
                 reasoning.summary = texts_of(item.get("summary"))
                 reasoning.content = texts_of(item.get("content"))
-                await self._recorder.completed(reasoning, [item])
+                await self.recorder.completed(reasoning, [item])
                 del self._open[reasoning.id]
             case "web_search_call":
                 await self._finish_search(item_id, item)
             case "function_call" | "custom_tool_call" | "tool_search_call" | "local_shell_call":
-                if self._patches is not None:
-                    self._patches.finish(item_id)
-                await self._recorder.remember(item)
-                self.calls.append(item)
+                if self.patches is not None:
+                    self.patches.finish(item_id)
+                await self.recorder.remember(item)
+                self.calls.append(RequestedCall.of(item, self.recorder.clock.new_id()))
             case kind if kind in KEPT:
-                await self._recorder.remember(item)
+                await self.recorder.remember(item)
 
     async def _finish_search(self, item_id: str | None, item: JsonObject) -> None:
         begun = self._find(WebSearchThreadItem, item_id, new=False, done=True)
@@ -356,7 +358,7 @@ class ResponseReader:
             self._announce(search)
         else:
             search.started_at_ms = begun.started_at_ms
-        await self._recorder.completed(search, [item])
+        await self.recorder.completed(search, [item])
         del self._open[search.id]
 
     def _message(
@@ -366,10 +368,10 @@ class ResponseReader:
         if known is not None:
             return known
         message = AgentMessageThreadItem(id=self._name(item_id), text="")
-        if self._plans is None:
+        if self.plans is None:
             return self._announce(message)
         self._open[message.id] = message
-        self._planning[message.id] = self._plans.message(message)
+        self._planning[message.id] = self.plans.message(message)
         return message
 
     def _reasoning(
@@ -395,12 +397,12 @@ class ResponseReader:
 
     def _name(self, item_id: str | None) -> str:
         if item_id is None:
-            item_id = self._unnamed = self._recorder.new_id()
+            item_id = self._unnamed = self.recorder.clock.new_id()
         return item_id
 
     def _announce(self, item: OpenItem) -> OpenItem:
         self._open[item.id] = item
-        self._recorder.started(item)
+        self.recorder.started(item)
         return item
 
 

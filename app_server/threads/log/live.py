@@ -57,19 +57,16 @@ class OpenItems:
         """Take into account what clients are sent of an open item."""
         match event:
             case AgentMessageDeltaNotification() | PlanDeltaNotification():
-                self._add(event.item_id, "text", 0, event.delta)
+                self.add(event.item_id, "text", 0, event.delta)
             case ReasoningTextDeltaNotification():
-                self._add(event.item_id, "content", event.content_index, event.delta)
+                self.add(event.item_id, "content", event.content_index, event.delta)
             case ReasoningSummaryTextDeltaNotification():
-                self._add(event.item_id, "summary", event.summary_index, event.delta)
+                self.add(event.item_id, "summary", event.summary_index, event.delta)
             case ReasoningSummaryPartAddedNotification():
-                self._add(event.item_id, "summary", event.summary_index, "")
+                self.add(event.item_id, "summary", event.summary_index, "")
 
-    def add_text(self, item_id: str, text: str) -> None:
-        """Take into account a piece of a message that came with one that was noted."""
-        self._add(item_id, "text", 0, text)
-
-    def _add(self, item_id: str, member: str, index: int, text: str) -> None:
+    def add(self, item_id: str, member: str, index: int, text: str) -> None:
+        """Add to a text of an item: of the member, and of its part with the index."""
         known = self._items.get(item_id)
         # What has no place among the parts comes with the finished item.
         if known is not None and index >= 0:
@@ -166,6 +163,7 @@ class LiveThread:
 
         `warnings` say what could not be read when it was loaded.
         """
+        self.id = state.id
         self.state = state
         self.open_items = OpenItems()
         """Items that the running turn has begun and the log does not have yet."""
@@ -177,11 +175,6 @@ class LiveThread:
         self._deferred: list[Record] = []
         self._closed = False
         self._write_lock = anyio.Lock()
-
-    @property
-    def id(self) -> str:
-        """The thread's id."""
-        return self.state.id
 
     @property
     def ephemeral(self) -> bool:
@@ -213,19 +206,15 @@ class LiveThread:
         Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
         """
         async with self._write_lock:
-            self._require_open()
+            if self._closed:
+                raise LogClosed(self.id)
             # What was deferred comes first, and `decide` sees it.
             await self._write_deferred()
             records = decide(self.state)
             if not records:
                 return records
             await self._write(records, sync=sync)
-        self._notify()
         return records
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise LogClosed(self.id)
 
     def defer(self, *records: Record) -> None:
         """Put records that the disk refused before those of the next append."""
@@ -235,7 +224,6 @@ class LiveThread:
         if self._deferred:
             await self._write(tuple(self._deferred), sync=True)
             self._deferred.clear()
-            self._notify()
 
     async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
         with anyio.CancelScope(shield=True):
@@ -245,6 +233,7 @@ class LiveThread:
                 sizes = [len(render_record(record)) for record in records]
             for record, size in zip(records, sizes, strict=True):
                 self.state.apply(record, size)
+        self._notify()
 
     def _notify(self) -> None:
         self.changed(self.state)
@@ -261,7 +250,8 @@ class LiveThread:
             OSError: the disk refused; nothing was dropped.
         """
         async with self._write_lock:
-            self._require_open()
+            if self._closed:
+                raise LogClosed(self.id)
             writer = self._writer
             assert writer is not None, "only stored threads have a log to read again"
             await self._write_deferred()

@@ -492,8 +492,8 @@ class _ReviewEvents:
     def __init__(self, recorder: TurnRecorder, planned: PlannedAction) -> None:
         self._recorder = recorder
         self._planned = planned
-        self._review_id = recorder.new_id()
-        self._started_at_ms = recorder.now_ms()
+        self._review_id = recorder.clock.new_id()
+        self._started_at_ms = recorder.clock.now_ms()
 
     def started(self) -> None:
         self._recorder.emit(
@@ -537,7 +537,7 @@ class _ReviewEvents:
             ItemGuardianApprovalReviewCompletedNotification(
                 **self._recorder.ids,
                 started_at_ms=self._started_at_ms,
-                completed_at_ms=self._recorder.now_ms(),
+                completed_at_ms=self._recorder.clock.now_ms(),
                 review_id=self._review_id,
                 target_item_id=self._planned.target_item_id,
                 decision_source="agent",

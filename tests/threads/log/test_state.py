@@ -356,7 +356,7 @@ def test_open_items_have_the_texts_that_clients_were_sent() -> None:
         ReasoningSummaryPartAddedNotification(**at, item_id="r", summary_index=1),
     ):
         items.note(event)
-    items.add_text("m", "lo")
+    items.add("m", "text", 0, "lo")
     assert items.snapshot() == [
         message.model_copy(update={"text": "Hello"}),
         plan.model_copy(update={"text": "1."}),
