@@ -153,11 +153,13 @@ class Dispatcher:
             error = exc
         except LoadFailed as exc:
             error = load_failed(name, exc)
+        except StoreUnavailable as exc:
+            # Foreseen, and as often as clients ask: a line each.
+            logger.warning("%s: %s", name, exc)
+            error = storage_failed(exc, "the request cannot be served")
         except Exception as exc:
             logger.exception("handler failed: %s", name)
-            if isinstance(exc, StoreUnavailable):
-                error = storage_failed(exc, "the request cannot be served")
-            elif isinstance(exc, OSError) and exc.errno in FULL_OR_READ_ONLY:
+            if isinstance(exc, OSError) and exc.errno in FULL_OR_READ_ONLY:
                 error = storage_failed(exc, "the home folder cannot be used")
             else:
                 error = internal_error("Internal error")

@@ -11,9 +11,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -29,6 +28,14 @@ _DEBIAN = Path("/usr/lib/postgresql")
 _USERS = ("postgres", "nobody")
 
 
+_END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+
+
+def name_of(url: str) -> str:
+    """Return the name of the database in a URL of these."""
+    return url.split("/")[3].split("?")[0]
+
+
 def program(name: str) -> str:
     """Find a program of the server, in PATH or where Debian has it, the newest first."""
     if found := shutil.which(name):
@@ -39,12 +46,50 @@ def program(name: str) -> str:
     raise AssertionError(f"{name} is missing; on Debian: apt-get install postgresql")
 
 
-@dataclass(frozen=True)
 class Cluster:
-    """A running server of databases."""
+    """A server of databases, in a folder of its own."""
 
-    folder: Path
-    numbers: Iterator[int]
+    def __init__(self, folder: Path, prefix: Sequence[str], settings: Sequence[str]) -> None:
+        """`prefix` starts programs as the user of the cluster, which end with this process."""
+        self.folder = folder
+        self._prefix = prefix
+        self._settings = settings
+        self._numbers = count(1)
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def run(self, name: str, *words: str) -> None:
+        """Run a program of PostgreSQL to its end."""
+        ended = subprocess.run(
+            [*self._prefix, program(name), *words],
+            check=False, capture_output=True, text=True, env=self._environment, cwd=self.folder,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(self.folder)}
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [*self._prefix, program("postgres"), "-D", str(self.folder / "data")]
+                + [part for setting in self._settings for part in ("-c", setting)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment,
+                cwd=self.folder,
+            )  # fmt: skip
+        _wait(self, self._server, self.folder / "log")
+
+    def stop(self) -> None:
+        """End the server at once, as when its machine is lost; what was synced is kept."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGQUIT)
+        self._server.wait()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server has been started and runs."""
+        return self._server is not None and self._server.poll() is None
 
     def url(self, database: str, role: str = ROLE) -> str:
         """Return the URL of a database, as settings have it."""
@@ -55,54 +100,63 @@ class Cluster:
         with psycopg.connect(self.url(database, "postgres"), autocommit=True) as connection:
             connection.execute(statement.encode())
 
+    def end_sessions(self, database: str) -> None:
+        """End all connections to a database, as `57P01`."""
+        with psycopg.connect(self.url("postgres", "postgres"), autocommit=True) as connection:
+            connection.execute(_END_SESSIONS, (database,))
+
     @contextmanager
     def database(self, template: str = TEMPLATE) -> Iterator[str]:
         """Make a database that is empty but for its tables; its URL."""
-        name = f"test{next(self.numbers)}"
+        name = f"test{next(self._numbers)}"
         self.administer(f"CREATE DATABASE {name} TEMPLATE {template} OWNER {ROLE}")
         try:
             yield self.url(name)
         finally:
             self.administer(f"DROP DATABASE {name} WITH (FORCE)")
 
+    @contextmanager
+    def standby(self) -> Iterator["Cluster"]:
+        """Run a copy that follows this one, until it is promoted."""
+        with _in_folder(self._settings[1:]) as copy:
+            data = copy.folder / "data"
+            copy.run("pg_basebackup", "-h", str(self.folder), "-U", "postgres", "-D", str(data),
+                     "-R", "-X", "stream", "-c", "fast")  # fmt: skip
+            copy.start()
+            yield copy
+
 
 @contextmanager
 def running_cluster(*options: str, fsync: bool = False) -> Iterator[Cluster]:
     """Run a cluster in a folder of its own; `options` are settings of the server."""
+    settings = ["listen_addresses=", "max_connections=100", "shared_buffers=32MB"]
+    settings += (
+        ["fsync=on", "full_page_writes=on"] if fsync else ["fsync=off", "full_page_writes=off"]
+    )
+    with _in_folder([*settings, *options]) as cluster:
+        cluster.run("initdb", "-D", str(cluster.folder / "data"), "-U", "postgres", "-E", "UTF8",
+                    "-N", "--locale=C.UTF-8", "-A", "trust")  # fmt: skip
+        cluster.start()
+        yield cluster
+
+
+@contextmanager
+def _in_folder(settings: Sequence[str]) -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="postgresql-of-tests-"))
     as_user: list[str] = []
     if os.getuid() == 0:
         user = next(pwd.getpwnam(name) for name in _USERS if _is_user(name))
         os.chown(folder, user.pw_uid, user.pw_gid)
         as_user = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    data = folder / "data"
     # It ends with this process, however that ends.
     prefix = ["setpriv", *as_user, "--pdeathsig", "INT", "--"]
-    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(folder)}
-    made = subprocess.run(
-        [*prefix, program("initdb"), "-D", str(data), "-U", "postgres", "-E", "UTF8", "-N",
-         "--locale=C.UTF-8", "-A", "trust"],
-        check=False, capture_output=True, text=True, env=environment, cwd=folder,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stdout + made.stderr
-    settings = [f"unix_socket_directories={folder}", "listen_addresses=", "max_connections=100"]
-    settings += ["shared_buffers=32MB", f"fsync={'on' if fsync else 'off'}"]
-    settings += ["full_page_writes=on"] if fsync else ["full_page_writes=off"]
-    log = (folder / "log").open("wb")
-    server = subprocess.Popen(
-        [*prefix, program("postgres"), "-D", str(data)]
-        + [part for setting in (*settings, *options) for part in ("-c", setting)],
-        stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=folder,
-    )  # fmt: skip
+    cluster = Cluster(folder, prefix, [f"unix_socket_directories={folder}", *settings])
     try:
-        cluster = Cluster(folder, count(1))
-        _wait(cluster, server, folder / "log")
         yield cluster
     finally:
         # At once: nothing in it is kept.
-        server.send_signal(signal.SIGQUIT)
-        server.wait()
-        log.close()
+        if cluster.is_running:
+            cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 

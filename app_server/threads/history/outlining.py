@@ -70,6 +70,9 @@ class TextPages:
         if written and len(written) + len(text) > PAGE_CHARS:
             self._last += 1
             written = ""
+            if (oldest := self._last - MAX_PAGES) in self.changed:
+                # It gives way as soon as it is written.
+                self.changed[oldest] = ""
         self.changed[self._last] = f"{written}{BETWEEN}{text}" if written else text
 
     def _open(self) -> None:

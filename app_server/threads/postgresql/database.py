@@ -52,6 +52,11 @@ Source: https://www.postgresql.org/docs/15/errcodes-appendix.html.
 _UNAVAILABLE_CLASSES = ("08", "57P")
 
 
+TODO = (
+    "see that PostgreSQL runs there, and that host, port, database, role and password are those of "
+    "the setting `store`, of PGPASSWORD or of ~/.pgpass"
+)
+"""To do about a connection that cannot be had; PostgreSQL says no code then."""
 REPLACEMENT = "\ufffd"
 """Stands for U+0000, which PostgreSQL's text cannot hold."""
 
@@ -133,10 +138,15 @@ class Database:
         """Open a connection beside the pool. Blocks; the caller closes it.
 
         Raises:
-            StoreUnavailable
+            StoreUnavailable: it cannot be had; the text says what to do.
         """
-        with database_failures():
+        try:
             return psycopg.connect(autocommit=True, **self._arguments)
+        except psycopg.Error as exc:
+            failure = failure_of(exc)
+            raise StoreUnavailable(
+                f"{failure}; {TODO}", failure.reason, retriable=failure.retriable
+            ) from exc
 
     async def connect_async(self, *, synced: bool = True) -> AsyncConnection:
         """Open a connection for the event loop; the caller closes it.

@@ -188,15 +188,17 @@ def _scan(
     find = partial(_find_turn, connection, log.thread_id)
     if not read_on(log, progress, dropped, pages, find):
         return False
+    oldest = max(pages.changed, default=-1) - MAX_PAGES
     with connection.cursor() as cursor:
-        turns = [_values(log.thread_id, turn) for turn in progress.outliner.changed]
+        turns = (_values(log.thread_id, turn) for turn in progress.outliner.changed)
         cursor.executemany(_PUT_TURN.encode(), turns)
-        texts = [
+        texts = (
             (log.thread_id, page, storable(text), storable(text.casefold()))
             for page, text in pages.changed.items()
-        ]
+            if page > oldest
+        )
         cursor.executemany(_PUT_PAGE, texts)
-    if pages.changed and (oldest := max(pages.changed) - MAX_PAGES) >= 0:
+    if oldest >= 0:
         connection.execute(
             f"DELETE FROM texts WHERE {_OF_THREAD} AND page <= %s", (log.thread_id, oldest)
         )

@@ -1,23 +1,28 @@
 """store in PostgreSQL: what a start says of a database that is none for threads."""
 
+import socket
+import subprocess
+import sys
+import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from app_server.config.store_url import STORE_VARIABLE
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.opening import database as work
 from app_server.threads.postgresql import requirements
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.migrations import migrate, migrations
 from app_server.threads.postgresql.requirements import StoreUnusable
-from tests.support.postgresql import ROLE, Cluster
-from tests.support.processes import run_cli
+from tests.support.harness import environment_without
+from tests.support.postgresql import ROLE, Cluster, name_of
+from tests.support.processes import RUN_S, run_cli
 
 pytestmark = pytest.mark.postgresql
-
-
-def name_of(url: str) -> str:
-    return url.split("/")[3].split("?")[0]
 
 
 def refused(url: str) -> str:
@@ -118,15 +123,58 @@ def test_another_encoding_is_refused(cluster: Cluster) -> None:
         cluster.administer("DROP DATABASE latin WITH (FORCE)")
 
 
-def test_what_cannot_be_reached_is_said_in_one_line(database_url: str, cluster: Cluster) -> None:
-    for url in (
-        f"postgresql://tests@/nowhere?host={cluster.folder}",
-        f"postgresql://nobody-at-all@/{name_of(database_url)}?host={cluster.folder}",
-        "postgresql://127.0.0.1:1/threads",
-    ):
+TODO = (
+    "; see that PostgreSQL runs there, and that host, port, database, role and password are those "
+    "of the setting `store`, of PGPASSWORD or of ~/.pgpass"
+)
+
+
+def test_what_cannot_be_reached_is_said_in_one_line_with_what_to_do(
+    database_url: str, cluster: Cluster
+) -> None:
+    name = name_of(database_url)
+    with listening_socket() as silent:
+        for url, text in (
+            (f"postgresql://tests@/nowhere?host={cluster.folder}", 'database "nowhere" does not'),
+            (f"postgresql://nobody-at-all@/{name}?host={cluster.folder}", 'role "nobody-at-all"'),
+            ("postgresql://127.0.0.1:1/threads", "Connection refused"),
+            (f"postgresql://127.0.0.1:{silent}/threads?connect_timeout=2", "timeout expired"),
+        ):
+            for command in (work.check, partial(work.migrate_database, on_step=print)):
+                with pytest.raises(StoreUnavailable) as caught:
+                    command(url)
+                assert text in str(caught.value)
+                assert str(caught.value).endswith(TODO)
+                assert "\n" not in str(caught.value)
+
+
+@contextmanager
+def listening_socket() -> Iterator[int]:
+    """Listen on a port, and never answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_wrong_password_is_said_without_it(database_url: str, cluster: Cluster) -> None:
+    rules = cluster.folder / "data" / "pg_hba.conf"
+    kept = rules.read_text()
+    # Before the rules that let everybody in.
+    rules.write_text(f"local {name_of(database_url)} {ROLE} scram-sha-256\n{kept}")
+    cluster.administer(f"ALTER ROLE {ROLE} PASSWORD 'right'")
+    cluster.administer("SELECT pg_reload_conf()")
+    try:
+        url = database_url.replace("tests@", "tests:wr0ng-one@")
         with pytest.raises(StoreUnavailable) as caught:
-            work.check(url)
-        assert "\n" not in str(caught.value)
+            while True:
+                # The rules are read again a moment later.
+                work.check(url)
+        assert "password authentication failed for user" in str(caught.value)
+        said = "".join(traceback.format_exception(caught.value)) + repr(Database(url))
+        assert "wr0ng-one" not in said
+        assert work.check(database_url.replace("tests@", "tests:right@")) == 1
+    finally:
+        rules.write_text(kept)
+        cluster.administer("SELECT pg_reload_conf()")
 
 
 @pytest.mark.process
@@ -162,3 +210,32 @@ def test_the_command_makes_checks_and_copies_tables(empty_database_url: str, tmp
             0,
             "0 threads copied, 0 there already, 0 left out; 0 signals.\n",
         )
+
+
+def test_a_standby_is_refused_until_it_is_promoted(cluster: Cluster, database_url: str) -> None:
+    with cluster.standby() as standby:
+        url = standby.url(name_of(database_url))
+        assert refused(url) == (
+            "the database is a standby; name the primary in the setting `store`"
+        )
+        standby.administer("SELECT pg_promote()")
+        assert work.check(url) == 1
+
+
+@pytest.mark.process
+def test_without_the_library_the_command_that_installs_it_is_named(tmp_path: Path) -> None:
+    # A package that cannot be imported stands in for one that is not there.
+    hidden = "import sys; sys.modules['psycopg'] = None; from app_server.cli.entry import main"
+    url = "postgresql://127.0.0.1:1/threads"
+    for words in (
+        ["--home", str(tmp_path), "--listen", "ws://127.0.0.1:0", "--store", url],
+        ["store", "check", "--home", str(tmp_path), "--store", url],
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-c", f"{hidden}; sys.exit(main())", *words],
+            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+            timeout=RUN_S, env=environment_without(STORE_VARIABLE),
+        )  # fmt: skip
+        assert ended.returncode == 1
+        *_, line = ended.stderr.splitlines()
+        assert line.endswith("run pip install 'app-server[postgresql]'")
