@@ -20,6 +20,7 @@ from app_server.config.values import ConfigError
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.loading import load_client
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S
+from protocol.contract.specs import build_types
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ def build_first_types() -> None:
     )
     from protocol.turns.turn import Turn
 
-    for wire_type in (
+    build_types(
         Thread,
         Turn,
         UserMessageThreadItem,
@@ -126,8 +127,7 @@ def build_first_types() -> None:
         Settings,
         ItemCompleted,
         TurnCompleted,
-    ):
-        wire_type.model_rebuild()
+    )
 
 
 async def _succeeds(part: Callable[[], Awaitable[object]]) -> bool:

@@ -8,7 +8,7 @@ import importlib
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
@@ -136,8 +136,7 @@ class MethodSpec:
 
     def build(self) -> None:
         """Import the types and build their validators: 20 ms for one with items of turns."""
-        type_adapter(self.params)
-        type_adapter(self.result)
+        build_types(self.params, self.result)
 
     def parse_params(self, value: Any, adapter: TypeAdapter[Any] | None = None) -> Any:
         """Check params and give them their type, with the `adapter` of that if it is at hand.
@@ -222,3 +221,26 @@ def module_of(area: str) -> str:
 def type_adapter(wire_type: Any) -> TypeAdapter[Any]:
     """Build the validator of a wire type once."""
     return TypeAdapter(wire_type)
+
+
+def build_types(*wire_types: Any) -> None:
+    """Build the validators and serializers of wire types, and of the types of their members first.
+
+    Pydantic shares what is built already. In the other order each type has a copy of all that its
+    members are made of, such as items of turns.
+    """
+    seen: set[Any] = set()
+    for wire_type in wire_types:
+        _build_inner_first(wire_type, seen)
+        type_adapter(wire_type).rebuild()
+
+
+def _build_inner_first(annotation: Any, seen: set[Any]) -> None:
+    if not (isinstance(annotation, type) and issubclass(annotation, WireModel)):
+        for part in get_args(getattr(annotation, "__value__", annotation)):
+            _build_inner_first(part, seen)
+    elif annotation not in seen:
+        seen.add(annotation)
+        for member in annotation.model_fields.values():
+            _build_inner_first(member.annotation, seen)
+        annotation.model_rebuild()
